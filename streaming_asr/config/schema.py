@@ -87,7 +87,8 @@ class RunConfig:
     dtype: str = setting("float32", one_of=(*DTYPES, "int8"))
     guard: str = setting("repeats", one_of=("repeats", "none"))  # of methods that decode freely
     gate: str = setting("none", one_of=("none", "speech"))  # speech: nothing else is heard
-    normaliser: str = setting("whisper", one_of=NORMALISERS)  # of error rates
+    # of error rates; null: whisper, or whisper_marks for languages with vowel signs
+    normaliser: str | None = setting(None, one_of=NORMALISERS)
     seed: int = setting(0, least=0, most=2**32 - 1)
     threads: int | None = setting(None, least=1, most=1024)  # of torch; default: its own choice
 

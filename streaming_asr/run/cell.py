@@ -29,6 +29,7 @@ from streaming_asr.models.hash import model_hash
 from streaming_asr.models.shared import of_files
 from streaming_asr.run.progress import LiveWriter, Progress, report_page
 from streaming_asr.terminal import wrapped
+from streaming_asr.text.normalise import default_kind
 
 if TYPE_CHECKING:
     from streaming_asr.track.tracker import Tracker
@@ -65,6 +66,7 @@ def run_cell(
     spoken = {config.language} - {None, "detect"} or getattr(corpus, "languages", set)()
     if config.language is None:
         check_known(config, spoken)
+    plain["normaliser"] = config.normaliser or default_kind(spoken)
     if told := unheard(plain, spoken):
         print(wrapped(f"{called}: {told}"))
     plain["data"] |= _speech(corpus)
@@ -184,7 +186,7 @@ def _simulate(
         header["weights"] = weights
         if weights["found"] != "model.path":
             print(wrapped(f"{called}: weights of {config.model.path} from {weights['found']}"))
-    progress_of = partial(Progress, track=track, normaliser=config.normaliser)
+    progress_of = partial(Progress, track=track, normaliser=plain["normaliser"])
     with LiveWriter(path, header) as writer, progress_of(called, utterances) as progress:
 
         def closed_now(utterance: Utterance, error: str | None) -> None:

@@ -20,7 +20,7 @@ from streaming_asr.score.folder import EVENTS, find_cells, score_folder
 from streaming_asr.score.formats import FORMATS
 from streaming_asr.score.formats.foreign import meet, reference
 from streaming_asr.terminal import command_parser
-from streaming_asr.text.normalise import NORMALISERS
+from streaming_asr.text.normalise import NORMALISERS, default_kind
 from streaming_asr.utterance import Utterance
 
 IMPORT_EPILOG = """\
@@ -33,6 +33,9 @@ references
   --manifest takes a manifest (JSONL, as the corpora are written), an STM file, or a cell of
   results, whose references are taken. Recordings of it that FILE does not hold count as failed.
   An instances.log holds its own references; the others need --manifest.
+
+  A manifest names its language, an instances.log and an STM do not: --language. It decides the
+  normaliser, and whether words or characters are counted.
 
   What FILE does not tell stays null: docs/formats.md has a table.
 
@@ -66,7 +69,10 @@ def import_command(argv: Sequence[str]) -> int:
         help="the times were made without waiting for the compute (whisper_online --comp_unaware)",
     )
     parser.add_argument(
-        "--normaliser", choices=NORMALISERS, default="whisper", help="of error rates; whisper"
+        "--normaliser", choices=NORMALISERS, help="of error rates; default: that of the language"
+    )
+    parser.add_argument(
+        "--language", help="of recordings whose references name none, as en or zh-CN; default: en"
     )
     arguments = parser.parse_args(argv)
     if not arguments.file.exists():
@@ -79,11 +85,12 @@ def import_command(argv: Sequence[str]) -> int:
     recordings, known = FORMATS[arguments.format].read(arguments.file, **_options(arguments))
     if not recordings:
         raise UserError(f"{arguments.file}: no recording in it; was the run finished?")
-    utterances = meet(recordings, expected, arguments.file)
+    utterances = meet(recordings, expected, arguments.file, arguments.language)
+    languages = {utterance.language for utterance in utterances}
     header = {
         "config": {
             "method": {"name": name},
-            "normaliser": arguments.normaliser,
+            "normaliser": arguments.normaliser or default_kind(languages),
             "imported": {"format": arguments.format, "file": str(arguments.file)},
         },
         "versions": {},
@@ -92,7 +99,8 @@ def import_command(argv: Sequence[str]) -> int:
         "knows": sorted(known),
         "unmeasured": unmeasured(known),
     }
-    wer = _write(folder, header, utterances)["metrics"]["wer"]
+    result = _write(folder, header, utterances)
+    wer = result["metrics"]["wer"]
     n_absent = len(utterances) - len(recordings)
     print(
         f"{folder}: {len(utterances)} utterances"
@@ -100,6 +108,8 @@ def import_command(argv: Sequence[str]) -> int:
         + f"; knows {', '.join(sorted(known))}"
         + ("" if wer is None else f"; WER {wer:.2f} %")
     )
+    for told in result["warnings"]:
+        print(f"warning: {told}")
     return 0
 
 

@@ -24,6 +24,9 @@ from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, trac
 from streaming_asr.score.results import SCHEMA, no_folder
 from streaming_asr.score.sample import Sample, intervals, shares
 from streaming_asr.score.task import normalisers, task_of_log
+from streaming_asr.text.languages import language_code
+from streaming_asr.text.normalise import MARKED
+from streaming_asr.text.scripts import mismatch
 
 
 def score_folder(
@@ -70,6 +73,8 @@ def score_folder(
         "versions": log.header.get("versions") or {},
         "machine": log.header.get("machine") or {},
         "normaliser": normalisers(seen),
+        "unit": sorted({trace.unit for trace in seen}),
+        "warnings": language_warnings(seen),
         "n_utterances": len(seen),
         "n_failed": sum(t.error is not None for t in seen),
         "n_slipped": sum((u.pacing_slip_s or 0.0) > SLIP_S for u in log.utterances),
@@ -93,6 +98,23 @@ def _intervals(log: Log, traces: Sequence[Trace], metrics: Mapping[str, Any]) ->
         name: each for name, each in drawn["metrics"].items() if metrics.get(name) is not None
     }
     return drawn
+
+
+def language_warnings(traces: Sequence[Trace]) -> list[str]:
+    """Return what is doubtful in how the normaliser, and the unit, fit the references."""
+    texts: dict[str | None, list[str]] = {}
+    dropped = set()
+    for trace in traces:
+        texts.setdefault(trace.language, []).append(trace.reference)
+        if trace.normaliser == "whisper" and language_code(trace.language or "en") in MARKED:
+            dropped.add(language_code(trace.language or "en"))
+    told = [each for language in texts if (each := mismatch(language, texts[language]))]
+    if dropped:
+        told.append(
+            f"normaliser whisper drops the vowel signs of {', '.join(sorted(dropped))}, so wrong "
+            "words may count as right; score with --normaliser whisper_marks"
+        )
+    return told
 
 
 def _line(utterance: Trace, unmeasured: Collection[str]) -> dict[str, Any]:

@@ -225,6 +225,9 @@ def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
     elif (config.get("batch") or 1) != 1:
         notes.append(f"batch {config['batch']}: no latency")
     method = overrides.get("method") or _method(config) or name
+    notes += [f"warning: {told}" for told in document.get("warnings") or ()]
+    if (counted := document.get("unit") or ["word"]) != ["word"]:
+        notes.append(f"unit: {' and '.join(counted)}")
     notes += _doubts(method, config, metrics)
     return Result(
         folder=folder,

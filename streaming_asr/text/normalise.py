@@ -24,10 +24,11 @@ NORMALISERS = ("whisper", "whisper_marks", "identity")
 # Languages whose words hold marks that no composed letter has: vowel signs of scripts of South and
 # South-East Asia, vowel points of Arabic and Hebrew script, tones on dotted letters, and the dot
 # of the Turkish capital İ. Whisper's normaliser puts a blank in the place of each.
-MARKED = frozenset(
+_MARKED = (
     "ar as az bn bo ckb div dv dz fa gu he hi km kn ks ln lo mai ml mni mr my ne or ori ory pa ps"
-    " sa sd si ta te th tr ug ur yi yo".split()
+    " sa sd si ta te th tr ug ur yi yo"
 )
+MARKED = frozenset(_MARKED.split())
 TURKIC = frozenset({"az", "tr"})  # I and ı, İ and i are their pairs of capital and small letter
 
 

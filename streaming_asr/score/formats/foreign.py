@@ -8,7 +8,7 @@ a file does not tell is listed in the log's header as `unmeasured`: metrics that
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,11 +16,14 @@ import msgspec
 
 from streaming_asr.corpora.rows import json_rows
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import Step, UtteranceLog
+from streaming_asr.events.log import Log, Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.text.languages import language_code
+from streaming_asr.text.units import Unit, unit_of
 from streaming_asr.utterance import Utterance
 
 T = TypeVar("T")
+LATENCY_UNITS: dict[Unit, str] = {"word": "word", "character": "char"}  # as others call them
 ROUNDING_NS = 1_000_000  # tools round their times, to a millisecond at the coarsest
 
 
@@ -46,6 +49,9 @@ class ForeignRecording:
     duration_s: float | None = None
     error: str | None = None  # why it failed, where the file tells
     has_steps: bool = False  # every step is an emission, so that none must be added
+    # The reader put a blank before each word, since the file has tokens; a language without spaces
+    # takes them away again.
+    adds_blanks: bool = False
 
 
 def typed_rows(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
@@ -69,16 +75,31 @@ def _no_sound() -> Samples:
     raise UserError("this utterance is known by its reference alone; it has no audio")
 
 
+def unit_of_log(log: Log) -> Unit:
+    """Return the unit of a log's languages, since a file has one. Raises UserError for two."""
+    found = {unit_of(utterance.language) for utterance in log.utterances}
+    if len(found) > 1:
+        raise UserError(
+            "this log has languages with spaces and without; a file of this format counts either "
+            "words or characters: run and export each language by itself."
+        )
+    return found.pop() if found else "word"
+
+
 def meet(
-    recordings: Sequence[ForeignRecording], references: Sequence[Utterance] | None, path: Path
+    recordings: Sequence[ForeignRecording],
+    references: Sequence[Utterance] | None,
+    path: Path,
+    language: str | None = None,
 ) -> list[UtteranceLog]:
-    """Return the recordings as logged utterances, each with its reference.
+    """Return the recordings as logged utterances, each with its reference, in `language` where that
+    names none.
 
     Without `references` the file must hold them itself. References the file says nothing about
     become failed utterances: they stay in every count. Raises UserError for a recording without
     reference, for one of another length than its reference, and for two of one name.
     """
-    by_name = {each.id: each for each in references or ()}
+    by_name = {each.id: _in_language(each, language) for each in references or ()}
     logged: dict[str, UtteranceLog] = {}
     for recording in recordings:
         name = next((name for name in recording.names if name in by_name), None)
@@ -97,7 +118,7 @@ def meet(
             )
         else:
             name = recording.names[-1]
-            said = reference(name, recording.reference, recording.duration_s)
+            said = reference(name, recording.reference, recording.duration_s, language=language)
         if said.id in logged:
             raise UserError(f"{path}: {said.id!r} stands in it twice; keep one of them.")
         logged[said.id] = _utterance(recording, said)
@@ -108,14 +129,37 @@ def meet(
     return sorted(logged.values(), key=lambda u: order.get(u.utt, 0))
 
 
+def _in_language(said: Utterance, language: str | None) -> Utterance:
+    named = said.language
+    if language is None or (named and language_code(named) == language_code(language)):
+        return said
+    if named:
+        raise UserError(
+            f"--language {language}: the references say that {said.id} is in {named}; leave "
+            "--language out, or correct the references."
+        )
+    return replace(said, language=language)
+
+
 def _utterance(recording: ForeignRecording, said: Utterance) -> UtteranceLog:
     n_samples = round(said.duration_s * SAMPLE_RATE)
     if recording.error is not None:
         return UtteranceLog.of(said, status="failed", error=recording.error)
+    if recording.adds_blanks and unit_of(said.language) == "character":
+        emissions = tuple(map(_without_blanks, recording.emissions))
+        recording = replace(recording, emissions=emissions)
     steps = _steps(recording, n_samples)
     return UtteranceLog.of(
         said, steps=steps, commit_violations=sum(step.retracted > 0 for step in steps)
     )
+
+
+def _without_blanks(emission: Emission) -> Emission:
+    committed, partial = (
+        tuple(token.removeprefix(" ") for token in tokens)
+        for tokens in (emission.committed, emission.partial)
+    )
+    return replace(emission, committed=committed, partial=partial)
 
 
 def _steps(recording: ForeignRecording, n_samples: int) -> list[Step]:

@@ -3,8 +3,9 @@
     {"index", "prediction", "delays", "elapsed", "prediction_length", "reference", "source",
      "source_length"}
 
-`delays` are the audio received when each whitespace token of `prediction` was emitted, `elapsed`
-that plus all compute so far, both in ms; `source_length` is the duration in ms. Written logs carry
+`delays` are the audio received when each whitespace token of `prediction` was emitted, or in a
+language without spaces each character (--eval-latency-unit char); `elapsed` is that plus all
+compute so far, both in ms; `source_length` is the duration in ms. Written logs carry
 one key more, `elapsed_fifo`: the same times in a first-in first-out queue. SimulEval ignores it,
 OmniSTEval reads it with `--emission_ca_key elapsed_fifo`.
 """
@@ -26,7 +27,12 @@ from streaming_asr.events.log import Log
 from streaming_asr.metrics import clocks, trace
 from streaming_asr.metrics.latency import commit_steps
 from streaming_asr.metrics.table import CA, COMMITS, CU, known_of
-from streaming_asr.score.formats.foreign import Emission, ForeignRecording, typed_rows
+from streaming_asr.score.formats.foreign import (
+    Emission,
+    ForeignRecording,
+    typed_rows,
+    unit_of_log,
+)
 
 FILE = "instances.log"
 
@@ -38,6 +44,7 @@ def write(log: Log, folder: Path) -> list[Path]:
     their compute or it was never known.
     """
     known = known_of(log.header)
+    unit = unit_of_log(log)
     if CU not in known:
         raise UserError(
             "instances.log needs the audio received at each word, which this log does not tell; "
@@ -46,7 +53,13 @@ def write(log: Log, folder: Path) -> list[Path]:
     lines = []
     for index, utterance in enumerate(log.utterances):
         seen = trace(utterance)
+        tokens = seen.units(seen.hypothesis)
         of_token = commit_steps(seen)
+        if unit == "character":  # SimulEval counts code points, of a word of Latin letters each
+            of_token = [
+                k for token, k in zip(tokens, of_token, strict=True) for _ in range(len(token))
+            ]
+        between = " " if unit == "word" else ""
         steps = utterance.steps if utterance.status == "ok" else []
 
         def at(clock: str, steps: Any = steps, of_token: Any = of_token) -> list[float]:
@@ -55,14 +68,14 @@ def write(log: Log, folder: Path) -> list[Path]:
 
         row: dict[str, Any] = {
             "index": index,
-            "prediction": " ".join(seen.hypothesis.split()),
+            "prediction": between.join(tokens),
             "delays": at("cu"),
         }
         if CA in known and seen.batch == 1:
             row |= {"elapsed": at("simuleval"), "elapsed_fifo": at("ca")}
         row |= {
             "prediction_length": len(of_token),
-            "reference": " ".join(seen.reference.split()),
+            "reference": between.join(seen.units(seen.reference)),
             "source": [f"{seen.utt}.wav"],
             "source_length": seen.duration_s * 1000.0,
         }

@@ -26,8 +26,15 @@ from streaming_asr.events.log import Log
 from streaming_asr.metrics import trace
 from streaming_asr.metrics.longform import Sentence, sentences
 from streaming_asr.metrics.table import CA, COMMITS, CU, DISPLAY, STEPS, known_of
-from streaming_asr.score.formats.foreign import Emission, ForeignRecording, typed_rows
+from streaming_asr.score.formats.foreign import (
+    LATENCY_UNITS,
+    Emission,
+    ForeignRecording,
+    typed_rows,
+    unit_of_log,
+)
 from streaming_asr.text.tokens import common_prefix
+from streaming_asr.text.units import Unit, unit_pieces
 
 FILE = "metrics.jsonl"
 BLANK = "▁"  # SentencePiece's sign for the blank before a word
@@ -45,6 +52,7 @@ def write(log: Log, folder: Path) -> list[Path]:
             "simulstream's log holds every step with its compute, which this log does not tell; "
             "run with batch=1, or export it as simuleval."
         )
+    unit = unit_of_log(log)
     lines, segments, references = [], [], []
     for number, utterance in enumerate(log.utterances):
         seen = trace(utterance)
@@ -57,14 +65,14 @@ def write(log: Log, folder: Path) -> list[Path]:
             silent: dict[str, Any] = {"id": number, "total_audio_processed": seen.duration_s}
             silent |= {"computation_time": 0.0, "generated_tokens": [], "deleted_tokens": []}
             lines.append(json.dumps(silent))
-        commits = [step.committed.split() for step in seen.steps]
+        commits = [_tokens(step.committed, unit) for step in seen.steps]
         # A partial text may run into the last committed word: then no number of tokens says it.
         tells_commits = all(
-            step.displayed.split()[: len(words)] == words
+            _tokens(step.displayed, unit)[: len(words)] == words
             for step, words in zip(seen.steps, commits, strict=True)
         )
         for step, words in zip(seen.steps, commits, strict=True):
-            now = step.displayed.split()
+            now = _tokens(step.displayed, unit)
             kept = common_prefix(shown, now)
             row: dict[str, Any] = {
                 "id": number,
@@ -87,11 +95,18 @@ def write(log: Log, folder: Path) -> list[Path]:
     return [
         write_lines(folder / FILE, lines),
         write_lines(
-            folder / "evaluation.yaml", ["detokenizer_type: simuleval", "latency_unit: word"]
+            folder / "evaluation.yaml",
+            ["detokenizer_type: simuleval", f"latency_unit: {LATENCY_UNITS[unit]}"],
         ),
         write_lines(folder / "segments.yaml", segments),
         write_lines(folder / "references.txt", references),
     ]
+
+
+def _tokens(text: str, unit: Unit) -> list[str]:
+    """Return a text as tokens: words, which its detokenizer joins with blanks, or characters, which
+    it joins as they are, so that one behind a blank has the blank."""
+    return text.split() if unit == "word" else list(unit_pieces(text, unit))
 
 
 class Row(msgspec.Struct):
@@ -150,6 +165,7 @@ def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
             () if name in failed else _emissions(rows, path, name, tells_commits=tells_commits),
             error=failed.get(name),
             has_steps=True,
+            adds_blanks=not any(_has_blanks(rows) for rows in chunks_of.values()),
         )
         for name, rows in chunks_of.items()
     ]
@@ -162,7 +178,7 @@ def _emissions(
     tokens: list[str] = []
     committed: list[str] = []
     emissions = []
-    with_blanks = any(BLANK in token for row in rows for token in row.generated_tokens)
+    with_blanks = _has_blanks(rows)
     for k, row in enumerate(rows):
         kept = len(tokens) - len(row.deleted_tokens)
         if kept < 0 or tokens[kept:] != row.deleted_tokens:
@@ -192,6 +208,10 @@ def _emissions(
         )
         committed = words
     return tuple(emissions)
+
+
+def _has_blanks(rows: Sequence[Row]) -> bool:
+    return any(BLANK in token for row in rows for token in row.generated_tokens)
 
 
 def _words(tokens: Sequence[str], with_blanks: bool) -> list[str]:

@@ -86,5 +86,7 @@ def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[ForeignRecordi
             )
             for seen_s, text in rows
         )
-        recordings.append(ForeignRecording((unquote(file.stem),), emissions))
+        recordings.append(
+            ForeignRecording((unquote(file.stem),), emissions, adds_blanks=between == " ")
+        )
     return recordings, {CU if comp_unaware else CA, COMMITS}
