@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from streaming_asr.align.result import OneByOne, loud_frames, words_of
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES
+from streaming_asr.text.languages import language_code
 from streaming_asr.utterance import TimedWord, Utterance
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class WhisperAligner(OneByOne):
         self._whisper = load_whisper(path, device=device, dtype=dtype)
         self._decoder = Decoder(self._whisper)
         self._cache = DecoderCache(self._decoder)
-        self._language, self._trim = language, trim_pauses
+        self._language = None if language is None else language_code(language)
+        self._trim = trim_pauses
 
     def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
         import torch

@@ -21,7 +21,7 @@ from streaming_asr.config.weights import find_weights, own_network, weights_fold
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import CONF_DIR
 from streaming_asr.models.find import find_here, is_english_only, is_local, unknown_languages
-from streaming_asr.text.languages import LANGUAGES
+from streaming_asr.text.languages import LANGUAGES, language_code
 
 MAX_CHUNK_MS = 30_000  # what Whisper hears at once
 NATURAL = ("prompts", "speechocean762", "voices")  # corpora that mini cannot hear
@@ -136,7 +136,11 @@ def _check_languages(config: DictConfig) -> None:
         given = OmegaConf.select(config, key)
         known = {*LANGUAGES, "detect"} if key == "language" else LANGUAGES
         if key == "data.language" and not str(config.data._target_).endswith(".Folder"):
-            continue
+            continue  # elsewhere a tag too, which the corpus reads, or the name of a folder
+        if isinstance(given, str) and given not in known:
+            given = language_code(given)
+            with read_write(config):
+                OmegaConf.update(config, key, given)
         if given is not None and given not in known and not own_network(config):
             raise UserError(
                 f"{key}={given}: no language that Whisper knows{did_you_mean(str(given), known)}; "

@@ -23,6 +23,7 @@ from streaming_asr.corpora.lists import obtained, of_ids
 from streaming_asr.corpora.manifest import scan_manifest
 from streaming_asr.corpora.noise import with_noise
 from streaming_asr.errors import UserError
+from streaming_asr.text.languages import language_code
 from streaming_asr.utterance import MAX_TEXT, Utterance
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class Loader(ABC):
                 each = UserError(f"{self.path}: id {each.id!r} stands there twice; ids must differ")
             elif isinstance(each, Utterance):
                 split_of[each.id] = split
-                each = _writable(each)
+                each = _writable(_with_code(each))
             scanned.append(each)
         if not scanned:
             raise UserError(f"{self.path}: no utterance in split {self.split!r} of {self.name}")
@@ -213,6 +214,13 @@ class Loader(ABC):
         if utterance.duration_s or not utterance.audio_path:
             return utterance
         return replace(utterance, duration_s=duration_s(utterance.audio_path))
+
+
+def _with_code(utterance: Utterance) -> Utterance:
+    """Return the utterance with its language as Whisper's code, however the corpus spells it."""
+    if not isinstance(utterance.language, str):
+        return utterance
+    return replace(utterance, language=language_code(utterance.language))
 
 
 def _writable(utterance: Utterance) -> Utterance | UserError:

@@ -26,6 +26,7 @@ from streaming_asr.corpora.rows import json_row, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import validator, write_text
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.text.languages import language_code
 from streaming_asr.utterance import TimedWord, Utterance
 
 SCHEMA_FILE = Path(__file__).with_name("manifest.schema.json")
@@ -162,7 +163,7 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
         else Noisy(clean, noise["kind"], float(noise["snr_db"]), int(noise["seed"])),
         duration_s=float(length_s),
         speaker=_name(row, "speaker"),
-        language=_name(row, "language"),
+        language=_language(row),
         words=_words(row["words"], where) if row.get("words") is not None else None,
         audio_path=None if "parts" in row else str(files[0][0]),
     )
@@ -171,6 +172,11 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
 def _name(row: dict[str, Any], key: str) -> str | None:
     value = row.get(key)
     return None if value is None else str(value)  # LibriSpeech's speakers are numbers
+
+
+def _language(row: dict[str, Any]) -> str | None:
+    name = _name(row, "language")
+    return None if name is None else language_code(name)
 
 
 def _words(rows: list[tuple[str, float, float]], where: str) -> tuple[TimedWord, ...]:

@@ -10,6 +10,7 @@ from itertools import islice
 from streaming_asr.text.languages import language_code
 from streaming_asr.text.tokens import UNSPACED
 
+LEAST_OF_UNSPACED = 0.1
 N_LETTERS = 20_000  # so many say what a corpus is written in
 HAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO"})
 # What the languages are written in whose normaliser or unit is their own.
@@ -41,15 +42,17 @@ def scripts(texts: Iterable[str]) -> Counter[str]:
 
 
 def mismatch(language: str | None, texts: Iterable[str]) -> str | None:
-    """Return what is wrong where most letters of `texts` are of a script that the normaliser and
-    the unit of `language` are not for; None where they fit."""
+    """Return what is wrong where the letters of `texts` are of a script that the normaliser and the
+    unit of `language` are not for; None where they fit. Chinese and its like may hold much Latin.
+    """
     found = scripts(texts)
     if not found:
         return None
     code = language_code(language or "en")
     script, _ = found.most_common(1)[0]
-    fits = script in SCRIPTS[code] if code in SCRIPTS else script not in UNSPACED_SCRIPTS
-    if fits or (code == "ko" and script in HAN):
+    fitting = SCRIPTS.get(code, found.keys() - UNSPACED_SCRIPTS) | (HAN if code == "ko" else set())
+    share = sum(found[each] for each in fitting) / found.total()
+    if share >= (LEAST_OF_UNSPACED if code in UNSPACED else 0.5):
         return None
     told = f"language {language!r}" if language else "no language is named, which counts as English"
     unit = "characters" if code in UNSPACED else "words"

@@ -236,7 +236,7 @@ def test_the_normaliser_of_error_rates_is_chosen_and_stands_in_the_result(tmp_pa
     # By a_k: "one" against "one two", then all of it: 1 error of 2 + 3 words, or of 1 + 1.
     assert as_written["metrics"]["arwer_cu"] == pytest.approx(100 / 5)
     assert by_whisper["metrics"]["arwer_cu"] == pytest.approx(100 / 2)
-    with pytest.raises(UserError, match="one of whisper, identity"):
+    with pytest.raises(UserError, match="one of whisper, whisper_marks, identity"):
         score_folder(cell, normaliser="mine")
 
 

@@ -49,9 +49,9 @@ class ForeignRecording:
     duration_s: float | None = None
     error: str | None = None  # why it failed, where the file tells
     has_steps: bool = False  # every step is an emission, so that none must be added
-    # The reader put a blank before each word, since the file has tokens; a language without spaces
-    # takes them away again.
-    adds_blanks: bool = False
+    # Where the reader put a blank that the file lacks: before each of its "tokens" or "lines". In a
+    # language without spaces it is taken away again.
+    blank_before: str | None = None
 
 
 def typed_rows(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
@@ -145,8 +145,10 @@ def _utterance(recording: ForeignRecording, said: Utterance) -> UtteranceLog:
     n_samples = round(said.duration_s * SAMPLE_RATE)
     if recording.error is not None:
         return UtteranceLog.of(said, status="failed", error=recording.error)
-    if recording.adds_blanks and unit_of(said.language) == "character":
-        emissions = tuple(map(_without_blanks, recording.emissions))
+    if recording.blank_before and unit_of(said.language) == "character":
+        emissions = tuple(
+            _without_blanks(each, recording.blank_before) for each in recording.emissions
+        )
         recording = replace(recording, emissions=emissions)
     steps = _steps(recording, n_samples)
     return UtteranceLog.of(
@@ -154,9 +156,12 @@ def _utterance(recording: ForeignRecording, said: Utterance) -> UtteranceLog:
     )
 
 
-def _without_blanks(emission: Emission) -> Emission:
+def _without_blanks(emission: Emission, before: str) -> Emission:
     committed, partial = (
-        tuple(token.removeprefix(" ") for token in tokens)
+        tuple(
+            token.removeprefix(" ") if before == "tokens" or i == 0 else token
+            for i, token in enumerate(tokens)
+        )
         for tokens in (emission.committed, emission.partial)
     )
     return replace(emission, committed=committed, partial=partial)

@@ -165,7 +165,7 @@ def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
             () if name in failed else _emissions(rows, path, name, tells_commits=tells_commits),
             error=failed.get(name),
             has_steps=True,
-            adds_blanks=not any(_has_blanks(rows) for rows in chunks_of.values()),
+            blank_before=None if _has_blanks(rows) else "tokens",
         )
         for name, rows in chunks_of.items()
     ]

@@ -87,6 +87,8 @@ def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[ForeignRecordi
             for seen_s, text in rows
         )
         recordings.append(
-            ForeignRecording((unquote(file.stem),), emissions, adds_blanks=between == " ")
+            ForeignRecording(
+                (unquote(file.stem),), emissions, blank_before="lines" if between else None
+            )
         )
     return recordings, {CU if comp_unaware else CA, COMMITS}
