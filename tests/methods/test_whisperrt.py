@@ -14,7 +14,7 @@ from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
 from streaming_asr.methods.whisperrt.beam import _Branch, _without_loops, decode_beam
-from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
+from streaming_asr.methods.whisperrt.hypothesis import Audio, Hypothesis, Settings
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.guard import unsupported
@@ -388,7 +388,7 @@ def decoded(table, beams, last, **settings):
     settings = Settings(decoder, 0, max_new=9, beam=2, **settings)
     floor = 0 if settings.n else len(beams[0].tokens)
     return decode_beam(
-        settings, decoder, beams, [9], floor, 0, 10, NULL, raise_floor=False, last=last
+        settings, decoder, beams, [9], floor, Audio(10, 10, 1), NULL, raise_floor=False, last=last
     )
 
 
@@ -424,20 +424,23 @@ def test_a_token_whose_probability_fell_is_unstable_however_little(tolerance, fo
 
 
 def test_a_hypothesis_that_loops_is_left_out_and_the_last_ends_before_its_copy():
-    settings = Settings(None, 0, n=0, max_new=9, beam=2, guard=unsupported, chunk_frames=1000)
+    settings = Settings(None, 0, n=0, max_new=9, beam=2, guard=unsupported)
+    audio = Audio(n_frames=1000, end=1000, n_new=1000)
 
-    def branch(token, *before):
-        return _Branch(
-            0, Hypothesis(list(before), [-0.5] * len(before), [0] * len(before)), -1.0, token, -0.5
-        )
+    def branch(token, *before, since=0):
+        n = len(before)
+        before = Hypothesis(list(before), [-0.5] * n, [1000] * n, [since] * n)
+        return _Branch(0, before, -1.0, token, -0.5)
 
     loops, goes_on, ends = branch(1, 2, 1, 1, 1), branch(2, 2, 1, 1, 1), branch(0, 2, 1, 1, 1)
-    assert _without_loops(settings, [loops, goes_on, ends], 1, 0, 0) == [goes_on, ends]
-    (cut,) = _without_loops(settings, [loops, loops], 1, 0, 0)
+    assert _without_loops(settings, [loops, goes_on, ends], 1, 0, audio) == [goes_on, ends]
+    (cut,) = _without_loops(settings, [loops, loops], 1, 0, audio)
     assert (cut.token, cut.prefix.tokens) == (0, [2, 1, 1, 1])
-    (cut,) = _without_loops(replace(settings, chunk_frames=40), [loops], 1, 0, 0)
-    assert cut.prefix.tokens == [2, 1, 1, 1]
-    (cut,) = _without_loops(settings, [loops], 1, 5, 0)  # committed: all of it stays
+    # Three tokens need 24 frames since the first of them can have been spoken.
+    for since, token in ((977, 0), (976, 1)):
+        (one,) = _without_loops(settings, [branch(1, 2, 1, 1, since=since)], 1, 0, audio)
+        assert (one.token, one.prefix.tokens) == (token, [2, 1, 1])
+    (cut,) = _without_loops(settings, [loops], 1, 5, audio)  # committed: all of it stays
     assert (cut.token, cut.prefix.tokens) == (1, [2, 1, 1, 1])
 
 
@@ -614,6 +617,27 @@ def test_a_delivery_of_many_chunks_encodes_the_same_blocks_and_frames():
     update = streaming.step(state, audio[9000:], last=True)
     assert state.window_start > 400 and update.partial == ()
     assert counter.sums["frames_real"] == one_by_one.recorder.sums["frames_real"] == 700
+
+
+def test_a_delivery_of_many_chunks_may_have_as_many_tokens_as_they_have():
+    settings = Settings(Table({}), 0, n=2, max_new=9, chunk_frames=5)
+    assert settings.most_new(Audio(5, 5, 5, n_chunks=1)) == 9
+    assert settings.most_new(Audio(20, 20, 20, n_chunks=4)) == 36
+    assert settings.most_new(Audio(100, 100, 100, n_chunks=20)) == 99 // 2
+    # Its first word may have been spoken at its start.
+    assert settings.since(Audio(100, 130, 100, n_chunks=20)) == 30
+    assert settings.since(Audio(100, 130, 2, n_chunks=1)) == 125
+
+
+@pytest.mark.parametrize("beam", [0, 2])
+def test_all_the_text_of_a_late_delivery_is_taken(beam):
+    """A model that never ends its text gives three tokens a chunk, however the chunks come."""
+    streaming = method({"seed": 7, "eot_logit": -99.0, "max_tokens": 256}, beam=beam)
+    audio = noise(2.0, 1)
+    for n_chunks in (1, 4, 8):
+        state = streaming.start()
+        streaming.step(state, audio[: 3200 + 200 + (n_chunks - 1) * 1600], last=False)
+        assert len(state.hypotheses[0].tokens) == 3 * n_chunks
 
 
 @pytest.mark.parametrize("option", [{"commit": "never"}, {"n": -1}, {"tolerance": -1e-5}])

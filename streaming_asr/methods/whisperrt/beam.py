@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from streaming_asr.method import Recorder
-from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
+from streaming_asr.methods.whisperrt.hypothesis import Audio, Hypothesis, Settings
 from streaming_asr.text.tokens import common_prefix
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.guard import no_guard
@@ -54,19 +54,19 @@ def decode_beam(
     beams: list[Hypothesis],
     prompt: list[int],
     floor: int,
-    born: int,
-    n_frames: int,
+    audio: Audio,
     recorder: Recorder,
     *,
     raise_floor: bool = True,
     last: bool = False,
 ) -> list[Hypothesis]:
-    """Return hypotheses under `n_frames` of audio, best first; row i of the cache is beams[i].
+    """Return hypotheses under this audio, best first; row i of the cache is beams[i].
 
     With `raise_floor` those that disagree with the best one on its tokens older than n are dropped.
     With `last` the cache is of no more use, and only hypotheses that have ended come back.
     """
-    decoder, eot = settings.decoder, settings.eot
+    decoder, eot, n_frames = settings.decoder, settings.eot, audio.n_frames
+    most_new = settings.most_new(audio)
     # One teacher-forced pass over all hypotheses; every later pass adds one token to each.
     branches = _verify(settings, cache, beams, prompt, floor, n_frames)
     recorder.count(decode_steps=1, beam_sum=len(beams))
@@ -75,7 +75,7 @@ def decode_beam(
     while True:
         # Hypotheses that have ended keep their places in the beam.
         kept = _best(branches, settings.beam - len(ended), ended)
-        kept = _without_loops(settings, kept, len(prompt), floor, born)
+        kept = _without_loops(settings, kept, len(prompt), floor, audio)
         if last:
             ended += [branch for branch in kept if branch.token == eot]
             kept = [branch for branch in kept if branch.token != eot]
@@ -84,11 +84,11 @@ def decode_beam(
         if (
             not kept
             or any(branch.token == eot for branch in kept)
-            or n_passes >= settings.max_new
+            or n_passes >= most_new
             or room >= decoder.max_tokens
         ):
             break
-        hypotheses = [_grown(branch, eot, born) for branch in kept]
+        hypotheses = [_grown(settings, branch, audio) for branch in kept]
         longest = len(prompt) + max(len(h.tokens) for h in hypotheses)
         # Hypotheses of one parent go on from copies of its keys and values.
         cache.reorder([branch.parent for branch in kept], longest)
@@ -109,7 +109,7 @@ def decode_beam(
             ):
                 branches.append(_Branch(i, hypothesis, kept[i].total, token, log_prob))
     kept = sorted(ended or kept, key=lambda branch: branch.total, reverse=True)
-    grown = [_grown(branch, eot, born) for branch in kept]
+    grown = [_grown(settings, branch, audio) for branch in kept]
     # Words of these tokens are committed after the chunk, so all hypotheses must share them.
     if raise_floor:
         floor = max(floor, len(grown[0].tokens) - settings.n)
@@ -123,15 +123,15 @@ def decode_beam(
     return grown
 
 
-def _grown(branch: _Branch, eot: int, born: int) -> Hypothesis:
+def _grown(settings: Settings, branch: _Branch, audio: Audio) -> Hypothesis:
     hypothesis = branch.prefix.copy()
-    if branch.token != eot:
-        hypothesis.append(branch.token, branch.log_prob, born)
+    if branch.token != settings.eot:
+        hypothesis.append(branch.token, branch.log_prob, audio.end, settings.since(audio))
     return hypothesis
 
 
 def _without_loops(
-    settings: Settings, branches: list[_Branch], n_prompt: int, floor: int, born: int
+    settings: Settings, branches: list[_Branch], n_prompt: int, floor: int, audio: Audio
 ) -> list[_Branch]:
     """Return the branches whose last token completes no unsupported copy; where all do, the first
     of them, ended before its copy."""
@@ -140,10 +140,10 @@ def _without_loops(
     kept: list[_Branch] = []
     ended: list[_Branch] = []
     for branch in branches:
-        grown = _grown(branch, settings.eot, born)
+        grown = _grown(settings, branch, audio)
         n_dropped = 0
         if branch.token != settings.eot:
-            n_dropped = settings.n_surplus(grown, born, floor)
+            n_dropped = settings.n_surplus(grown, audio.end, floor)
         if not n_dropped:
             kept.append(branch)
         elif not ended:

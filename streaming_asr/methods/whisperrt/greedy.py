@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from streaming_asr.method import Recorder
-from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
+from streaming_asr.methods.whisperrt.hypothesis import Audio, Hypothesis, Settings
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.together import Passes, Wanted
 
@@ -22,27 +22,26 @@ def decode_greedy(
     hypothesis: Hypothesis,
     prompt: list[int],
     floor: int,
-    born: int,
-    n_frames: int,
+    audio: Audio,
     recorder: Recorder,
 ) -> Passes[None]:
-    """Bring the hypothesis up to date with `n_frames` of audio, in place."""
-    decoder, eot = settings.decoder, settings.eot
+    """Bring the hypothesis up to date with the audio, in place."""
+    decoder, eot, n_frames = settings.decoder, settings.eot, audio.n_frames
     nexts = yield from _verify(settings, cache, hypothesis, prompt, floor, n_frames, recorder)
     recorder.count(decode_steps=1, beam_sum=1)
-    n_new = 0
+    n_new, most_new, since = 0, settings.most_new(audio), settings.since(audio)
     while True:
         token, log_prob = settings.allowed(hypothesis, nexts)
         if token == eot:
             return
-        hypothesis.append(token, log_prob, born)
-        if n_copied := settings.n_surplus(hypothesis, born, floor):
+        hypothesis.append(token, log_prob, audio.end, since)
+        if n_copied := settings.n_surplus(hypothesis, audio.end, floor):
             # The text ends before the copy, until the next chunk.
             hypothesis.crop(len(hypothesis.tokens) - n_copied, len(prompt))
             return
         n_new += 1
         n_fed = len(prompt) + len(hypothesis.tokens)
-        if n_new >= settings.max_new or n_fed >= decoder.max_tokens:
+        if n_new >= most_new or n_fed >= decoder.max_tokens:
             return
         with recorder.part("decode"):
             part = decoder.part(cache, [hypothesis.tokens[-1:]], [n_fed - 1], n_frames)

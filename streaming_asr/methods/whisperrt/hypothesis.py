@@ -5,9 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from streaming_asr.whisper.decoder import Decoder
 from streaming_asr.whisper.guard import Guard, no_guard
+
+
+class Audio(NamedTuple):
+    """The audio of one decoding; a late delivery holds many chunks. Frames last 20 ms."""
+
+    n_frames: int
+    """Frames of the window."""
+    end: int
+    """Frame of the stream at which they end."""
+    n_new: int
+    """Frames that no decoding has had before."""
+    n_chunks: int = 1
+    """Chunks in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +33,8 @@ class Settings:
     n: int
     """Last tokens verified when a chunk arrives."""
     max_new: int
-    """Decoder passes per chunk at most; stops a model that never predicts the end."""
+    """Decoder passes for the audio of a chunk at most; stops a model that never predicts the
+    end."""
     beam: int = 1
     keep_cache: bool = False
     """Keep self-attention keys and values from chunk to chunk (WhisperRT VI-B)."""
@@ -28,15 +43,24 @@ class Settings:
     guard: Guard = no_guard
     """Which of the newest tokens are a copy that no speech supports (`whisper/guard.py`)."""
     chunk_frames: int = 0
-    """A token was spoken at most so long before the audio that it was born from."""
 
-    def n_surplus(self, hypothesis: Hypothesis, born: int, floor: int) -> int:
-        """Return how many of the last tokens to drop, given the audio up to frame `born`; those
+    def most_new(self, audio: Audio) -> int:
+        """Return the decoder passes for this audio at most, as many as its chunks have together.
+
+        Half of the positions are the limit, as in Whisper: they hold the text of a whole window.
+        """
+        most = min(audio.n_chunks * self.max_new, self.decoder.max_tokens // 2)
+        return max(self.max_new, most)
+
+    def since(self, audio: Audio) -> int:
+        """Return the frame of the stream from which on a new token can have been spoken."""
+        return audio.end - max(audio.n_new, self.chunk_frames)
+
+    def n_surplus(self, hypothesis: Hypothesis, end: int, floor: int) -> int:
+        """Return how many of the last tokens to drop, given the audio up to frame `end`; those
         below `floor` are committed and stay."""
         n_tokens = len(hypothesis.tokens)
-        copy = self.guard(
-            hypothesis.tokens, lambda i: born - hypothesis.born[i] + self.chunk_frames
-        )
+        copy = self.guard(hypothesis.tokens, lambda i: end - hypothesis.since[i])
         return min(copy.n_tokens, max(0, n_tokens - floor)) if copy else 0
 
     def allowed(
@@ -60,22 +84,28 @@ class Hypothesis:
     """For each token, its log-probability given the audio when it was last evaluated."""
     born: list[int] = field(default_factory=list)
     """For each token, the stream frame up to which audio was known when it was predicted."""
+    since: list[int] = field(default_factory=list)
+    """For each token, the stream frame from which on it can have been spoken."""
     filled: int = 0
     """Decoder positions (prompt included) whose cached keys belong to these tokens."""
 
     def crop(self, n_tokens: int, n_prompt: int) -> None:
         """Keep the first `n_tokens`, in the cache too."""
-        del self.tokens[n_tokens:], self.log_probs[n_tokens:], self.born[n_tokens:]
+        for values in (self.tokens, self.log_probs, self.born, self.since):
+            del values[n_tokens:]
         self.filled = min(self.filled, n_prompt + n_tokens)
 
-    def append(self, token: int, log_prob: float, born: int) -> None:
+    def append(self, token: int, log_prob: float, born: int, since: int) -> None:
+        """Add a token predicted with audio up to frame `born`, spoken from `since` on."""
         self.tokens.append(token)
         self.log_probs.append(log_prob)
         self.born.append(born)
+        self.since.append(since)
 
     def drop(self, n_tokens: int) -> None:
         """Forget the first `n_tokens`: their audio has left the window."""
-        del self.tokens[:n_tokens], self.log_probs[:n_tokens], self.born[:n_tokens]
+        for values in (self.tokens, self.log_probs, self.born, self.since):
+            del values[:n_tokens]
         self.filled = 0
 
     def copy(self) -> Hypothesis:
@@ -84,4 +114,5 @@ class Hypothesis:
             tokens=list(self.tokens),
             log_probs=list(self.log_probs),
             born=list(self.born),
+            since=list(self.since),
         )

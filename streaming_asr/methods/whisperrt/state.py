@@ -23,6 +23,8 @@ class StreamState(BlockWindow):
     """Ends of blocks whose mel frames are there, not yet encoded."""
     hypotheses: list[Hypothesis] = field(default_factory=lambda: [Hypothesis()])
     """Best first; one when greedy."""
+    decoded: int = 0
+    """Frame of the stream up to which the text has been decoded."""
     floor: int = 0
     """Tokens of the window that will not change any more."""
     emitted: list[str] = field(default_factory=list)

@@ -24,7 +24,7 @@ from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.whisperrt.beam import decode_beam
 from streaming_asr.methods.whisperrt.commit import Committer
 from streaming_asr.methods.whisperrt.greedy import decode_greedy
-from streaming_asr.methods.whisperrt.hypothesis import Hypothesis, Settings
+from streaming_asr.methods.whisperrt.hypothesis import Audio, Hypothesis, Settings
 from streaming_asr.methods.whisperrt.state import StreamState
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import StreamingEncoder, encode_parts
@@ -115,8 +115,9 @@ class WhisperRT(SharedPasses, Chunked):
             audio = audio[:0]
             if not state.ready:
                 break
+            n_chunks = len(state.ready)
             yield from self._encode(state)
-            yield from self._decode(state)
+            yield from self._decode(state, n_chunks)
             with state.recorder.part("policy"):
                 words, taken_back = self._words.settle(state)
             committed += words
@@ -142,9 +143,10 @@ class WhisperRT(SharedPasses, Chunked):
             self._decoder.append_frames(state.cache, hidden, start)
         state.encoded(ends, block_flops(self._whisper.config, start, ends), again=again)
 
-    def _decode(self, state: StreamState) -> Passes[None]:
-        n_frames, recorder = state.position, state.recorder
-        born = state.window_start + n_frames
+    def _decode(self, state: StreamState, n_chunks: int) -> Passes[None]:
+        recorder, end = state.recorder, state.window_start + state.position
+        audio = Audio(state.position, end, end - state.decoded, n_chunks)
+        state.decoded = end
         if self._settings.beam == 1:
             yield from decode_greedy(
                 self._settings,
@@ -152,8 +154,7 @@ class WhisperRT(SharedPasses, Chunked):
                 state.hypotheses[0],
                 state.prompt,
                 state.floor,
-                born,
-                n_frames,
+                audio,
                 recorder,
             )
             return
@@ -164,8 +165,7 @@ class WhisperRT(SharedPasses, Chunked):
                 state.hypotheses,
                 state.prompt,
                 state.floor,
-                born,
-                n_frames,
+                audio,
                 recorder,
                 raise_floor=self._commit_stable,
                 last=not state.more_to_come,
