@@ -83,12 +83,15 @@ class BeamSearch:
 
     guard: none, or repeats (`whisper/guard.py`), under which no token completes a short copy that
     no speech supports, and a hypothesis ends before a long one, or is left out where others go on.
+    early_stopping: stop as soon as `beam` hypotheses have ended, as Whisper does; else go on while
+    a live hypothesis is likelier than every ended one.
     """
 
     decoder: Decoder
     eot: int
     beam: int
     guard: str = "none"
+    early_stopping: bool = True
 
     @torch.inference_mode()
     def passes(
@@ -140,7 +143,7 @@ class BeamSearch:
                     tokens, log_probs = [tokens[0][:1]], [log_probs[0][:1]]
                 parents, live = self._grow(live, ended, guide.judge(live), tokens, log_probs)
                 parents, live = self._without_loops(parents, live, ended, n_heard)
-            if len(ended) >= self.beam or not live:
+            if not live or self._is_over(live, ended):
                 break
             # An end that was found counts more than a text that was cut off.
             if len(live[0].tokens) >= max_new:
@@ -151,6 +154,15 @@ class BeamSearch:
                 guide.reorder(parents)
                 feed = [[hypothesis.tokens[-1]] for hypothesis in live]
         return max(ended, key=lambda one: one.mean_log_prob, default=Hypothesis())
+
+    def _is_over(self, live: list[Hypothesis], ended: list[Hypothesis]) -> bool:
+        """Return whether enough hypotheses have ended."""
+        if len(ended) < self.beam:
+            return False
+        if self.early_stopping:
+            return True
+        # A text only becomes less likely as it grows.
+        return max(map(_log_prob, ended)) >= max(map(_log_prob, live))
 
     def _refuse_short_copies(
         self,
@@ -205,7 +217,7 @@ class BeamSearch:
         """
         candidates = sorted(
             (
-                (sum(hypothesis.log_probs) + log_prob, i, token, log_prob)
+                (_log_prob(hypothesis) + log_prob, i, token, log_prob)
                 for i, hypothesis in enumerate(live)
                 for token, log_prob in zip(tokens[i], log_probs[i], strict=True)
             ),
@@ -215,7 +227,8 @@ class BeamSearch:
         grown: list[Hypothesis] = []
         closed: set[int] = set()
         for _, i, token, log_prob in candidates:
-            if len(ended) >= self.beam or len(grown) >= self.beam:
+            is_full = self.early_stopping and len(ended) >= self.beam
+            if is_full or len(grown) >= self.beam:
                 break
             if i in closed:
                 continue
@@ -234,3 +247,8 @@ class BeamSearch:
                 if verdict is Verdict.WAIT:
                     ended.append(Hypothesis(parent.tokens, with_this, parent.frames, frame))
         return parents, grown
+
+
+def _log_prob(hypothesis: Hypothesis) -> float:
+    """Return the log-probability of all its tokens."""
+    return sum(hypothesis.log_probs)

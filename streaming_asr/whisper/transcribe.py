@@ -77,10 +77,11 @@ class WindowDecoder:
         max_tokens: int | None = None,
         *,
         guard: str = "none",
+        early_stopping: bool = True,
     ) -> None:
         self.whisper = whisper
         self.decoder = Decoder(whisper)
-        self.search = BeamSearch(self.decoder, whisper.eot, max(1, beam), guard)
+        self.search = BeamSearch(self.decoder, whisper.eot, max(1, beam), guard, early_stopping)
         self.max_tokens = max_tokens or whisper.max_tokens
         self.limit_samples = whisper.context_frames * FRAME_SAMPLES
 

@@ -51,7 +51,16 @@ class Transcriber(WindowDecoder):
         guard: str = "none",
     ) -> None:
         # Whisper keeps the other half of the positions for the text before.
-        super().__init__(whisper, beam, whisper.max_tokens // 2, guard=guard)
+        super().__init__(
+            whisper,
+            beam,
+            whisper.max_tokens // 2,
+            guard=guard,
+            # After a hush word an end in mid-text is unlikely, but not so unlikely as after zeros
+            # up to the context. A search that begins where the text of the round before ended has
+            # few other texts to take its places, and five such ends would stop it.
+            early_stopping=False,
+        )
         self.encoder = encoder
         self.limit_samples = encoder.limit_samples
         self._prune = prune
