@@ -20,7 +20,9 @@ from streaming_asr.terminal import command_parser, exit_status
 
 CT2 = "ctranslate2"
 # What a LoRA folder holds; anything else in one is more than can be merged.
-MERGEABLE = frozenset({"adapter_config.json", "adapter_model.safetensors", "training.json"})
+MERGEABLE = frozenset(
+    {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "training.json"}
+)
 SUFFIXES = (".safetensors", ".bin", ".pt", ".ckpt", ".npz")
 CARD = "export_card.md.j2"
 

@@ -45,17 +45,24 @@ def text_rows(path: Path) -> Iterator[tuple[str, str]]:
 def json_row(line: str, where: str) -> dict[str, Any]:
     """Return the JSON object of a line. Raises UserError, which begins with `where`, for a line
     that is none, also for one with NaN or Infinity, which JSON lacks."""
+    remedy = "write one JSON object per line, and cut a torn last line off"
+    return _json_object(line, where, remedy)
+
+
+def json_file(path: Path, remedy: str) -> dict[str, Any]:
+    """Return the JSON object that a file holds. Raises UserError, which ends with `remedy`."""
+    return _json_object(text_of(path), str(path), remedy)
+
+
+def _json_object(text: str, where: str, remedy: str) -> dict[str, Any]:
     try:
-        row = json.loads(line, parse_constant=_no_constant)
-        if "\\u" in line:  # half of a UTF-16 pair is JSON, but no text
+        row = json.loads(text, parse_constant=_no_constant)
+        if "\\u" in text:  # half of a UTF-16 pair is JSON, but no text
             json.dumps(row, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{where}: not JSON ({error}): {line[:60]!r}; write one JSON object per line, and cut "
-            "a torn last line off."
-        ) from error
+        raise UserError(f"{where}: not JSON ({error}): {text[:60]!r}; {remedy}.") from error
     if not isinstance(row, dict):
-        raise UserError(f"{where}: {line[:60]!r} is JSON, but not an object {{...}}.")
+        raise UserError(f"{where}: {text[:60]!r} is JSON, but not an object {{...}}; {remedy}.")
     return row
 
 

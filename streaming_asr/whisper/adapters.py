@@ -8,6 +8,7 @@ lora_B (rank, out), the transpose of peft's, scaled by alpha / rank = 1.
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +18,14 @@ from typing import Any
 import torch
 
 from streaming_asr.errors import UserError
+from streaming_asr.whisper.adapter_config import CONFIG_FILE, check_base, check_rank, read_config
 from streaming_asr.whisper.tensors import load_pickled, load_tensors, refuse_not_finite, save_half
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")  # of all three attentions
 LINEAR = (*ATTENTION, "fc1", "fc2")
 MODULES = {"attention": ATTENTION, "all": LINEAR}
 WEIGHTS_FILE = "adapter_model.safetensors"
+PICKLED_FILE = "adapter_model.bin"  # of older versions of peft
 
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
 _ATTENTION = {"attn": "self_attn", "cross_attn": "encoder_attn"}
@@ -107,81 +110,145 @@ def save_lora(wrapped: Any, folder: Path, base: str) -> None:
     # What is unset is left out: other versions of peft have other options.
     config = {k: getattr(v, "value", v) for k, v in config.items() if v not in (None, {})}
     text = json.dumps(config, indent=2, sort_keys=True, default=sorted)
-    (folder / "adapter_config.json").write_text(text + "\n")
+    (folder / CONFIG_FILE).write_text(text + "\n")
+
+
+def check_adapter(adapter: str | Path) -> None:
+    """Raise UserError where the adapter is missing, or its configuration cannot be merged."""
+    if not os.path.isfile(adapter):
+        read_config(Path(adapter))
 
 
 def merge_adapter(model: Any, adapter: str | Path, scale: float = 1.0) -> Any:
-    """`model` with the adapter's low-rank updates, times `scale`, added to its weights."""
+    """Return `model` with weights base + scale * (merged - base).
+
+    adapter: a folder of peft's, whose form may be any that peft can merge, or a published
+    checkpoint. scale: the share of its change, the same in every tensor that the adapter changes.
+    Raises UserError for an adapter of another kind or model.
+    """
+    base = {name: value.clone() for name, value in model.state_dict().items()} if scale != 1 else {}
     path = Path(adapter)
-    if path.is_file():
-        return merge_published(model, path, scale)
-    if not (path / "adapter_config.json").is_file():
-        raise UserError(
-            f"adapter {str(path)!r}: no adapter_config.json there; give the folder that peft's "
-            "save_pretrained wrote, or a checkpoint file of WhisperRT's authors"
-        )
+    merged = merge_published(model, path) if os.path.isfile(path) else _merge_peft(model, path)
+    refuse_not_finite(f"adapter {str(path)!r}, merged", merged.state_dict().items())
+    if base:
+        with torch.no_grad():
+            for name, value in merged.named_parameters():  # a tied tensor comes once
+                value.copy_(torch.lerp(base[name].float(), value.float(), scale))
+    if merged.proj_out.weight is not merged.model.decoder.embed_tokens.weight:
+        merged.config.tie_word_embeddings = False  # or a saved copy would tie them again
+    return merged
+
+
+def _merge_peft(model: Any, path: Path) -> Any:
     from peft import LoraConfig, get_peft_model_state_dict, set_peft_model_state_dict
 
-    held = load_tensors(path / WEIGHTS_FILE)
+    content = read_config(path)
+    check_base(content, model.config, path / CONFIG_FILE)
+    held = _adapter_tensors(path)
+    longest = max((side for each in held.values() for side in each.shape), default=0)
+    check_rank(content, longest, path / CONFIG_FILE)
+    what = f"adapter {str(path)!r}"
     try:
         config = LoraConfig.from_pretrained(str(path))
         config.base_model_name_or_path = None  # peft warns where the model now lies elsewhere
-        config.lora_alpha *= scale  # type: ignore[assignment]
         with torch.random.fork_rng(devices=[]):  # what follows draws as where nothing was loaded
             wrapped = _wrapped(model, config)
-        set_peft_model_state_dict(wrapped, dict(held))
-    except (RuntimeError, ValueError, KeyError) as error:
+        loaded: Any = set_peft_model_state_dict(wrapped, dict(held))
+        wanted = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
+    except Exception as error:  # whatever a damaged configuration makes peft raise
+        lines = str(error).splitlines() or [repr(error)]
         raise UserError(
-            f"adapter {str(path)!r} does not fit this model: "
-            f"{str(error).splitlines()[:2][-1].strip()}; use the model it was trained on"
+            f"{what} does not fit this model: {lines[:2][-1].strip()}; use the model it was "
+            "trained on"
         ) from error
-    wanted = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
     if missing := sorted(wanted.keys() - held.keys()):
         raise UserError(
-            f"adapter {str(path)!r} lacks {missing[0]}, and {len(missing) - 1} more of the "
+            f"{what} lacks {missing[0]}, and {len(missing) - 1} more of the "
             f"{len(wanted)} tensors it should have; copy it again, or use the model it was "
             "trained on"
         )
-    return wrapped.merge_and_unload()
+    if surplus := sorted(name.replace(".default", "") for name in loaded.unexpected_keys):
+        raise UserError(
+            f"{what} also changes {surplus[0]}, and {len(surplus) - 1} more tensors that this "
+            "model or its adapter_config.json does not have; use the model it was trained on"
+        )
+    try:
+        return wrapped.merge_and_unload()
+    except Exception as error:  # forms that peft cannot merge
+        raise UserError(
+            f"{what} cannot be merged ({str(error).partition(chr(10))[0]}); train it in a form "
+            "that peft's merge_and_unload supports"
+        ) from error
 
 
-def merge_published(model: Any, path: Path, scale: float = 1.0) -> Any:
-    """Add a published WhisperRT checkpoint to `model`: its weights, its low-rank updates times
-    `scale`."""
-    content = load_pickled(path, f"checkpoint {str(path)!r}")
-    own = model.model.state_dict()
+def _adapter_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a peft folder. Raises UserError where they are missing or damaged."""
+    pickled = folder / PICKLED_FILE
+    if (folder / WEIGHTS_FILE).is_file() or not pickled.is_file():
+        return load_tensors(folder / WEIGHTS_FILE)
+    held = load_pickled(pickled, str(pickled))
+    if not isinstance(held, Mapping) or not all(
+        isinstance(value, torch.Tensor) and value.is_floating_point() for value in held.values()
+    ):
+        raise UserError(
+            f"{pickled}: holds more than tensors of floating-point numbers; save the "
+            "adapter again with peft's save_pretrained"
+        )
+    refuse_not_finite(pickled, held.items())
+    return dict(held)
+
+
+def merge_published(model: Any, path: Path) -> Any:
+    """Add a published WhisperRT checkpoint to `model`: its weights and its low-rank updates."""
+    what = f"checkpoint {str(path)!r}"
+    content = load_pickled(path, what)
+    base = model.model.state_dict()
     low_rank: dict[str, dict[str, torch.Tensor]] = {}
     changes: dict[str, torch.Tensor] = {}
-    unknown = []
     for key, tensor in _tensors(content):
         name, leaf = _our_name(key)
         if name is None:
-            unknown.append(key)
-        elif leaf in ("lora_A", "lora_B"):
+            raise UserError(f"{what}: unknown key {key!r}")
+        if leaf in ("lora_A", "lora_B"):
             low_rank.setdefault(name, {})[leaf] = tensor
         else:
             changes[name if leaf == "" else f"{name}.{leaf}"] = tensor
     if not low_rank:
-        raise UserError(
-            f"checkpoint {str(path)!r} holds no lora_A / lora_B keys; it is not a WhisperRT adapter"
-        )
-    updated = {name: value.to(own[name]) for name, value in changes.items() if name in own}
-    refuse_not_finite(f"checkpoint {str(path)!r}", _tensors(content))
+        raise UserError(f"{what} holds no lora_A / lora_B keys; it is not a WhisperRT adapter")
+    refuse_not_finite(what, _tensors(content))
+    for name, value in changes.items():
+        _check_shape(what, name, value, base)
+    updated = {name: value.to(base[name]) for name, value in changes.items()}
     for name, pair in low_rank.items():
         weight = f"{name}.weight"
-        delta = scale * (pair["lora_A"].float() @ pair["lora_B"].float()).T
-        if weight not in own or delta.shape != own[weight].shape:
-            raise UserError(
-                f"checkpoint {str(path)!r}: update {name} is {tuple(delta.shape)}, this model has "
-                f"{tuple(own[weight].shape) if weight in own else 'no such weight'}; "
-                "load it on the size it was trained on"
-            )
-        base = updated.get(weight, own[weight])
-        updated[weight] = (base.float() + delta.to(base.device)).to(own[weight].dtype)
-    if unknown:
-        raise UserError(f"checkpoint {str(path)!r}: unknown key {unknown[0]!r}")
+        delta = _low_rank_update(what, name, pair)
+        _check_shape(what, weight, delta, base)
+        start = updated.get(weight, base[weight])
+        updated[weight] = (start.float() + delta.to(start.device)).to(base[weight].dtype)
     model.model.load_state_dict(updated, strict=False)
     return model
+
+
+def _low_rank_update(what: str, name: str, pair: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Return (A B)^T of a pair, (out, in). Raises UserError where it is none."""
+    sides = [pair[leaf].float() for leaf in ("lora_A", "lora_B") if leaf in pair]
+    if len(sides) != 2 or any(s.ndim != 2 for s in sides) or sides[0].shape[1] != len(sides[1]):
+        shapes = ", ".join(f"{leaf} {tuple(value.shape)}" for leaf, value in sorted(pair.items()))
+        raise UserError(
+            f"{what}: update {name} has {shapes}; it needs lora_A (in, rank) and lora_B (rank, out)"
+        )
+    return (sides[0] @ sides[1]).T
+
+
+def _check_shape(
+    what: str, name: str, value: torch.Tensor, base: Mapping[str, torch.Tensor]
+) -> None:
+    if name not in base or value.shape != base[name].shape:
+        raise UserError(
+            f"{what}: update {name} is {tuple(value.shape)}, this model has "
+            f"{tuple(base[name].shape) if name in base else 'no such weight'}; "
+            "load it on the size it was trained on"
+        )
 
 
 def _tensors(content: object) -> Iterator[tuple[str, torch.Tensor]]:

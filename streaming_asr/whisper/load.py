@@ -174,6 +174,10 @@ def _loaded(
     check_device(dtype, device)
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")
+    if adapter is not None:
+        from streaming_asr.whisper.adapters import check_adapter, merge_adapter
+
+        check_adapter(adapter)
     source = locate(path)
     try:
         for file in sorted(Path(source).glob("*.safetensors")):
@@ -197,8 +201,6 @@ def _loaded(
         ) from error
     _check_weights(path, model, loaded)
     if adapter is not None:
-        from streaming_asr.whisper.adapters import merge_adapter
-
         model = merge_adapter(model, adapter, adapter_scale)
     # After the adapter is merged, which then costs no memory there.
     model.to(torch.device(device))  # type: ignore[arg-type]

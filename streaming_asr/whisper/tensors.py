@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,10 +44,11 @@ def load_pickled(file: Path, what: str) -> Any:
     try:
         # weights_only: a pickle may otherwise run any code.
         return torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except Exception as error:  # whatever a damaged file makes torch and pickle raise
+        reason = str(error).partition("\n")[0] or repr(error)
         raise UserError(
-            f"{what} is not a plain file of tensors: {str(error).splitlines()[0]}; save its "
-            "state_dict alone with torch.save"
+            f"{what} is not a plain file of tensors: {reason}; save only its state_dict, with "
+            "torch.save"
         ) from error
 
 

@@ -54,6 +54,11 @@ def test_a_merged_adapter_equals_the_unmerged_one(adapted):
     assert not any("lora" in name for name, _ in merged.named_parameters())
 
 
+def rename_base(folder, name):
+    file = folder / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": name}))
+
+
 def published(adapter_model, **extra):
     """The same updates under OpenAI's names, A (in, rank) and B (rank, out)."""
     state = {}
@@ -122,6 +127,9 @@ def test_checkpoints_of_another_form_are_refused(adapted, tmp_path):
     torch.save(published(unmerged), path)
     with pytest.raises(UserError, match="the size it was trained on"):
         load_whisper(tiny_folder(d_model=64), adapter=path)
+    with pytest.raises(UserError, match=r"\(d_model=32\), and this model has d_model=64; use the"):
+        load_whisper(tiny_folder(d_model=64), adapter=folder)
+    rename_base(folder, "model")
     with pytest.raises(UserError, match=r"does not fit this model: size mismatch for .*; use the"):
         load_whisper(tiny_folder(d_model=64), adapter=folder)
     with pytest.raises(UserError, match=r"no adapter_config\.json"):

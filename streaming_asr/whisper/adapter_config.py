@@ -1,0 +1,171 @@
+"""Checks of a peft folder's adapter_config.json before anything is merged."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.corpora.rows import json_file
+from streaming_asr.errors import UserError
+from streaming_asr.models.find import MULTILINGUAL_TOKENS, find_here, is_local
+
+CONFIG_FILE = "adapter_config.json"
+MERGED_TYPES = ("LORA", "ADALORA")
+PATTERNS = ("rank_pattern", "alpha_pattern")
+WIDTHS = {"tiny": (384, 4), "base": (512, 6), "small": (768, 12), "medium": (1024, 24)}
+"""Width and number of layers of OpenAI's models by name."""
+LARGE_WIDTH, LARGE_LAYERS, TURBO_LAYERS = 1280, 32, 4
+COMPARED = ("model_type", "d_model", "encoder_layers", "decoder_layers", "num_mel_bins")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the content of adapter_config.json in a peft folder.
+
+    Raises UserError where there is none, where it is damaged, where its kind of adapter is not
+    LoRA, or where a value has a type or a range that LoRA's options do not have.
+    """
+    file = folder / CONFIG_FILE
+    if not file.is_file():
+        raise UserError(
+            f"adapter {str(folder)!r}: no {CONFIG_FILE} there; give the folder that peft's "
+            "save_pretrained wrote, or a checkpoint file of WhisperRT's authors"
+        )
+    content = json_file(file, "copy the adapter's folder again")
+    kind = content.get("peft_type")
+    if kind not in MERGED_TYPES:
+        raise UserError(
+            f"{file}: peft_type is {str(kind)[:60]!r}, and only LoRA is merged here; merge the "
+            "adapter with peft's merge_and_unload, save the model and give it as model.path"
+        )
+    _check_options(content, file)
+    _check_init(str(content.get("init_lora_weights")), file)
+    return content
+
+
+def _check_options(content: Mapping[str, Any], file: Path) -> None:
+    """Raise UserError for a switch that is not a boolean, and for a rank or alpha out of range.
+
+    A switch that is a text, as "false", would count as on.
+    """
+    from peft import LoraConfig
+
+    for option in fields(LoraConfig):
+        name, default = option.name, option.default
+        if name not in content or name == "init_lora_weights":
+            continue
+        if isinstance(default, bool) and not isinstance(content[name], bool):
+            raise UserError(f"{file}: {name} is {_short(content[name])}; must be true or false")
+        if type(default) in (int, float):
+            _check_number(name, content[name], file)
+    for name in PATTERNS:
+        pattern = content.get(name) or {}
+        if not isinstance(pattern, Mapping):
+            raise UserError(
+                f"{file}: {name} is {_short(pattern)}; must be an object of module and number"
+            )
+        for module, value in pattern.items():
+            _check_number("r" if name == "rank_pattern" else f"{name} of {module}", value, file)
+
+
+def _check_number(name: str, value: Any, file: Path) -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # An integer of JSON may have more digits than a float can hold.
+    if not is_number or not abs(value) < 1e9 or not math.isfinite(value):
+        raise UserError(f"{file}: {name} is {_short(value)}; must be a number")
+    if name == "r" and (value < 1 or value != int(value)):
+        raise UserError(f"{file}: rank {value}; must be a whole number from 1 on")
+
+
+def _check_init(init: str, file: Path) -> None:
+    """Raise UserError for an adapter whose base weights were changed by a random draw."""
+    if re.match(r"(pissa_niter|lora_ga)", init.lower()):
+        raise UserError(
+            f"{file}: init_lora_weights is {init[:60]!r}, which changes the base weights by a "
+            "random draw that the folder does not hold; save the adapter with peft's "
+            "path_initial_model_for_weight_conversion"
+        )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def check_base(content: Mapping[str, Any], model: Any, file: Path) -> None:
+    """Raise UserError where the model that the adapter names as its own differs from `model`.
+
+    It is compared where its configuration is on this machine, or its name is one of OpenAI's.
+    model: a transformers configuration.
+    """
+    mapping = content.get("auto_mapping") or {}
+    if not isinstance(mapping, Mapping):
+        raise UserError(f"{file}: auto_mapping is {_short(mapping)}; must be an object")
+    name = content.get("base_model_name_or_path") or ""
+    if not isinstance(name, str):
+        raise UserError(f"{file}: base_model_name_or_path is {_short(name)}; must be a text")
+    kind = str(mapping.get("base_model_class") or "Whisper")
+    if not kind.startswith("Whisper"):
+        raise UserError(f"{file}: the adapter is of a {kind[:60]}; give an adapter of a Whisper")
+    base = _base_sizes(name)
+    ours = _sizes(model.to_dict())
+    for key, size in base.items():
+        if size != ours.get(key):
+            raise UserError(
+                f"{file}: the adapter was trained on {name} ({key}={size}), and this model has "
+                f"{key}={ours.get(key)}; use the model that the adapter was trained on, or "
+                "correct base_model_name_or_path"
+            )
+
+
+def _base_sizes(name: str) -> dict[str, Any]:
+    """Return what is known of a base model by its name or its files; {} for nothing."""
+    if openai := re.fullmatch(r"openai/whisper-(tiny|base|small|medium)(\.en)?", name):
+        width, layers = WIDTHS[openai[1]]
+        return _openai(width, layers, layers, english=openai[2] is not None)
+    if openai := re.fullmatch(r"openai/whisper-large(-v2|-v3|-v3-turbo)?", name):
+        kind = openai[1] or ""
+        decoder = TURBO_LAYERS if kind.endswith("turbo") else LARGE_LAYERS
+        n_mels = 128 if kind.startswith("-v3") else 80
+        return _openai(LARGE_WIDTH, LARGE_LAYERS, decoder, n_mels=n_mels)
+    if "/" not in name:  # any folder may be called so
+        return {}
+    with suppress(UserError, OSError, ValueError):
+        folder: Path | None = Path(name).expanduser()
+        if not is_local(name):
+            here = find_here(name)
+            folder = None if here is None or here.is_ctranslate2 else here.folder
+        if folder is not None and (folder / "config.json").is_file():
+            return _sizes(json_file(folder / "config.json", ""))
+    return {}
+
+
+def _openai(
+    width: int, encoder: int, decoder: int, *, n_mels: int = 80, english: bool = False
+) -> dict[str, Any]:
+    values = ("whisper", width, encoder, decoder, n_mels)
+    tokens = MULTILINGUAL_TOKENS - 1 if english else MULTILINGUAL_TOKENS
+    return {**dict(zip(COMPARED, values, strict=True)), "vocab_size": tokens}
+
+
+def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a configuration that are compared."""
+    sizes = {key: config[key] for key in COMPARED if key in config}
+    if isinstance(tokens := config.get("vocab_size"), int):
+        # Fine-tuning may have added tokens to a multilingual model.
+        sizes["vocab_size"] = min(tokens, MULTILINGUAL_TOKENS)
+    return sizes
+
+
+def check_rank(content: Mapping[str, Any], largest: int, file: Path) -> None:
+    """Raise UserError for a rank beyond `largest`, the longest side of the adapter's tensors."""
+    ranks = [content.get("r", 1), *(content.get("rank_pattern") or {}).values()]
+    if (rank := max(ranks)) > largest:
+        raise UserError(
+            f"{file}: rank {rank}, and no side of the adapter's tensors is longer than {largest}; "
+            "copy the adapter's folder again"
+        )
