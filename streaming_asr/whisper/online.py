@@ -218,9 +218,11 @@ class BufferedStream(Heard):
     next_decode: int
     """Samples of the stream at which it is decoded next."""
 
-    def hear(self, n_samples: int, chunk: int) -> bool:
-        """Count new samples; return whether a chunk or more has come since the last decoding."""
-        self.n_samples += n_samples
+    def hear(self, audio: Samples, chunk: int) -> bool:
+        """Count (n,) new samples; return whether a chunk or more has come since the last
+        decoding."""
+        self.n_samples += audio.size
+        self.sound.hear(np.asarray(audio, np.float32))
         if self.n_samples < self.next_decode:
             return False
         # From now on, not from the last border: a late delivery is heard in one round.

@@ -19,6 +19,7 @@ from streaming_asr.whisper.features import (
     LOOKAHEAD_SAMPLES,
     StreamingLogMel,
 )
+from streaming_asr.whisper.sound import Sound
 from streaming_asr.whisper.words import Emitter
 
 
@@ -42,10 +43,11 @@ class Heard:
     pending: list[Samples] = field(default_factory=list)
     n_samples: int = 0
     """Received so far."""
+    sound: Sound = field(default_factory=Sound)
     emitter: Emitter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.emitter = Emitter(self.language)
+        self.emitter = Emitter(self.language, self.sound)
 
     @property
     def heard_s(self) -> float:
@@ -56,6 +58,7 @@ class Heard:
         """Keep (n,) new samples."""
         if audio.size:
             self.pending.append(np.asarray(audio, dtype=np.float32))
+            self.sound.hear(self.pending[-1])
             self.n_samples += audio.size
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from streaming_asr.errors import UserError
 from streaming_asr.method import Word
 from streaming_asr.text.tokens import UNSPACED
+from streaming_asr.whisper.sound import Sound
 
 
 def refuse_other_than_english(language: str | None) -> None:
@@ -88,6 +89,8 @@ class Emitter:
     """The committed text of one stream, as far as its next word depends on it."""
 
     language: str | None
+    sound: Sound | None = None
+    """What was heard; with it committed words are timed without the pauses around them."""
     has_text: bool = False
     last_start_s: float = 0.0
     last_end_s: float = 0.0
@@ -126,5 +129,7 @@ class Emitter:
         """Return the next committed word, spaced and timed."""
         text = self.spaced(text)
         self.has_text = True
+        if self.sound is not None:
+            start_s, end_s = self.sound.without_pauses(start_s, end_s)
         times = self.in_order(start_s, end_s, heard_s, overlap=overlap)
         return Word(text, *times, probability)

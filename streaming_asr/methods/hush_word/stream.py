@@ -105,7 +105,7 @@ class HushWord(SharedPasses, Chunked):
     def _step(self, state: HushState, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; transcribe once when a chunk or more has come, with all that has."""
         state.buffer.insert(audio)
-        is_due = state.hear(audio.size, self._chunk)
+        is_due = state.hear(audio, self._chunk)
         words: list[Word] = []
         if last:
             words = yield from self._finish(state)

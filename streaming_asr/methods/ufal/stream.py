@@ -105,7 +105,7 @@ class Ufal(Chunked):
 
     def step(self, state: UfalState, audio: Samples, *, last: bool) -> Update:
         """Take in `audio`; transcribe once when a chunk or more has come, with all that has."""
-        is_due = state.hear(audio.size, self._chunk)
+        is_due = state.hear(audio, self._chunk)
         words, endpoint = self._take_in(state, audio, last)
         if state.gate is None or state.gate.open:
             # The reference hears its last audio in a round of its own; else `finish` hears it.
