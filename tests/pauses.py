@@ -1,4 +1,4 @@
-"""Recordings with pauses of known length: voices of the package, silence between and before them."""
+"""Recordings with pauses of known length: voices of the package after silences."""
 
 from __future__ import annotations
 

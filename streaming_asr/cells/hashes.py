@@ -46,6 +46,9 @@ def config_hash(config: Mapping[str, Any]) -> str:
     if isinstance(data, Mapping):  # likewise
         unset = {key for key in ("align", "ids", "join_s", "per_speaker") if data.get(key) is None}
         kept["data"] = {key: value for key, value in data.items() if key not in unset}
+    method = kept.get("method")
+    if isinstance(method, Mapping) and method.get("word_times") is None:  # likewise
+        kept["method"] = {key: value for key, value in method.items() if key != "word_times"}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -36,7 +36,7 @@ from streaming_asr.corpora.headers import check_no_url, is_url
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
-from streaming_asr.run.cell import detect_by_default, method_of
+from streaming_asr.run.cell import detect_by_default, method_of, time_words_by_default
 from streaming_asr.run.obtain import obtain_models
 from streaming_asr.streaming import stream
 from streaming_asr.terminal import command_parser, exit_status
@@ -198,6 +198,7 @@ class _Job:
             self.config = compose(self.overrides)
         config = self.config
         detect_by_default(config)
+        time_words_by_default(config)
         if told := unheard(config, {config.language or "en"} - {"detect"}):
             _say(told)
         self.method = method_of(config)[0]

@@ -22,7 +22,7 @@ from streaming_asr.live.streams import LiveStream
 from streaming_asr.live.worker import Worker
 from streaming_asr.method import SAMPLE_RATE, Word, revise
 from streaming_asr.metrics import METRICS_VERSION
-from streaming_asr.run.cell import detect_by_default, method_of
+from streaming_asr.run.cell import detect_by_default, method_of, time_words_by_default
 from streaming_asr.run.plan import Plan, Planned
 from streaming_asr.text.subtitles import add_timed
 
@@ -156,6 +156,7 @@ def _cell(planned: Planned) -> Cell:
     assert config is not None
     name = planned.folder.name.partition(",")[0].removeprefix("method=")
     detect_by_default(config)
+    time_words_by_default(config)
     method, synchronise = method_of(config)
     chunk, first = (
         parse_duration(text) * SAMPLE_RATE // 1000 for text in (config.chunk, config.first_chunk)

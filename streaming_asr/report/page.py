@@ -224,13 +224,15 @@ def _said(log: UtteranceLog) -> list[tuple[float | None, str]]:
     """Return the final text in pieces with the second each begins at, by the method's own times;
     whole where it has none.
 
-    The times may be those of blocks, whose gaps are no pauses, so a word lasts until the next.
+    Where words have no duration, the times are those of blocks, whose gaps are no pauses: a word
+    then lasts until the next.
     """
     words = [Word(text, *times) for text, times in committed_words(log.steps)]
     if any(word.start is None or word.end is None for word in words):
         return [(None, display_text(words))]
-    lasting = [replace(word, end=after.start) for word, after in pairwise(words)] + words[-1:]
-    return [(round(each.start, 2), each.text) for each in cues(lasting)]
+    if 2 * sum(word.start == word.end for word in words) > len(words):
+        words = [replace(word, end=after.start) for word, after in pairwise(words)] + words[-1:]
+    return [(round(each.start, 2), each.text) for each in cues(words)]
 
 
 def _audio(path: Path, folder: Path, room: int) -> tuple[str | None, str]:

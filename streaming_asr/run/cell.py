@@ -241,6 +241,13 @@ def detect_by_default(config: DictConfig) -> None:
         config.language = "detect"
 
 
+def time_words_by_default(config: DictConfig) -> None:
+    """Let a method time its words as well as it can, for subtitles, where the settings leave it
+    open; a run leaves out what costs it time."""
+    if "word_times" in config.method and config.method.word_times is None:
+        config.method.word_times = "alignment"
+
+
 def method_of(config: DictConfig) -> tuple[Any, Callable[[], None]]:
     """Return the method, seeded, behind what `language=detect` and `gate` put before it, and the
     function that waits for its device."""

@@ -26,7 +26,7 @@ from streaming_asr.report.page import PALETTE
 from streaming_asr.serve.realtime import RealtimeSession
 from streaming_asr.serve.service import Refused, Service
 from streaming_asr.serve.upload import transcribe
-from streaming_asr.text.subtitles import Segment, cues, srt
+from streaming_asr.text.subtitles import Segment, cues, lasting, srt
 
 PAGE = Path(__file__).with_name("page.html")
 PALETTE_HERE, PRIVACY_HERE = "/* palette.css of the report */", "PRIVACY"
@@ -143,7 +143,7 @@ def _content(path: Path, file: str) -> bytes:
         for cue in cues(words):
             shown.append(replace(cue, start=begin_s + cue.start, end=begin_s + cue.end))
         begin_s += log.duration_s
-    return (" ".join(texts) + "\n" if file == "text.txt" else srt(shown)).encode()
+    return (" ".join(texts) + "\n" if file == "text.txt" else srt(lasting(shown))).encode()
 
 
 async def _refuse(socket: WebSocket, error: Refused) -> None:

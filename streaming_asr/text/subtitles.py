@@ -1,8 +1,8 @@
 """What was said when: words in segments, a new one after every long pause, and as subtitles.
 
 Subtitles follow Netflix's Timed Text Style Guide (English; general requirements): a cue has at most
-two lines of 42 characters and lasts at most 7 s; lines break after punctuation, the lower one the
-longer. Where cues break it leaves open; `cues` states the rule.
+two lines of 42 characters and lasts from 5/6 s to 7 s; lines break after punctuation, the lower
+one the longer. Where cues break it leaves open; `cues` states the rule.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ SILENCE_S = 0.5  # a gap of this length between two words ends a segment
 LONG_SILENCE_S = 1.0  # no cue holds a gap of this length
 LINE_CHARACTERS = 42
 CUE_S = 7.0
+LEAST_CUE_S = 5 / 6
 SENTENCE_ENDS = tuple(".?!…。？！")
 PUNCTUATION = (*SENTENCE_ENDS, *",;:—，、；：")
 
@@ -76,8 +77,9 @@ def cues(words: Sequence[Word]) -> list[Segment]:
 
     A cue costs 1, and 4 more if it holds one or two words. A sentence's end, or a gap of
     `SILENCE_S` or more, costs 2 inside a cue. A break costs 1 after other punctuation and 3 in
-    mid-phrase. The square of a cue's share of the 84 characters is added, so that cues are of like
-    lengths. A word that is longer than a cue may be stands alone.
+    mid-phrase, 4 more where the next cue begins within `LEAST_CUE_S`. The square of a cue's share
+    of the 84 characters is added, so that cues are of like lengths. A word that is longer than a
+    cue may be has one of its own. For how long each is shown see `lasting`.
     Raises ValueError for a word without times.
     """
     gaps = [*_gaps(words), LONG_SILENCE_S]
@@ -97,13 +99,28 @@ def cues(words: Sequence[Word]) -> list[Segment]:
             if n - first > 1 and (too_long or gaps[first + 1] >= LONG_SILENCE_S - 1e-6):
                 break
             fill = (len(cue.text) / (2 * LINE_CHARACTERS)) ** 2
-            cost = 1 + 4 * (n - first < 3) + 2 * inside + last + fill
+            hurried = n < len(words) and (words[n].start or 0.0) - cue.start < LEAST_CUE_S
+            cost = 1 + 4 * (n - first < 3) + 2 * inside + last + 4 * hurried + fill
             choices.append((best[first][0] + cost, first))
         best.append(min(choices))
     cuts = [len(words)]
     while cuts[0]:
         cuts.insert(0, best[cuts[0]][1])
-    return [_segment(words[a:b]) for a, b in pairwise(cuts)]
+    return lasting([_segment(words[a:b]) for a, b in pairwise(cuts)])
+
+
+def lasting(cues: Sequence[Segment]) -> list[Segment]:
+    """Return the cues, in order of their starts, each shown for `LEAST_CUE_S` or more and none
+    while another is.
+
+    A cue never ends before it did. A short one is shown into the pause after it; where that is too
+    short, the next one begins later.
+    """
+    shown: list[Segment] = []
+    for cue in cues:
+        start = max(cue.start, shown[-1].end if shown else cue.start)
+        shown.append(replace(cue, start=start, end=max(cue.end, start + LEAST_CUE_S)))
+    return shown
 
 
 def _gaps(words: Sequence[Word]) -> list[float]:
@@ -117,7 +134,7 @@ def _gaps(words: Sequence[Word]) -> list[float]:
 
 def _segment(words: Sequence[Word]) -> Segment:
     text = "".join(word.text for word in words).strip()
-    return Segment(words[0].start or 0.0, words[-1].end or 0.0, text)
+    return Segment(words[0].start or 0.0, max(word.end or 0.0 for word in words), text)
 
 
 def lines(text: str) -> str:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES, Samples
 
 KEPT_FRAMES = 4500  # 90 s: more than a window and a step, so that all words to come lie in them
-MARGIN_FRAMES = 50  # of the sound around a word with which its own is compared
+MARGIN_FRAMES = 250  # of the sound around a word with which its own is compared
 PAUSE_FRAMES = 10
 CLICK_FRAMES = 3
 """A sound of fewer frames between two pauses is no word."""
@@ -52,20 +52,28 @@ class Sound:
         """Return the times of a word without the pauses in them.
 
         A word with a pause inside it keeps its longest part. A word that lies in a pause moves to
-        the nearest sound within a second. Times of which no audio is known stay.
+        the nearest sound within 5 s: to the end of that before it, also where the word ends with
+        the first frames of that after it, which are the next word's. Times of which no audio is
+        known stay.
         """
         first, stop = round(start_s / FRAME_S), round(end_s / FRAME_S)
         begin = max(first - MARGIN_FRAMES, self.first)
         around = self.levels_db[begin - self.first : stop + MARGIN_FRAMES - self.first]
         parts = [(a + begin, b + begin) for a, b in _parts(around)]
-        if not parts or first < self.first:
+        if not parts or not self.first <= first < begin + len(around):
             return start_s, end_s
         inside = [(max(a, first), min(b, stop)) for a, b in parts if a < stop and b > first]
-        if not inside:
-            a, b = min(parts, key=lambda part: max(part[0] - stop, first - part[1]))
-            edge_s = (a if a >= stop else b) * FRAME_S
-            return edge_s, edge_s
-        a, b = max(inside, key=lambda part: part[1] - part[0])
+        if (first, stop) in inside:
+            return start_s, end_s
+        a, b = max(inside, key=lambda part: part[1] - part[0], default=(0, 0))
+        if b - a < CLICK_FRAMES:
+            before = max((b for _, b in parts if b < first + CLICK_FRAMES), default=None)
+            after = min((a for a, _ in parts if a > stop - CLICK_FRAMES), default=None)
+            is_before = before is not None and (
+                after is None or after < stop or first - before <= after - stop
+            )
+            edge = before if is_before else after
+            return (start_s, end_s) if edge is None else (edge * FRAME_S, edge * FRAME_S)
         return (a * FRAME_S if a > first else start_s), (b * FRAME_S if b < stop else end_s)
 
 

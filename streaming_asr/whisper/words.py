@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import Word
+from streaming_asr.method import FRAME_S, Word
 from streaming_asr.text.tokens import UNSPACED
 from streaming_asr.whisper.sound import Sound
 
@@ -104,17 +104,33 @@ class Emitter:
         return tuple(Word(self.spaced(t) if i == 0 else t) for i, t in enumerate(texts))
 
     def in_order(
-        self, start_s: float, end_s: float, heard_s: float, *, overlap: bool = False
+        self,
+        start_s: float,
+        end_s: float,
+        heard_s: float,
+        *,
+        overlap: bool = False,
+        least_s: float = 0.0,
     ) -> tuple[float, float]:
         """Return the times moved into the audio heard, not before those of the last word.
 
         overlap: the word may start before the last one ends, but not before that one starts.
+        least_s: the word lasts so long or longer, where so much audio came after the last one.
         """
         # Attention may look ahead of the audio or back behind the last word; words are in order.
-        start_s = min(max(start_s, self.last_start_s if overlap else self.last_end_s), heard_s)
-        end_s = min(max(end_s, start_s, self.last_end_s), heard_s)
+        start_s = max(start_s, self.last_start_s if overlap else self.last_end_s)
+        start_s = max(min(start_s, heard_s - least_s), min(self.last_start_s, heard_s))
+        end_s = min(max(end_s, start_s + least_s, self.last_end_s), heard_s)
         self.last_start_s, self.last_end_s = start_s, end_s
         return start_s, end_s
+
+    def aligned(
+        self, start_s: float, end_s: float, heard_s: float, *, overlap: bool = False
+    ) -> tuple[float, float]:
+        """Return the times of an alignment without pauses, in order, a frame or more long."""
+        if self.sound is not None:
+            start_s, end_s = self.sound.without_pauses(start_s, end_s)
+        return self.in_order(start_s, end_s, heard_s, overlap=overlap, least_s=FRAME_S)
 
     def emit(
         self,
@@ -129,7 +145,8 @@ class Emitter:
         """Return the next committed word, spaced and timed."""
         text = self.spaced(text)
         self.has_text = True
-        if self.sound is not None:
-            start_s, end_s = self.sound.without_pauses(start_s, end_s)
-        times = self.in_order(start_s, end_s, heard_s, overlap=overlap)
+        if self.sound is None:
+            times = self.in_order(start_s, end_s, heard_s, overlap=overlap)
+        else:
+            times = self.aligned(start_s, end_s, heard_s, overlap=overlap)
         return Word(text, *times, probability)

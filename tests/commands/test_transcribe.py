@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from streaming_asr.live import command as live
 from streaming_asr.method import Update, Word
 from streaming_asr.run import command as run
 from streaming_asr.run import obtain as get
-from streaming_asr.text.subtitles import Segment, add_timed, cues, lines, srt, vtt
+from streaming_asr.text.subtitles import Segment, add_timed, cues, lasting, lines, srt, vtt
 from streaming_asr.utterance import TimedWord
 
 MINI = ("model=mini", "chunk=1s")
@@ -199,7 +200,39 @@ def test_subtitles_break_where_a_reader_would(words: list[Word], shown: list[str
     found = cues(words)
     assert [cue.text for cue in found] == shown
     assert [word.start for word in words[:1]] == [cue.start for cue in found[:1]]
-    assert [word.end for word in words[-1:]] == [cue.end for cue in found[-1:]]
+    shortest_s = [cue.start + 5 / 6 for cue in found[-1:]]
+    ends_s = [max(word.end, end) for word, end in zip(words[-1:], shortest_s, strict=True)]
+    assert [cue.end for cue in found[-1:]] == pytest.approx(ends_s)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cue_lasts_never_overlaps_the_next_and_never_ends_before_its_words(seed: int) -> None:
+    """Words in order of their starts, some without duration, some over each other."""
+    rng = np.random.default_rng(seed)
+    starts = np.cumsum(rng.choice([0.0, 0.02, 0.3, 0.6, 2.0], 60))
+    ends = np.maximum.accumulate(starts + rng.choice([0.0, 0.02, 0.3, 1.0], 60))
+    texts = [f" {'word' * n}{end}" for n, end in
+             zip(rng.integers(1, 4, 60), rng.choice(["", ",", "."], 60), strict=True)]  # fmt: skip
+    words = [Word(text, float(a), float(b)) for text, a, b in zip(texts, starts, ends, strict=True)]
+    found = cues(words)
+    assert "".join(texts).split() == " ".join(cue.text for cue in found).split()
+    assert all(cue.end - cue.start >= 5 / 6 - 1e-9 for cue in found)
+    assert all(a.end <= b.start for a, b in pairwise(found))
+    n_words = 0
+    for cue in found:
+        inside = words[n_words : n_words + len(cue.text.split())]
+        n_words += len(inside)
+        assert cue.start >= (inside[0].start or 0.0)
+        assert cue.end >= max(word.end or 0.0 for word in inside)
+
+
+def test_words_of_one_moment_make_one_cue_and_a_short_one_is_shown_into_the_pause() -> None:
+    words = [Word(" It", 1.0, 1.0), Word(" rains.", 1.0, 1.0), Word(" No.", 1.2, 1.4)]
+    assert cues(words) == [Segment(1.0, pytest.approx(11 / 6), "It rains. No.")]
+    pair = [Segment(0.0, 0.1, "a"), Segment(0.5, 0.6, "b"), Segment(5.0, 6.0, "c")]
+    assert [(cue.start, cue.end) for cue in lasting(pair)] == [
+        (0.0, pytest.approx(5 / 6)), (pytest.approx(5 / 6), pytest.approx(10 / 6)), (5.0, 6.0)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

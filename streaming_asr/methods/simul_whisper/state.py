@@ -19,6 +19,8 @@ from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.window import Heard
 from streaming_asr.whisper.words import Detokenizer, TokenWord, probability_of
 
+LONGEST_TOKEN_S = 1.0
+
 
 @dataclass(slots=True, kw_only=True)
 class StreamState(Heard):
@@ -130,7 +132,9 @@ class StreamState(Heard):
         for word in words:
             if word.start < self.n_committed:
                 continue
+            # A token is taken from where it ends, so a word begins where the one before ended.
             start_s = self.frames[word.start] * FRAME_S
+            start_s = min(start_s, max(self.emitter.last_end_s, start_s - LONGEST_TOKEN_S))
             end_s = (self.frames[word.stop - 1] + 1) * FRAME_S
             probability = probability_of(word, self.log_probs)
             committed.append(

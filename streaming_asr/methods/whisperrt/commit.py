@@ -22,11 +22,16 @@ from streaming_asr.whisper.words import TokenWord, probability_of, spaced
 class Committer:
     """Turns tokens of a stream's best hypothesis into committed and partial words."""
 
-    def __init__(self, whisper: Whisper, decoder: Decoder, n: int, *, stable: bool) -> None:
+    def __init__(
+        self, whisper: Whisper, decoder: Decoder, n: int, *, stable: bool, aligns: bool
+    ) -> None:
+        """aligns: words are timed by the alignment heads, one pass of the decoder more for each
+        chunk that commits words; else by the chunks in which they appeared."""
         self._whisper = whisper
         self._decoder = decoder
         self._n = n
         self._stable = stable
+        self._aligns = aligns
 
     def settle(self, state: StreamState) -> tuple[list[Word], int]:
         """Return, after a chunk, newly committed words and how many were taken back before them."""
@@ -66,10 +71,16 @@ class Committer:
         """Commit words up to the `n_words`-th of the window."""
         hypothesis = state.hypotheses[0]
         committed = []
+        times = self.align(state) if self._aligns and len(state.emitted) < n_words else None
         for word in words[len(state.emitted) : n_words]:
-            # Known only to the chunk: from the first token's appearance to the last one's.
-            start, end = (hypothesis.born[i] * FRAME_S for i in (word.start, word.stop - 1))
-            start, end = state.emitter.in_order(start, end, state.heard_s)
+            if times is None:
+                # Known only to the chunk: from the first token's appearance to the last one's.
+                start, end = (hypothesis.born[i] * FRAME_S for i in (word.start, word.stop - 1))
+                start, end = state.emitter.in_order(start, end, state.heard_s)
+            else:
+                window_s = state.window_start * FRAME_S
+                start, end = times[word.start][0] + window_s, times[word.stop - 1][1] + window_s
+                start, end = state.emitter.aligned(start, end, state.heard_s)
             probability = probability_of(word, hypothesis.log_probs)
             committed.append(Word(word.text, start, end, probability))
             state.emitted.append(word.text)
@@ -78,13 +89,20 @@ class Committer:
     def align(self, state: StreamState) -> list[tuple[float, float]]:
         """Return (start, end) of each token of the best hypothesis, in seconds of the window.
 
-        Overwrites the tokens kept in the cache: `Hypothesis.drop` must follow.
+        What the cache holds of the tokens stays.
         """
-        return alignment_times(
+        tokens = state.hypotheses[0].tokens
+        n_tokens = len(state.prompt) + len(tokens)
+        row = [each[0, :, :n_tokens] for each in (*state.cache.keys, *state.cache.values)]
+        saved = [each.clone() for each in row]
+        times = alignment_times(
             self._decoder,
             state.cache,
             self._whisper.alignment_heads,
             state.prompt,
-            state.hypotheses[0].tokens,
+            tokens,
             state.position,
         )
+        for each, before in zip(row, saved, strict=True):
+            each.copy_(before)
+        return times

@@ -36,6 +36,8 @@ from streaming_asr.whisper.search import TOKENS_PER_SECOND
 from streaming_asr.whisper.settings import Chunked, trained
 from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
 
+WORD_TIMES = ("chunk", "alignment")
+
 
 @dataclass(kw_only=True, eq=False)
 class WhisperRT(SharedPasses, Chunked):
@@ -46,7 +48,9 @@ class WhisperRT(SharedPasses, Chunked):
     width b. n: last tokens verified per chunk. tolerance: a log-probability that fell by no more
     has not fallen; 0 is the paper's definition. commit: see `commit.py`. decoder_cache: keep the
     decoder's self-attention of tokens older than n (VI-B), an approximation. guard: repeats or
-    none, see `whisper/guard.py`. Raises UserError on settings out of range.
+    none, see `whisper/guard.py`. word_times: alignment, by cross-attention as a pass more of each
+    chunk that commits words; chunk or None, the chunks in which a word appeared. Raises UserError
+    on settings out of range.
     """
 
     weights: str | None
@@ -57,12 +61,15 @@ class WhisperRT(SharedPasses, Chunked):
     commit: str
     decoder_cache: bool
     guard: str
+    word_times: str | None = None
 
     lookahead_samples = LOOKAHEAD_SAMPLES
 
     def __post_init__(self) -> None:
         check_one_of(("stable", "paper"), commit=self.commit)
         check_one_of(GUARDS, guard=self.guard)
+        if self.word_times is not None:
+            check_one_of(WORD_TIMES, word_times=self.word_times)
         check_range(0, n=self.n, beam=self.beam, tolerance=self.tolerance)
         super().__post_init__()
         folder = trained(self.weights)
@@ -72,7 +79,13 @@ class WhisperRT(SharedPasses, Chunked):
         self._decoder = Decoder(whisper)
         self._seam = Seam.of(whisper.context_frames, self._chunk_frames, self._first_frames)
         self._commit_stable = self.commit == "stable"
-        self._words = Committer(whisper, self._decoder, self.n, stable=self._commit_stable)
+        self._words = Committer(
+            whisper,
+            self._decoder,
+            self.n,
+            stable=self._commit_stable,
+            aligns=self.word_times == "alignment",
+        )
         self._settings = Settings(
             self._decoder,
             whisper.eot,
