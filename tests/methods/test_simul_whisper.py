@@ -531,9 +531,11 @@ class Letters:
         return words
 
 
-def window(seconds=0.0, **options):
+def window(seconds=0.0, *, rises=False, **options):
     state = StreamState(language=None, recorder=NULL, detokenizer=Letters(), cache=None, **options)
-    state.take_in(np.arange(int(16_000 * seconds), dtype=np.float32))
+    n_samples = int(16_000 * seconds)
+    audio = np.arange(n_samples) if rises else np.ones(n_samples)
+    state.take_in(audio.astype(np.float32))
     return state
 
 
@@ -541,7 +543,9 @@ def test_word_times_are_right_after_any_number_of_dropped_seconds():
     state = window(2.0)
     state.slide(32_000, 32_000)
     state.add([1, 2, 3], [-1.0] * 3, [10, 40, 70])
-    assert [(w.text, w.start) for w in state.commit(everything=False)] == [(" a", 0.2), (" b", 0.8)]
+    # A word begins where the one before ended, at most a second before its first token's frame.
+    words = [(w.text, w.start, w.end) for w in state.commit(everything=False)]
+    assert words == [(" a", 0.0, 0.22), (" b", 0.22, pytest.approx(0.82))]
     for _ in range(3):  # seven seconds more, in three calls that drop several chunks each
         state.take_in(np.ones(37_333, np.float32))
         state.slide(37_333, 32_000)
@@ -550,12 +554,12 @@ def test_word_times_are_right_after_any_number_of_dropped_seconds():
     state.add([4, 5], [-1.0] * 2, [20, 50])
     (word,) = state.commit(everything=False)
     assert word.text == " d"
-    assert word.start == pytest.approx((state.window_start + 20) * 0.02)
-    assert word.end == pytest.approx(word.start + 0.02)
+    assert word.start == pytest.approx((state.window_start + 20) * 0.02 - 1.0)
+    assert word.end == pytest.approx((state.window_start + 21) * 0.02)
 
 
 def test_audio_slides_out_in_whole_frames_and_none_is_lost():
-    state = window(1.0)
+    state = window(1.0, rises=True)
     state.slide(16_000, 9_600)
     assert state.window.size == 9_600 and state.window[0] == 20 * FRAME
     assert state.window_start == 20
@@ -574,7 +578,7 @@ def test_words_whose_audio_has_gone_are_forgotten_and_committed_at_the_latest_th
     assert (state.tokens, state.n_committed) == ([2, 103], 0)
     state.take_in(np.ones(8_000, np.float32))
     (word,) = state.slide(8_000, 32_000)
-    assert (word.text, word.start, word.end) == (" bc", 0.8, pytest.approx(0.92))
+    assert (word.text, word.start, word.end) == (" bc", 0.22, pytest.approx(0.92))
     assert state.tokens == []
     state.add([104], [-1.0], [90])  # what follows is a word of its own
     assert [w.text for w in state.commit(everything=True)] == [" d"]
