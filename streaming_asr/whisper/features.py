@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 
@@ -47,14 +48,14 @@ def _window(device: torch.device) -> torch.Tensor:
 def _log10_mel(windowed: torch.Tensor, n_mels: int) -> torch.Tensor:
     """Return log10 power (..., n_mels, frames) of (..., n) samples, frame m from 160 m on."""
     spectrum = torch.stft(
-        windowed,
+        windowed.reshape(-1, windowed.shape[-1]),
         N_FFT,
         HOP_SAMPLES,
         window=_window(windowed.device),
         center=False,
         return_complex=True,
     )
-    power = spectrum.abs() ** 2
+    power = spectrum.reshape(*windowed.shape[:-1], *spectrum.shape[-2:]).abs() ** 2
     return (_mel_filters(n_mels, windowed.device) @ power).clamp(min=1e-10).log10()
 
 
@@ -124,6 +125,20 @@ def log_mel(
         return clamp_running(raw, [raw.shape[-1]])[0]
     raw = log_mel_raw(audio, n_mels, n_frames or 2 * block_ends[-1] + 1)
     return clamp_running(raw, mel_block_ends(block_ends, raw.shape[-1]))[0]
+
+
+def log_mel_rows(audio: Sequence[torch.Tensor], n_mels: int) -> list[torch.Tensor]:
+    """Return `log_mel` without blocks of each of many inputs (rows, n_i), of unlike lengths, in one
+    pass: (rows, n_mels, n_i // 160) each. Gradients flow to the audio."""
+    edge = N_FFT // 2
+    reflected = [F.pad(each, (edge, edge), mode="reflect").T for each in audio]
+    padded = pad_sequence(reflected, batch_first=True).transpose(1, 2)
+    raw = _log10_mel(padded, n_mels)
+    mels = []
+    for row, each in zip(raw, audio, strict=True):
+        n_frames = each.shape[-1] // HOP_SAMPLES
+        mels.append(clamp_running(row[..., :n_frames], [n_frames])[0])
+    return mels
 
 
 def log_mel_windows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -74,6 +75,45 @@ def test_the_loss_is_transformers_own_on_the_joined_audio_and_the_model_stays_fr
     assert words.tails.grad is not None and bool((words.tails.grad.abs().sum(1) > 0).all())
     assert [name for name, _ in words.named_parameters()] == ["tails"]
     assert all(p.grad is None for p in whisper.model.parameters())
+
+
+@pytest.mark.parametrize("level", ["raw", "mel"])
+def test_examples_together_have_the_losses_and_gradients_that_each_has_by_itself(level):
+    whisper = load_whisper(FOLDER)
+    random_ = torch.Generator().manual_seed(5)
+    shape = (3, 4000) if level == "raw" else (3, whisper.n_mels, 24)
+    words = HushWords(whisper, 0.1 * torch.rand(shape, generator=random_), torch.full((3,), 1.0), 3)
+    prompt, eot = whisper.prompt(), whisper.eot
+    examples = [  # other lengths of audio, prompt and text; the last says nothing
+        Example(torch.from_numpy(noise(seconds, seed=i)), [*before, *text, eot], len(before))
+        for i, (seconds, before, text) in enumerate(
+            [(1.013, prompt, range(40, 46)), (2.5, [7, 8, 9, *prompt], [50, 51]), (0.4, prompt, [])]
+        )
+    ]
+    together = words.losses(examples)
+    together.mean(0).sum().backward()
+    gradient, words.tails.grad = words.tails.grad.clone(), None
+    alone = torch.cat([words.losses([each]) for each in examples])
+    alone.mean(0).sum().backward()
+    assert together.shape == (3, 3)
+    torch.testing.assert_close(together, alone, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(gradient, words.tails.grad, atol=1e-5, rtol=1e-3)
+    assert float(gradient.abs().max()) > 1e-4
+    with torch.no_grad():
+        torch.testing.assert_close(words(examples), alone.mean(0))
+
+
+def test_a_step_on_a_gpu_takes_all_examples_together_and_needs_no_number_from_it(monkeypatch):
+    # The meta device has shapes and no numbers: what asks for one raises there.
+    whisper = load_whisper(FOLDER)
+    words = HushWords(whisper, torch.zeros(2, 4000), torch.ones(2)).to("meta")
+    monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: nullcontext())  # knows no meta
+    passes = []
+    whisper.model.model.decoder.layer_norm.register_forward_hook(
+        lambda _, inputs, out: passes.append(out.shape[0])
+    )
+    words([example(whisper), example(whisper, seed=4)]).sum().backward()
+    assert passes == [4] and words.tails.grad.device.type == "meta"
 
 
 def test_words_do_not_touch_each_other():

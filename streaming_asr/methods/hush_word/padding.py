@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.whisper.encoder import Part, encode_parts, part_of
-from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
+from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel_rows
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.tensors import weights_at
 
@@ -119,16 +119,27 @@ def padded_mel(audio: torch.Tensor, padding: Padding, n_mels: int, context: int)
     gradient. Whisper's clamp goes by the loudest frame of all, the tail included: a loud tail would
     change what the speech looks like.
     """
-    rows = audio.shape[0]
+    return padded_mels([audio], padding, n_mels, context)[0]
+
+
+def padded_mels(
+    audio: Sequence[torch.Tensor], padding: Padding, n_mels: int, context: int
+) -> list[torch.Tensor]:
+    """Return `padded_mel` of each of `audio`, (batch, n_i) of as many rows, in one pass."""
+    rows = audio[0].shape[0]
     if padding.kind == "full":
-        return log_mel(F.pad(audio, (0, context * FRAME_SAMPLES - audio.shape[-1])), n_mels)
+        whole = [F.pad(each, (0, context * FRAME_SAMPLES - each.shape[-1])) for each in audio]
+        return log_mel_rows(whole, n_mels)
     if padding.samples is not None:
-        audio = torch.cat([audio, padding.samples.expand(rows, -1)], dim=-1)
+        tail = padding.samples.expand(rows, -1)
+        audio = [torch.cat([each, tail], dim=-1) for each in audio]
     # Whole encoder frames, so that a tail of log-mel begins with one.
-    mel = log_mel(F.pad(audio, (0, -audio.shape[-1] % FRAME_SAMPLES)), n_mels)
+    whole = [F.pad(each, (0, -each.shape[-1] % FRAME_SAMPLES)) for each in audio]
+    mels = log_mel_rows(whole, n_mels)
     if padding.mel is not None:
-        mel = torch.cat([mel, padding.mel.expand(rows, -1, -1)], dim=-1)
-    return mel
+        after = padding.mel.expand(rows, -1, -1)
+        mels = [torch.cat([mel, after], dim=-1) for mel in mels]
+    return mels
 
 
 class PaddedEncoder:

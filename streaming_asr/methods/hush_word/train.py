@@ -23,6 +23,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import SAMPLE_RATE
@@ -32,11 +33,13 @@ from streaming_asr.methods.hush_word.padding import (
     Padding,
     make_padding,
     padded_mel,
+    padded_mels,
 )
 from streaming_asr.training.greedy import greedy
 from streaming_asr.training.recipe import CorpusRecipe, dev_wer, published_name
 from streaming_asr.training.windows import WindowOptions, augmented
 from streaming_asr.utterance import Utterance
+from streaming_asr.whisper.batched import decode
 from streaming_asr.whisper.encoder import encode as encode_frames
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper, load_whisper
@@ -75,35 +78,72 @@ class HushWords(nn.Module):
         self.tails.copy_(torch.minimum(torch.maximum(self.tails, -self.bounds), self.bounds))
 
     def forward(self, examples: Sequence[Example]) -> Tensor:
-        """Return the mean cross-entropy of the transcripts for each word, (words,)."""
-        self.clamp()
-        return torch.stack([self._one(example) for example in examples]).mean(0)
+        """Return the mean cross-entropy of the transcripts for each word, (words,).
 
-    def _one(self, example: Example) -> Tensor:
-        hidden = encode(self._whisper[0], example.audio, self.tails)
-        model = self._whisper[0].model
-        tokens = torch.tensor(example.tokens, device=hidden.device)
-        rows = hidden.shape[0]
-        out = model.model.decoder(
-            input_ids=tokens[:-1].expand(rows, -1), encoder_hidden_states=hidden, use_cache=False
+        On a GPU all examples go through the model together. On a CPU the padding costs more than
+        that saves.
+        """
+        self.clamp()
+        groups = [[e] for e in examples] if self.tails.device.type == "cpu" else [examples]
+        return torch.cat([self.losses(group) for group in groups]).mean(0)
+
+    def losses(self, examples: Sequence[Example]) -> Tensor:
+        """Return the cross-entropy of each example's transcript for each word, (examples, words),
+        in one pass."""
+        whisper, n_words = self._whisper[0], len(self.tails)
+        device = self.tails.device
+        hidden, n_frames = encode_each(whisper, [e.audio for e in examples], self.tails)
+        heard = torch.arange(hidden.shape[1]) < n_frames[:, None]
+        tokens = pad_sequence(
+            [torch.tensor(e.tokens) for e in examples], batch_first=True, padding_value=whisper.eot
         )
-        first = example.n_prompt - 1
-        logits = model.proj_out(out.last_hidden_state[:, first:])
-        labels = tokens[first + 1 :].expand(rows, -1)
+        n_prompt = torch.tensor([e.n_prompt for e in examples])
+        n_tokens = torch.tensor([len(e.tokens) for e in examples])
+        place = torch.arange(tokens.shape[1] - 1)
+        learned = (place >= n_prompt[:, None] - 1) & (place < n_tokens[:, None] - 1)
+        weights = torch.where(tokens[:, 1:] == whisper.eot, self._end_weight, 1.0) * learned
+
+        def each(tensor: Tensor) -> Tensor:  # of an example, for each of its words
+            return tensor.to(device, non_blocking=True).repeat_interleave(n_words, 0)
+
+        inputs, n = each(tokens[:, :-1]), len(place)
+        causal = torch.ones(n, n, dtype=torch.bool, device=device).tril()
+        seen = None if len(examples) == 1 else each(heard)[:, None, None]
+        place = place.to(device, non_blocking=True)
+        out = decode(whisper.model, hidden, inputs, place, causal, seen)
+        first = int(n_prompt.min()) - 1  # before it nobody learns
+        logits = whisper.model.proj_out(out[:, first:])
+        labels = each(tokens[:, first + 1 :])
         losses = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
-        weights = torch.where(labels == self._whisper[0].eot, self._end_weight, 1.0)
-        return (losses * weights).sum(-1) / weights.sum(-1)
+        own = each(weights[:, first:])
+        return ((losses * own).sum(-1) / own.sum(-1)).unflatten(0, (-1, n_words))
 
 
 def encode(whisper: Whisper, audio: Tensor, tails: Tensor) -> Tensor:
     """Return encoder output (words, frames, d) of (n,) audio with each of the tails after it."""
+    return encode_each(whisper, [audio], tails)[0]
+
+
+def encode_each(whisper: Whisper, audio: Sequence[Tensor], tails: Tensor) -> tuple[Tensor, Tensor]:
+    """Return encoder output of each of `audio`, (n_i,), with each of the tails after it, in one
+    pass: (len(audio) * words, F, d), an input's words side by side, and the frames (len(audio),)
+    that are no padding, on the CPU."""
     if whisper.model.device != tails.device:
         whisper.model.to(tails.device)
     padding = Padding("hush", samples=tails) if tails.ndim == 2 else Padding("hush", mel=tails)
-    rows = audio.to(tails.device).expand(tails.shape[0], -1)
-    return encode_frames(
-        whisper.model, padded_mel(rows, padding, whisper.n_mels, whisper.context_frames)
-    )
+    rows = [each.to(tails.device, non_blocking=True).expand(len(tails), -1) for each in audio]
+    with torch.autocast(tails.device.type, enabled=False):  # log-mels are float32 in any precision
+        mels = padded_mels(rows, padding, whisper.n_mels, whisper.context_frames)
+    n_frames = torch.tensor([mel.shape[-1] // 2 for mel in mels])
+    # Behind an input stand zeros, as the convolutions see them behind one by itself.
+    padded = pad_sequence([mel.permute(2, 0, 1) for mel in mels], batch_first=True)
+    mask = None
+    if len(audio) > 1:
+        heard = torch.arange(int(n_frames.max())) < n_frames[:, None]
+        mask = heard.to(tails.device, non_blocking=True).repeat_interleave(len(tails), 0)
+        mask = mask[:, None, None]
+    mel = padded.permute(0, 2, 3, 1).flatten(0, 1)
+    return encode_frames(whisper.model, mel, mask), n_frames
 
 
 @dataclass(kw_only=True, eq=False)
@@ -195,11 +235,11 @@ class HushWordRecipe(CorpusRecipe):
 
     # -- training -------------------------------------------------------------------------------
 
-    def loss(self, model: nn.Module, batch: list[Example]) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, model: nn.Module, batch: list[Example]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the words' losses summed: none of them sees the others' gradients."""
         losses = model(batch)
         logs = {
-            f"loss_{_name(clamp)}": float(loss)
+            f"loss_{_name(clamp)}": loss
             for clamp, loss in zip(self.bounds, losses.detach(), strict=True)
         }
         return losses.sum(), logs
