@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -162,6 +163,22 @@ def save_failure(folder: Path, error: str) -> None:
     with suppress(UserError):
         text = json.dumps({"status": "failed", "error": error}, ensure_ascii=False)
         write_text(folder / FAILED, text + "\n")
+
+
+def discard(folder: Path) -> bool:
+    """Remove the folder of a cell of which nothing ran, with the empty folders above it; return
+    whether it was one."""
+    if any(path.name not in (SAVED, FAILED, EVENTS) for path in folder.glob("*")):
+        return False
+    with suppress(OSError):
+        if (folder / EVENTS).exists() and len((folder / EVENTS).read_bytes().splitlines()) > 1:
+            return False  # more than a header: it has begun
+        (folder / EVENTS).unlink(missing_ok=True)
+        shutil.rmtree(folder / SAVED, ignore_errors=True)
+        forget_failure(folder)
+        for each in (folder, *folder.parents[:2]):  # of the cell, the experiment, the output
+            each.rmdir()
+    return True
 
 
 def forget_failure(folder: Path) -> None:

@@ -69,6 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif "=" not in argv[0] and Path(argv[0]).suffix.lower() in SUFFIXES:
         command = "transcribe"
     elif "=" not in argv[0] and not argv[0].startswith(("-", "~")):
+        from streaming_asr.config.command_line import check_bare
+
+        if (status := exit_status(lambda: check_bare(argv))) != 0:
+            return status
         print(
             f"error: {argv[0]}: no such command{did_you_mean(argv[0], COMMANDS)}; "
             f"there are {', '.join(COMMANDS)}, and bare key=value runs",

@@ -57,6 +57,12 @@ def export(
     adapter = None if config.method.get("weights") is None else Path(config.method.weights)
     if adapter is not None:
         _check_mergeable(adapter)
+    elif not ctranslate2 and "method.weights=none" not in settings:
+        raise UserError(
+            f"method={config.method._target_.split('.')[-2]}: has no adapter here, so there is "
+            "nothing to merge; name a method and a model that have one, as method=whisperrt "
+            "model=tiny.en, or give --ctranslate2 to convert the model as it is"
+        )
     reached = _cells(results, adapter) if results else []
 
     with beside(out) as made:

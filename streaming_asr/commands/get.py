@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from streaming_asr.errors import check_one_of
+from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.files import CONF_DIR
 from streaming_asr.run.obtain import Got, table
 from streaming_asr.terminal import command_parser, exit_status
 
@@ -24,7 +25,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _get(known: Mapping[str, Callable[[], Got]], names: Sequence[str]) -> None:
     for name in names:
-        check_one_of(known, get=name)
+        if (CONF_DIR / "model" / f"{name}.yaml").exists() and name not in known:
+            raise UserError(
+                f"{name}: no package carries it; the first run with model={name} takes it from the "
+                "hub, or give model.path=<folder>"
+            )
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise UserError(f"{name}: nothing to get of that name{near}; {', '.join(known)}")
     for name in names:
         got = known[name]()
         print(f"{name}: {got.folder}\n  from {got.source}\n  licence: {got.licence}")

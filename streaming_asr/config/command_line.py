@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import pairwise
 
-from streaming_asr.config.schema import key_of, value_of
+from streaming_asr.config.schema import RunConfig, key_of, value_of
 from streaming_asr.errors import UserError
 
 MULTIRUN = ("-m", "--multirun")
 # What dev says serves voices that no training heard, best first (docs/choosing.md).
 WITH_HUSH_WORD = ("hush_word", "simul_whisper")  # where the package's knows the language
 WITHOUT = ("simul_whisper", "ufal")  # which need no weights of their own
+SETTINGS = frozenset(field.name for field in fields(RunConfig)) | {"experiment", "audio"}
+MANIFESTS = (".jsonl", ".json")
 CONFIG_DIR = ("-cd", "--config-dir")
 # Options that Hydra answers.
 HYDRAS = ("help", "hydra-help", "version", "cfg", "resolve", "package", "run", "multirun", "info",
@@ -42,10 +46,12 @@ class CommandLine:
                 self.asks = True
             else:
                 self.settings.append(argument)
+        _check_commas(self.settings)
         if not self.asks and (bare := [s for s in self.settings if s[:1] != "~" and "=" not in s]):
             for key, unit in pairwise(self.settings):
                 if unit in ("ms", "s") and key[-1:].isdigit():
                     raise UserError(f"{key} {unit}: holds a blank; write {key}{unit}")
+            check_bare(self.settings)
             raise UserError(
                 f"{bare[0]}: settings are written key=value; a recording is audio={bare[0]} for "
                 f"live and compare, data=folder data.path={bare[0]} for the others"
@@ -78,7 +84,7 @@ class CommandLine:
         """Add the corpus that `data.path=FILE` alone means."""
         path = self.get("data.path")
         if path is not None and self.get("experiment") is None:
-            self.default(data="manifest" if path.endswith((".jsonl", ".json")) else "folder")
+            self.default(data="manifest" if path.endswith(MANIFESTS) else "folder")
 
     def default_methods(self, n: int) -> None:
         """Where no method is given, add `n` that serve any voice, in chunks of 1 s."""
@@ -87,6 +93,24 @@ class CommandLine:
             has_word = model in (None, "tiny.en") or (model, language) == ("base", "en")
             names = WITH_HUSH_WORD if has_word else WITHOUT
             self.default(method=",".join(names[:n]), chunk="1s")
+
+
+def check_bare(words: Sequence[str]) -> None:
+    """Raise UserError for a setting whose key and value stand apart, as in `method ufal`."""
+    for key, value in pairwise([*words, "<value>"]):
+        if key in SETTINGS:
+            value = "<value>" if "=" in value else value
+            raise UserError(f"{key}: settings are written key=value; write {key}={value}")
+
+
+def _check_commas(settings: Sequence[str]) -> None:
+    """Raise UserError for a comma with nothing before or behind it."""
+    for setting, after in pairwise([*settings, ""]):
+        if not re.search(r"=,|,,|,$", setting) or setting[-1:] in "'\"]}":
+            continue
+        whole = setting if "=" in after or not setting.endswith(",") else setting + after
+        remedy = re.sub(r"=,", "=", re.sub(r",+", ",", whole)).rstrip(",")
+        raise UserError(f"{setting}: a comma joins two values, without blanks; write {remedy}")
 
 
 def check_options(argv: Sequence[str], own: Sequence[str] = ()) -> None:

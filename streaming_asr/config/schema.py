@@ -54,6 +54,9 @@ def check_settings(config: Any, schema: type) -> None:
             raise UserError(f"{key}={value}: must be {limits}; leave {key} out for its default")
 
 
+# A folder within another: neither absolute nor upwards.
+WITHIN = r"(?![/~\\])(?!(.*[/\\])?\.\.([/\\]|$)).*\S.*"
+NAME_RULE = "must be a folder within that of output, as name=first or name=june/first"
 DTYPES = ("float32", "float16", "bfloat16")
 
 
@@ -72,7 +75,7 @@ class RunConfig:
     model: Any = MISSING
     data: Any = MISSING
     tracker: Any = MISSING
-    name: str = "default"  # the experiment: results lie in <output>/<name>/<cell>
+    name: str = setting("default", pattern=WITHIN, rule=NAME_RULE)  # results lie in <output>/<name>
     output: str = "outputs"
     chunk: str = "300ms"
     first_chunk: str | None = None  # default: smallest multiple of chunk that is 600 ms or more

@@ -10,14 +10,17 @@ import math
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from streaming_asr.chunking import check_feed, first_chunk_ms, format_duration, parse_duration
+from streaming_asr.config.command_line import MANIFESTS
 from streaming_asr.config.compose import compose_raw, explained
 from streaming_asr.config.schema import RunConfig, check_settings
 from streaming_asr.config.weights import find_weights, own_network, weights_folders
+from streaming_asr.corpora.audio import SUFFIXES
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import CONF_DIR
 from streaming_asr.models.find import find_here, is_english_only, is_local, unknown_languages
@@ -76,6 +79,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
         target = OmegaConf.select(config, f"{group}._target_")
         if not isinstance(target, str):
             raise UserError(f"{group}._target_={target}: must be the name of a class, module.Class")
+    _check_data(config, choices)
     _check_model(config)
     _check_languages(config)
     is_whisper = OmegaConf.select(config, "model.path") is not None and not own_network(config)
@@ -95,6 +99,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
             str(config.method.weights),
             weights_folders(config, method_name),
             model=OmegaConf.select(config, "model.path"),
+            model_name=str(choices["model"]),
         )
         with read_write(config):
             config.method.weights = None if found is None else str(found)
@@ -117,6 +122,25 @@ def _check_finite(value: Any, key: str = "") -> None:
     if isinstance(value, dict | list):
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             _check_finite(inner, f"{key}.{name}" if key else str(name))
+
+
+def _check_data(config: DictConfig, choices: Mapping[str, Any]) -> None:
+    """Raise UserError for a recording where the corpus reads something else, and for a manifest
+    where it reads recordings."""
+    path = str(OmegaConf.select(config, "data.path") or "")
+    data = str(choices["data"])
+    is_folder = str(config.data._target_).endswith(".Folder")
+    ending = Path(path).suffix.lower()
+    if ending in SUFFIXES and not is_folder and not Path(path).expanduser().is_dir():
+        raise UserError(
+            f"data.path={path}: is a recording, which data={data} does not read; leave data out, "
+            "or give data=folder"
+        )
+    if ending in MANIFESTS and is_folder and not Path(path).expanduser().is_dir():
+        raise UserError(
+            f"data.path={path}: is a manifest, and data={data} reads recordings; leave data out, "
+            "or give data=manifest"
+        )
 
 
 def _check_model(config: DictConfig) -> None:

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.chunking import duration_key, format_duration
 from streaming_asr.errors import MissingWeights, UserError
-from streaming_asr.files import json_of
+from streaming_asr.files import HERE, json_of
 from streaming_asr.models.hash import weights_hash
 
 
@@ -45,14 +45,15 @@ def find_weights(
     folders: Sequence[Path],
     *,
     model: str | Path | None = None,
+    model_name: str = "",
 ) -> Path | None:
     """Return the folder that `method.weights` names; None for `none`.
 
     wanted: `none`; `auto` (one trained at exactly this chunk, in any of `folders`, else one trained
     on random chunks); `auto_or_none` (the same, None where there is neither); the name of one in
     `folders` (`any_chunk`, `300ms`); or a path.
-    model: its folder. Both `auto` pass over folders whose training.json names other weights than
-    its own; one that is asked for by name or path is taken.
+    model: its folder; model_name: what messages call it. Both `auto` pass over folders whose
+    training.json names other weights than its own; one that is asked for by name or path is taken.
     Raises MissingWeights, which says what exists and how to train one.
     """
     if wanted in ("none", "None"):
@@ -84,6 +85,17 @@ def find_weights(
     there = ", ".join(str(path) for path in present.values()) or "none"
     if strange:
         there += f" (trained on other weights: {', '.join(map(str, strange))})"
+    if not present and not strange and wanted == "auto":
+        others = sorted(
+            path.parent.name for path in (HERE / "data/weights").glob(f"*/{method_name}")
+        )
+        some = f"; the package has some for {' and '.join(others)}" if others else ""
+        raise MissingWeights(
+            f"model={model_name}: has no trained weights of {method_name}{some}. Take such a "
+            "model, or a method that runs on any Whisper as it is, as method=ufal, or train some "
+            f"with `python -m streaming_asr.train method={method_name} model={model_name} "
+            f"chunk={chunk}`; method.weights=none does without"
+        )
     asked = f"chunk={chunk}" if wanted == "auto" else f"method.weights={wanted}"
     raise MissingWeights(
         f"{asked}: no such weights of {method_name} for this model. There are: {there}. "

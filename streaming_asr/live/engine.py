@@ -136,7 +136,7 @@ class Engine:
         updates: list[Update | None] = []
         for (stream, state), samples, ends in zip(held.items(), audio, last, strict=True):
             try:
-                update = None if state is None else self.method.step(state, samples, last=ends)
+                update = None if state is None else self.stepper.update(state, samples, ends)
             except Exception as error:
                 fail(stream, error)
                 update = None
@@ -150,7 +150,7 @@ class Engine:
         try:
             (state,) = self.stepper.start(1, stream.log.language)
             for audio, step in zip(kept or [], stream.log.steps, strict=True):
-                update = self.method.step(state, audio, last=False)
+                update = self.stepper.update(state, audio, False)
                 words = [word.text for word in update.committed]
                 if (words, update.retracted) != (step.committed, step.retracted):
                     raise ValueError(

@@ -263,10 +263,13 @@ def method_of(config: DictConfig) -> tuple[Any, Callable[[], None]]:
             torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)
     method = build(config.method)
-    if not callable(getattr(method, "step", None)):
+    lacks = [name for name in ("start", "step") if not callable(getattr(method, name, None))]
+    if not isinstance(getattr(method, "lookahead_samples", None), int):
+        lacks.append("lookahead_samples (samples, 0 for none)")
+    if lacks:
         raise UserError(
-            f"method._target_={config.method._target_}: makes no method, which has `start` and "
-            "`step`; name a class that keeps method.Method"
+            f"method._target_={config.method._target_}: makes no method, as it lacks "
+            f"{', '.join(lacks)}; name a class that keeps streaming_asr.method.Method"
         )
     if config.language == "detect":
         from streaming_asr.whisper.detect import DetectsLanguage

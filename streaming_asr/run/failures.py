@@ -41,11 +41,17 @@ def failures_told(plan: Plan) -> int:
 def cell_failed(
     error: Exception, composed: DictConfig, node: Any, folder: Path, number: int | None
 ) -> int:
-    """Print why a cell failed, keep it in its folder, and return the exit status."""
+    """Print why a cell failed, keep it in its folder, and return the exit status.
+
+    Of a single command that was wrong before anything of it ran, no folder is left.
+    """
     if machine.ran_out_of_memory(error):
         settings = {key: composed[key] for key in ("batch", "device", "dtype")}
         error = UserError(machine.memory_remedy(error, **settings))
     expected = isinstance(error, UserError)
+    if expected and number is None and folders.discard(folder):  # mistyped: nothing ran
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
     folders.save_failure(folder, str(error) if expected else f"{type(error).__name__}: {error}")
     if not (folder / folders.SAVED).exists():  # what was to run, for the row in the report
         with suppress(UserError):

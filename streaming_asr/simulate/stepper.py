@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
+from streaming_asr.errors import UserError
 from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.method import Batched, Method, Samples, Update, Word, revise
 from streaming_asr.simulate.recorder import StepRecorder
@@ -74,10 +75,21 @@ class Stepper:
             return self.timed(lambda: batched.step_many(states, audio, last=last))
         return self.timed(
             lambda: [
-                self.method.step(state, samples, last=ends)
+                self.update(state, samples, ends)
                 for state, samples, ends in zip(states, audio, last, strict=True)
             ]
         )
+
+    def update(self, state: Any, samples: Samples, last: bool) -> Update:
+        """Make one step of one stream. Raises UserError for a method that returns no `Update`."""
+        update = self.method.step(state, samples, last=last)
+        if not isinstance(update, Update):
+            kind = type(self.method)
+            raise UserError(
+                f"{kind.__module__}.{kind.__qualname__}.step: returned {update!r:.80}; a step "
+                "returns a streaming_asr.method.Update, empty where nothing changed"
+            )
+        return update
 
     def timed(self, call: Callable[[], Sequence[Any]]) -> Pass:
         """Return the pass of a `call` that makes steps."""

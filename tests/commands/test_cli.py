@@ -149,3 +149,24 @@ def test_the_callers_arguments_are_left_as_they_were() -> None:
     before = list(sys.argv)
     cli.main(["chunk=300"])
     assert sys.argv == before
+
+
+def test_a_method_apart_from_its_value_is_answered_with_the_setting(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["method", "whisperrt"]) == 2
+    assert "settings are written key=value; write method=whisperrt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("large-v3", "large-v3: no package carries it; the first run with model=large-v3 takes it"),
+        ("tinyen", "tinyen: nothing to get of that name; did you mean tiny.en?"),
+    ],
+)
+def test_what_cannot_be_obtained_says_where_it_comes_from(
+    name: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["get", name]) == 2
+    assert message in capsys.readouterr().err

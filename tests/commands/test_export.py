@@ -119,3 +119,10 @@ def test_what_cannot_be_exported_is_told_before_weights_load(adapter, tmp_path, 
         out, *settings(adapter)
     )
     assert not Path(out).exists()
+
+
+def test_a_method_without_an_adapter_has_nothing_to_merge(tmp_path, capsys) -> None:
+    assert main([str(tmp_path / "out"), "method=ufal", "model=mini"]) == 2
+    told = capsys.readouterr().err
+    assert "method=ufal: has no adapter here, so there is nothing to merge" in told
+    assert not (tmp_path / "out").exists()

@@ -105,8 +105,8 @@ def test_the_settled_configuration_is_resolved(tmp_path: Path) -> None:
     [
         ("method=parot", "did you mean parrot?"),
         ("chnk=100ms", "did you mean chunk?"),
-        ("method.wrong_evry=2", "did you mean wrong_every?"),
-        ("data.splt=other", "did you mean split?"),
+        ("method.wrong_evry=2", "did you mean method.wrong_every?"),
+        ("data.splt=other", "did you mean data.split?"),
         ("feed=best-effort", "did you mean best_effort?"),
         ("dtype=float8", "one of float32, float16, bfloat16, int8; did you mean float"),
         ("device=gpu", "the device is cpu, cuda"),

@@ -52,6 +52,27 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         (["--method.beam", "3"], "write method.beam=3"),
         (["--first-chunk", "1s"], "write first_chunk=1s"),
         (["modle.path=x"], "modle.path=x: no modle to set; did you mean model?"),
+        (["beem=3"], "beem=3: no such key; did you mean method.beam?"),
+        (["method.beams=3"], "method.beams=3: no such key; did you mean method.beam?"),
+        (["method", "ufal"], "method: settings are written key=value; write method=ufal"),
+        (["limit=2", "method"], "write method=<value>"),
+        (
+            ["method=ufal,", "limit=2"],
+            "a comma joins two values, without blanks; write",
+        ),
+        (["-m", "method=ufal,", "offline"], "write method=ufal,offline"),
+        (["method=,ufal"], "write method=ufal"),
+        (["-m", "chunk=1s,,3s"], "write chunk=1s,3s"),
+        (["name=../../etc"], "name=../../etc: must be a folder within that of output"),
+        (["name=a/.."], "name=a/..: must be a folder within that of output"),
+        (["name=/etc"], "name=/etc: must be a folder within that of output"),
+        (["name="], "name=: must be a folder within that of output"),
+        (["data=voices", "data.path=x.wav"], "x.wav: is a recording, which data=voices does not"),
+        (["data=folder", "data.path=x.jsonl"], "x.jsonl: is a manifest, and data=folder reads"),
+        (
+            ["model=small"],
+            "model=small: has no trained weights of whisperrt; the package has",
+        ),
         (["method.weights=400ms"], "train method=whisperrt chunk=400ms"),
         (["data.path=none.wav", "model=mini"], "none.wav: no such folder or file"),
         (["beam=3"], "beam=3: no such key; did you mean method.beam?"),
@@ -105,6 +126,58 @@ def test_a_target_that_is_no_method_is_refused(
     assert run.main(arguments(tmp_path, f"method._target_={target}")) == 2
     told = capsys.readouterr().err
     assert message in told and "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ("def start(self, **_): return 1", "lacks step, lookahead_samples"),
+        ("lookahead_samples = 0", "lacks start, step"),
+        (
+            "lookahead_samples = 0\n    def start(self, **_): return 1\n"
+            "    def step(self, *_, **__): return None",
+            ".Own.step: returned None; a step returns a streaming_asr.method.Update",
+        ),
+    ],
+)
+def test_a_method_that_breaks_the_protocol_is_told_class_and_rule(
+    members: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = f"own_{abs(hash(members))}"
+    (tmp_path / f"{name}.py").write_text(f"class Own:\n    {members}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    command = arguments(tmp_path, "method=own")
+    (tmp_path / "conf" / "method" / "own.yaml").write_text(f"_target_: {name}.Own\n")
+    assert run.main(command) == 2
+    told = capsys.readouterr().err
+    assert message in told and name in told and "Traceback" not in told
+    assert not list(tmp_path.rglob("failed.json"))
+
+
+@pytest.mark.parametrize("text", ["a: 1\n  b: [1\n", "a: 1\n\tb: 2\n", "a: 1\na: 2\n"])
+def test_a_file_that_is_no_yaml_is_named_with_its_line(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = arguments(tmp_path, "method=own")
+    (tmp_path / "conf" / "method" / "own.yaml").write_text(text)
+    assert run.main(command) == 2
+    told = capsys.readouterr().err
+    assert "method/own.yaml:2: is no YAML (" in told and told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command", [["data.path=none.wav"], ["data=folder", "data.path=."], ["data.snr_db=900"]]
+)
+def test_a_mistyped_run_leaves_no_row(command: list[str], tmp_path: Path) -> None:
+    ran = arguments(tmp_path)
+    assert run.main(ran) == 0
+    before = sorted(tmp_path.rglob("*"))
+    assert run.main([*arguments(tmp_path), "model=mini", "method=whisperrt", *command]) == 2
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_configuration_that_is_nested_too_deep_is_refused(
