@@ -19,14 +19,13 @@ from streaming_asr.align.cache import Cache
 from streaming_asr.align.command import fill, label, safe, settings_of
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
+from streaming_asr.config.defaults import ALIGNERS, OTHER_ALIGNER
 from streaming_asr.corpora.noise import Noisy
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR, cache_root
 from streaming_asr.text.normalise import light_key
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.from_ctranslate2 import locate
-
-ENGLISH, OTHERS = "tiny.en", "base"
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,8 @@ class AutoAligner:
         """
         model = wanted
         if wanted == "auto":
-            model = ENGLISH if set(languages) <= {"en"} else OTHERS
+            spoken = set(languages) or {"en"}
+            model = ALIGNERS.get(spoken.pop(), OTHER_ALIGNER) if len(spoken) == 1 else OTHER_ALIGNER
         named = (CONF_DIR / "model" / f"{model}.yaml").is_file()
         overrides = [f"model={model}"] if named else ["model=whisper", f"model.path={model}"]
         config = compose_raw([*overrides, "aligner=whisper"], config_name="align")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from itertools import pairwise
 
+from streaming_asr.config.defaults import defaults_of
 from streaming_asr.config.schema import RunConfig, key_of, value_of
 from streaming_asr.errors import UserError
 
@@ -87,12 +88,18 @@ class CommandLine:
             self.default(data="manifest" if path.endswith(MANIFESTS) else "folder")
 
     def default_methods(self, n: int) -> None:
-        """Where no method is given, add `n` that serve any voice, in chunks of 1 s."""
+        """Where no method is given, add `n` that serve any voice; add the methods' chunk and
+        threads where those are not given."""
         if self.get("method") is None:
             model, language = self.get("model"), self.get("language")
             has_word = model in (None, "tiny.en") or (model, language) == ("base", "en")
             names = WITH_HUSH_WORD if has_word else WITHOUT
-            self.default(method=",".join(names[:n]), chunk="1s")
+            self.default(method=",".join(names[:n]))
+        if self.get("experiment") is None:
+            row = defaults_of([name.strip() for name in str(self.get("method")).split(",")])
+            self.default(chunk=row.chunk)
+            if row.threads is not None:
+                self.default(threads=str(row.threads))
 
 
 def check_bare(words: Sequence[str]) -> None:

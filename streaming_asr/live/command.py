@@ -11,7 +11,8 @@
   align=auto|none    whether words get times at the end
   session=FOLDER     of `serve keep_audio=true`: hear nothing, give what was said there its times
   method=NAMES       default hush_word on tiny.en, and on base with language=en;
-                     simul_whisper on others; in chunks of 1 s
+                     simul_whisper on others
+  chunk=1s           default 1s where hush_word, simul_whisper or ufal is among them, else 300ms
   gate=speech|none   speech alone is heard, or all
   language=detect    or a code as de; default: a model of many languages detects it
   other settings     those of `run`: model (default tiny.en), chunk, language, method.beam, ...

@@ -1,0 +1,57 @@
+"""The defaults that measurements chose, in one table.
+
+`transcribe`, `compare`, `live` and `serve` take `chunk` and `threads` from here where the command
+line gives none. `run` takes those of conf/run.yaml for every method, so that a table compares
+methods at one chunk. `padding` and `prune` are settings of a method: conf/method/ has the same
+values, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streaming_asr.chunking import parse_duration
+
+ALIGNERS = {"en": "tiny.en"}
+"""The Whisper that times words in a language (`data.align=auto`), the same for all methods, so that
+their latencies are against the same times."""
+OTHER_ALIGNER = "base"
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """A method's defaults. None: the method has no such setting; of threads, torch's own choice."""
+
+    chunk: str = "300ms"
+    padding: str | None = None
+    prune: bool | None = None
+    threads: int | None = None
+
+
+# Each chunk of those at 1 s costs the encoding of a whole buffer: at 300 ms they are dear, and UFAL
+# falls behind its speaker (docs/choosing.md).
+METHODS = {
+    "chunkformer": Defaults(),
+    "hush_word": Defaults(chunk="1s", padding="hush", prune=True),
+    "offline": Defaults(),
+    "reencode": Defaults(chunk="1s"),
+    "remote": Defaults(),
+    "simul_whisper": Defaults(chunk="1s"),
+    "star": Defaults(),
+    "u2": Defaults(),
+    "ufal": Defaults(chunk="1s"),
+    "whisperrt": Defaults(),
+}
+
+
+def defaults_of(methods: Sequence[str]) -> Defaults:
+    """Return the chunk and the threads for methods that run on the same audio.
+
+    The chunk is the longest of theirs, since what is compared has one chunk. A method that is not
+    in the table, as one of the user's own, has the defaults of conf/run.yaml.
+    """
+    rows = [METHODS.get(name, Defaults()) for name in methods]
+    chunk = max((row.chunk for row in rows), key=parse_duration)
+    threads = {row.threads for row in rows}
+    return Defaults(chunk, threads=threads.pop() if len(threads) == 1 else None)
