@@ -40,6 +40,7 @@ from streaming_asr.run.cell import detect_by_default, method_of, time_words_by_d
 from streaming_asr.run.obtain import obtain_models
 from streaming_asr.streaming import stream
 from streaming_asr.terminal import command_parser, exit_status
+from streaming_asr.text.spoken import WordsAlone, whole_words
 from streaming_asr.text.subtitles import add_timed, cues, srt, vtt
 from streaming_asr.whisper.words import spaced
 
@@ -78,7 +79,7 @@ class Transcript:
             "segments": [{"start": c.start, "end": c.end, "text": c.text} for c in shown],
             "words": [
                 {"text": w.text, "start": w.start, "end": w.end, "probability": w.probability}
-                for w in self.words
+                for w in whole_words(self.words)
             ],
         }
         return json.dumps(row, ensure_ascii=False, indent=1) + "\n"
@@ -257,7 +258,8 @@ def transcript(
         updates = stream(method, samples[round(at_s * SAMPLE_RATE) :], SAMPLE_RATE,
                          chunk=config.chunk, first_chunk=config.first_chunk,
                          language=language)  # fmt: skip
-        for update in updates:
+        words_alone = WordsAlone()
+        for update in map(words_alone.of, updates):
             n = len(told.words) - update.retracted
             told.heard_s, told.partial = at_s + updates.heard_s, update.partial
             new = [_later(word, at_s) for word in update.committed]

@@ -23,6 +23,7 @@ from streaming_asr.events.log import Step
 from streaming_asr.live.streams import LiveStream
 from streaming_asr.method import Batched, Method, Samples, Update
 from streaming_asr.simulate.stepper import Pass, Stepper
+from streaming_asr.text.spoken import WordsAlone
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,8 @@ class Engine:
     def _note(self, stream: LiveStream, made: Pass, i: int, last: bool) -> Step:
         """Log a stream's step: it waited for the whole of the pass, and took a share of it."""
         times_ns, counts = made.share_of(i)
-        step = stream.note(made.updates[i], times_ns | {"wall": made.wall_ns}, counts, last)
+        update = stream.words_alone.of(made.updates[i])
+        step = stream.note(update, times_ns | {"wall": made.wall_ns}, counts, last)
         stream.log.steps.append(step)
         return step
 
@@ -149,8 +151,9 @@ class Engine:
         kept, stream.kept = stream.kept, None
         try:
             (state,) = self.stepper.start(1, stream.log.language)
+            words_alone = WordsAlone()
             for audio, step in zip(kept or [], stream.log.steps, strict=True):
-                update = self.stepper.update(state, audio, False)
+                update = words_alone.of(self.stepper.update(state, audio, False))
                 words = [word.text for word in update.committed]
                 if (words, update.retracted) != (step.committed, step.retracted):
                     raise ValueError(

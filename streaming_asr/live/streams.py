@@ -23,6 +23,7 @@ from streaming_asr.chunking import Schedule
 from streaming_asr.events.log import UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.simulate.stepper import StreamRecord
+from streaming_asr.text.spoken import WordsAlone
 
 MAX_STEP_S = 10.0
 MAX_REPLAY_S = 120.0  # of audio; a stream that has heard more shares no pass
@@ -62,6 +63,7 @@ class LiveStream(StreamRecord):
         )
         self.grows, self.on_step, self.on_end = grows, on_step, on_end
         self.state: Any = None
+        self.words_alone = WordsAlone()
         # The audio of each step so far; None for a stream that shares no pass.
         self.kept: list[Samples] | None = [] if is_kept else None
         self.ended = self.closed = False

@@ -23,6 +23,7 @@ from streaming_asr.live.cells import Cell, timed_words
 from streaming_asr.method import SAMPLE_RATE, Samples, display_text
 from streaming_asr.serve.service import Refused, Service
 from streaming_asr.serve.settings import Settings
+from streaming_asr.text.spoken import whole_words
 
 GRANULARITIES = "timestamp_granularities[]"
 HONOURED = "file", "model", "language", "response_format", "stream", GRANULARITIES
@@ -183,7 +184,8 @@ async def _transcribed(
     if form == "text":
         return PlainTextResponse(answer["text"])
     if form == "verbose_json":
-        words = [(word.text.strip(), word.start, word.end) for word in timed_words(cell.log)]
+        timed = whole_words(timed_words(cell.log))
+        words = [(word.text.strip(), word.start, word.end) for word in timed]
         answer |= {
             "task": "transcribe",
             "language": cell.language or cell.default_language,

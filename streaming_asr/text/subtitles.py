@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 
 from streaming_asr.method import Word, revise
+from streaming_asr.text.spoken import whole_words
 
 SILENCE_S = 0.5  # a gap of this length between two words ends a segment
 LONG_SILENCE_S = 1.0  # no cue holds a gap of this length
@@ -67,6 +68,7 @@ def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segmen
 
     Raises ValueError for a word without times.
     """
+    words = whole_words(words)
     cuts = [i for i, gap in enumerate(_gaps(words)) if i and gap >= silence_s - 1e-6]
     cuts = [0, *cuts, len(words)] if words else []
     return [_segment(words[a:b]) for a, b in pairwise(cuts)]
@@ -82,6 +84,7 @@ def cues(words: Sequence[Word]) -> list[Segment]:
     cue may be has one of its own. For how long each is shown see `lasting`.
     Raises ValueError for a word without times.
     """
+    words = whole_words(words)
     gaps = [*_gaps(words), LONG_SILENCE_S]
     texts = [word.text.rstrip() for word in words]
     closes = [  # whether a cue should end with the word

@@ -11,10 +11,12 @@ import torch
 from tiny import noise, tiny_folder
 
 from streaming_asr.config.build import new_method
+from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError
-from streaming_asr.method import NULL
+from streaming_asr.method import NULL, SAMPLE_RATE
 from streaming_asr.methods.whisperrt.beam import _Branch, _without_loops, decode_beam
 from streaming_asr.methods.whisperrt.hypothesis import Audio, Hypothesis, Settings
+from streaming_asr.streaming import load_method, stream
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.guard import unsupported
@@ -661,3 +663,29 @@ def test_a_multilingual_model_takes_the_language():
         streaming.start(language="xx")
     english = method().start()
     assert len(english.prompt) == 2
+
+
+def test_word_times_by_alignment_change_neither_text_nor_steps():
+    """Neither with a beam nor with a decoder cache that holds older tokens."""
+    clip = Mini().utterances()[0].load()
+    for options in ({}, {"beam": 3}, {"decoder_cache": True}):
+        updates = {}
+        for word_times in (None, "chunk", "alignment"):
+            method = load_method(
+                "whisperrt", model="mini", chunk="1s", word_times=word_times, **options
+            )
+            updates[word_times] = list(stream(method, clip, SAMPLE_RATE, chunk="1s"))
+        assert updates[None] == updates["chunk"]
+        texts = [
+            [[(word.text, word.probability) for word in u.committed] for u in updates[kind]]
+            for kind in ("chunk", "alignment")
+        ]
+        assert texts[0] == texts[1]
+        words = [word for update in updates["alignment"] for word in update.committed]
+        assert len(words) > 3 and all(word.end - word.start > 0.019 for word in words)
+        edges = [edge for word in words for edge in (word.start, word.end)]
+        assert edges == sorted(edges)
+        in_chunks = [word for update in updates["chunk"] for word in update.committed]
+        assert sum(word.start == word.end for word in in_chunks) > len(words) / 2
+    with pytest.raises(UserError, match="word_times='ctc': one of chunk, alignment"):
+        load_method("whisperrt", model="mini", chunk="1s", word_times="ctc")

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 import run_fakes
+from omegaconf import OmegaConf
 from run_fakes import RUN, arguments, cu_scores, program, texts
 
 from streaming_asr.cells import folder as cells
 from streaming_asr.cells import hashes
+from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.models.hash import model_hash
 from streaming_asr.run import cell as run_cell
 from streaming_asr.run import command as run
+from streaming_asr.run.cell import time_words_by_default
 
 CELL = "method=parrot,chunk=300ms,data=phrases,model=none"
 
@@ -68,6 +71,22 @@ def test_tracker_and_experiment_name_do_not_change_the_configuration_hash() -> N
     other = plain | {"tracker": {"name": "wandb"}, "name": "b", "output": "/elsewhere"}
     assert hashes.config_hash(plain) == hashes.config_hash(other)
     assert hashes.config_hash(plain) != hashes.config_hash(plain | {"chunk": "1s"})
+
+
+def test_word_times_that_a_run_leaves_open_do_not_change_the_configuration_hash() -> None:
+    config = compose(["method=whisperrt", "model=mini", "chunk=1s"])
+    plain = OmegaConf.to_container(config)
+    assert isinstance(plain, dict) and plain["method"]["word_times"] is None
+    before = {key: value for key, value in plain["method"].items() if key != "word_times"}
+    assert hashes.config_hash(plain | {"method": before}) == hashes.config_hash(plain)
+    time_words_by_default(config)  # as in transcribe, live and serve
+    assert config.method.word_times == "alignment"
+    config.method.word_times = "chunk"
+    time_words_by_default(config)
+    assert config.method.word_times == "chunk"
+    other = compose(["method=offline", "model=mini", "chunk=1s"])
+    time_words_by_default(other)
+    assert "word_times" not in other.method
 
 
 def test_an_edit_of_a_model_file_changes_the_model_hash(tmp_path: Path) -> None:
