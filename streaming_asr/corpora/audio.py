@@ -21,10 +21,12 @@ from typing import IO, Any
 import numpy as np
 
 from streaming_asr.corpora.headers import (
+    BEGIN_BYTES,
     SHORT_S,
     check_recording,
     is_chained_ogg,
     is_counted,
+    stated_bytes,
     wav_goes_on,
     wav_parts,
 )
@@ -91,7 +93,11 @@ def _load_counted(file: Any, path: str | Path, start_s: float, end_s: float | No
             _check_whole(file, path)
             if file.frames > MAX_S * rate:
                 raise _too_long(path, "its header states", file.frames / rate)
-        first = file.seek(min(round(start_s * rate), file.frames))
+        first = min(round(start_s * rate), file.frames)
+        if first and file.seekable():
+            file.seek(first)
+        elif first:  # GSM and others
+            file.read(first, dtype="float32")
         last = file.frames if end_s is None else min(file.frames, round(end_s * rate))
         data = file.read(max(0, last - first), dtype="float32", always_2d=True)  # (n, channels)
     if len(data) < last - first - SHORT_S * rate:
@@ -130,9 +136,9 @@ def _soundfile(source: IO[bytes]) -> Any:
 
 
 def _is_exact(file: Any) -> bool:
-    """Return whether libsndfile knows the number of samples. Of an MP3 it may guess; a FLAC from a
-    pipe states none; codecs that cannot seek, as GSM, are left to FFmpeg."""
-    return file.format != "MP3" and file.seekable() and 0 <= file.frames < UNKNOWN_SAMPLES
+    """Return whether libsndfile knows the number of samples: of an MP3 it may guess, and a FLAC
+    from a pipe states none."""
+    return file.format != "MP3" and 0 <= file.frames < UNKNOWN_SAMPLES
 
 
 def _check_rate(rate: int, path: str | Path) -> None:
@@ -175,16 +181,48 @@ def _no_samples(name: str | Path) -> UserError:
 
 
 def _check_whole(file: Any, path: str | Path) -> None:
-    """Raise UserError for a file that ends before its header says."""
+    """Raise UserError for a file that ends before its header says, or whose header contradicts
+    itself."""
+    bytes_per_s = _check_header(file, path)
     # libsndfile corrects the sizes of a header silently and reports it in its log only.
+    name = {"W64": "riff", "RF64": "Riff size", "SVX": "FORM"}.get(file.format)
     sizes = re.findall(
-        r"(?:RIFF|FORM|data|SSND|Data Size) *: (\d+) \(should be (\d+)\)", file.extra_info
+        rf"(?:{name or 'data|SSND|Data Size'}) *: (\d+) \(should be (\d+)\)", file.extra_info
     )
-    if any(int(there) < int(stated) < UNKNOWN_SIZE for stated, there in sizes):
+    sizes = [(int(stated), int(there)) for stated, there in sizes]
+    if file.format in ("NIST", "CAF"):
+        with Path(path).open("rb") as raw:
+            stated = stated_bytes(raw.read(BEGIN_BYTES)) or 0
+            sizes.append((stated, raw.seek(0, os.SEEK_END)))
+    short = SHORT_S * bytes_per_s
+    if any(there < stated - short and stated < UNKNOWN_SIZE for stated, there in sizes):
         raise UserError(
             f"{path}: is cut off: it ends after {file.frames / file.samplerate:.2f} s, in the "
             "middle of what its header announces; copy or export it again."
         )
+
+
+def _check_header(file: Any, path: str | Path) -> int:
+    """Return the bytes of a second of a WAV whose samples have one size, 0 for others.
+
+    Raises UserError where neither of its two other statements agrees with its channels and bits.
+    """
+    stated = dict(
+        re.findall(r"^  (Channels|Block Align|Bit Width|Bytes/sec) *: (\d+)", file.extra_info, re.M)
+    )
+    if len(stated) < 4 or not re.match("PCM|FLOAT|DOUBLE|ULAW|ALAW", file.subtype):
+        return 0
+    channels, block, bits, bytes_per_s = (
+        int(stated[key]) for key in ("Channels", "Block Align", "Bit Width", "Bytes/sec")
+    )
+    bits = 8 if file.subtype in ("ULAW", "ALAW") else bits
+    needed = channels * -(-bits // 8)
+    if needed != block and needed * file.samplerate != bytes_per_s:
+        raise UserError(
+            f"{path}: its header contradicts itself: {channels} channels of {bits} bits are "
+            f"{needed} bytes, it states {block}; export it again."
+        )
+    return needed * file.samplerate
 
 
 class Resampler:

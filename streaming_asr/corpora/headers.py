@@ -17,7 +17,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import check_file
 
 SHORT_S = 0.1  # a recording may be so much shorter or longer than its header states
-BEGIN_BYTES = 512  # enough to tell a text from a recording
+TEXT_BYTES = 512  # enough to tell a text from a recording
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/+[^/]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _FLAC = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")  # the first block of a FLAC has 34 bytes
@@ -48,7 +48,7 @@ def check_recording(path: str | Path) -> None:
 
 def check_no_text(path: str | Path, begin: bytes) -> None:
     """Raise UserError where a file that libsndfile does not read begins with a text."""
-    if _is_text(begin[:BEGIN_BYTES]):
+    if _is_text(begin[:TEXT_BYTES]):
         raise UserError(
             f"{path}: not readable as audio (it holds text); of a playlist, name the recordings "
             "that it lists"
@@ -72,7 +72,7 @@ def _is_text(begin: bytes) -> bool:
     try:
         begin.decode()
     except UnicodeDecodeError as error:
-        return len(begin) == BEGIN_BYTES and error.start > BEGIN_BYTES - 4  # a letter cut in two
+        return len(begin) == TEXT_BYTES and error.start > TEXT_BYTES - 4  # a letter cut in two
     return True
 
 
@@ -189,17 +189,63 @@ def _read(file: IO[bytes], at: int, n: int) -> bytes:
     return file.read(n)
 
 
-# -- Matroska -------------------------------------------------------------------------------
+# -- sizes that other formats state ---------------------------------------------------------
+
+BEGIN_BYTES = 2**16  # of a file, in which its sizes stand
+_UNKNOWN_BYTES = 2**31 - 512  # from here on RIFF says "as long as it goes on"
+_ASF_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 
 
-def is_whole_matroska(begin: bytes, size: int) -> bool:
-    """Return whether a file of `size` bytes that begins so holds all bytes that it states."""
+def stated_bytes(begin: bytes) -> int | None:
+    """Return the bytes that a file holds by its own header; None where none states them.
+
+    begin: the first BEGIN_BYTES of a Matroska, AVI, ASF (WMA), CAF or SPHERE file.
+    """
+    if begin[:4] == b"\x1aE\xdf\xa3":
+        return _matroska_bytes(begin)
+    if begin[:4] == b"RIFF" and begin[8:12] == b"AVI ":
+        size = int.from_bytes(begin[4:8], "little")
+        return 8 + size if size < _UNKNOWN_BYTES else None
+    if begin[:4] == b"caff":
+        return _caf_bytes(begin)
+    if begin[:7] == b"NIST_1A":
+        return _sphere_bytes(begin)
+    if (at := begin.find(_ASF_PROPERTIES)) > 0:
+        return int.from_bytes(begin[at + 40 : at + 48], "little") or None
+    return None
+
+
+def _caf_bytes(begin: bytes) -> int | None:
+    at = 8
+    while at + 12 <= len(begin):
+        name, size = begin[at : at + 4], int.from_bytes(begin[at + 4 : at + 12], signed=True)
+        if size < 0:
+            return None
+        at += 12 + size
+        if name == b"data":
+            return at
+    return None
+
+
+def _sphere_bytes(begin: bytes) -> int | None:
+    """Return the size of a SPHERE file whose samples are not compressed."""
+    fields = dict(re.findall(rb"^(\w+) -\w+ (\S+)", begin[:1024], re.MULTILINE))
+    if b"," in fields.get(b"sample_coding", b""):  # pcm,embedded-shorten-v2.00
+        return None
+    try:
+        n = int(fields[b"sample_count"]) * int(fields[b"sample_n_bytes"])
+        return int(begin[8:16]) + n * int(fields.get(b"channel_count", b"1"))
+    except (KeyError, ValueError):
+        return None
+
+
+def _matroska_bytes(begin: bytes) -> int | None:
     length, at = _matroska_size(begin, 4)  # after the id of the EBML header
     at += length or 0
     if length is None or begin[at : at + 4] != _SEGMENT:
-        return False
+        return None
     length, at = _matroska_size(begin, at + 4)
-    return length is not None and at + length <= size
+    return None if length is None else at + length
 
 
 def _matroska_size(begin: bytes, at: int) -> tuple[int | None, int]:

@@ -18,22 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming_asr.corpora.headers import (
+    BEGIN_BYTES,
     SHORT_S,
     check_no_text,
-    is_whole_matroska,
+    stated_bytes,
     wav_goes_on,
     wav_parts,
 )
 from streaming_asr.errors import UserError
 
-BEGIN_BYTES = 2**16
 # FFmpeg's own filter leaves smaller gaps as they are (aresample, min_hard_comp).
 JITTER_S = 0.1
+RESTART_S = 1.0  # time stamps that go back further begin again: another recording follows
 LONGEST_GAP_S = 3600.0
 LONG_GAP_S = 600.0  # from here on a gap may be this many times as long as the audio:
 GAP_OF_AUDIO = 10.0
 MOST_S = 7 * 24 * 3600.0  # what a log can hold
 OTHER_TRACKS_S = 0.5  # where a file has other tracks, they may be a little longer
+READ_SHARE = 0.9  # of a file lies before the end of its last packet, if all of them were read
+UNMARKED = (".722", ".g722", ".gsm", ".sln")
+COUNTED = {"aiff", "ape", "au", "caf", "flac", "mp3", "mp4", "tta", "w64", "wav", "wv"}
 SILENCE_S = 60  # so much of a gap is in memory
 
 log = logging.getLogger(__name__)
@@ -129,7 +133,7 @@ class _Window:
 
 
 class _NamedWindow(_Window):
-    """Of a format without any mark, as G.722, the name tells what it is."""
+    """Its name tells the format of a file whose content has no mark of one."""
 
     def __init__(self, name: str, *window: Any) -> None:
         super().__init__(*window)
@@ -179,7 +183,7 @@ def _opened(file: IO[bytes], path: str | Path, begin: int, size: int) -> Iterato
     try:
         container = _open(_Window(*window), options)
     except av.FFmpegError:
-        if not Path(path).suffix:
+        if Path(path).suffix.lower() not in UNMARKED:
             raise
         container = _open(_NamedWindow(Path(path).name, *window), options)
     with container:
@@ -208,7 +212,9 @@ def _track(container: Any, path: str | Path, audio_track: int | None) -> Any:
         there = "1 audio track" if len(tracks) == 1 else f"{len(tracks)} audio tracks"
         raise UserError(f"{path}: holds {there}, none has the number {audio_track}; name another")
     if chosen.codec_context is None:
-        raise UserError(f"{path}: there is no decoder for its audio; convert it to FLAC")
+        raise UserError(
+            f"{path}: there is no decoder for its audio, as of one that is protected (DRM)"
+        )
     return chosen
 
 
@@ -244,10 +250,18 @@ def _track_length_s(media: _Media, track: Any) -> float:
         end_s = float((track.start_time or 0) * track.time_base + track.duration * track.time_base)
         end_s -= _origin_s(container)
     elif len(container.streams) == 1 and container.duration is not None:
-        end_s = (container.start_time or 0) / 1e6 + container.duration / 1e6 - _origin_s(container)
+        end_s = _begin_s(media) + container.duration / 1e6 - _origin_s(container)
     else:
         return 0.0
     return end_s if _is_stated(media) and 0 < end_s <= MOST_S else 0.0
+
+
+def _begin_s(media: _Media) -> float:
+    """Return the time stamp from which the length of a container counts. Matroska and NUT state
+    their last time stamp, others what lies between the first and the last."""
+    if "matroska" in media.kind or media.kind == "nut":
+        return 0.0
+    return (media.container.start_time or 0) / 1e6
 
 
 def _is_stated(media: _Media) -> bool:
@@ -281,8 +295,13 @@ def _is_discontinuous(container: Any) -> bool:
 def _origin_s(container: Any) -> float:
     """Return the time stamp that is time 0."""
     start_s = (container.start_time or 0) / 1e6
-    # A live stream that was recorded from its second hour on begins with its first sample.
-    return start_s if _is_discontinuous(container) or start_s > LONG_GAP_S else 0.0
+    return start_s if _is_discontinuous(container) or _is_late(container) else 0.0
+
+
+def _is_late(container: Any) -> bool:
+    """Return whether all tracks begin so late that it was a live stream of which a part was
+    recorded; it begins with its first sample."""
+    return bool((container.start_time or 0) / 1e6 > LONG_GAP_S)
 
 
 # -- decoding -------------------------------------------------------------------------------
@@ -295,16 +314,26 @@ def _blocks(media: _Media, path: str | Path, audio_track: int | None) -> Iterato
     track = _track(container, path, audio_track)
     if audio_track is None:
         _report_tracks(container, path)
+    if _is_late(container) and not _is_discontinuous(container):
+        start_s = container.start_time / 1e6
+        log.warning("%s: its time stamps begin at %.0f s, which is its time 0", path, start_s)
     _check_index(media, track, path)
     line = _TimeLine(path, _origin_s(container), _has_times(container))
     end_s = undecoded_s = 0.0
+    end_byte = 0
     why: Exception | None = None
     for packet in _packets(container):
         if packet.pts is not None:
             ticks = packet.pts + (packet.duration or 0)
             end_s = max(end_s, float(ticks * packet.time_base))
+        if packet.pos is not None:
+            end_byte = max(end_byte, packet.pos + packet.size)
         if packet.stream_index != track.index:
             continue
+        if packet.has_sidedata("encryption_info"):
+            raise UserError(
+                f"{path}: is encrypted (DRM); only the player that has its key reads it"
+            )
         try:
             frames = packet.decode()
         except (av.FFmpegError, ValueError) as error:
@@ -318,9 +347,11 @@ def _blocks(media: _Media, path: str | Path, audio_track: int | None) -> Iterato
             raise unreadable(path, why)
         raise UserError(f"{path}: its audio track holds 0 samples; record or export it again")
     line.check_gaps()
-    begin_s = (container.start_time or 0) / 1e6
     # Where the rate changes, computed time stamps are wrong and the samples count.
-    _check_end(media, path, max(end_s - begin_s, 0.0 if line.has_times else line.now_s))
+    there_s = max(end_s - _begin_s(media), 0.0 if line.has_times else line.now_s)
+    if _counts_samples(media):
+        there_s -= undecoded_s
+    _check_end(media, path, there_s, end_byte)
     if undecoded_s > SHORT_S:
         log.warning("%s: is damaged: %.2f s of it cannot be decoded", path, undecoded_s)
 
@@ -348,26 +379,36 @@ def _check_index(media: _Media, track: Any, path: str | Path) -> None:
         raise _cut_off(path, there_s, max(stated_s, there_s))
 
 
-def _check_end(media: _Media, path: str | Path, there_s: float) -> None:
-    """Raise UserError where a file ends before its header says; `there_s`: its length by the last
-    time stamp of any track. Print a warning where the stated length is an estimate, or where all
-    bytes are there."""
+def _check_end(media: _Media, path: str | Path, there_s: float, end_byte: int) -> None:
+    """Raise UserError where a file ends before its header says. Print a warning where all of its
+    bytes are there and were read all the same.
+
+    there_s: its length by the last time stamp of any track. end_byte: where the last packet ends.
+    """
     container = media.container
-    if container.duration is None or _is_discontinuous(container):
+    media.file.seek(media.begin)
+    n_bytes = stated_bytes(media.file.read(BEGIN_BYTES))
+    is_short = n_bytes is not None and n_bytes > media.size
+    if container.duration is None or _is_discontinuous(container) or not _is_stated(media):
+        if is_short:
+            raise UserError(
+                f"{path}: is cut off: {media.size} of {n_bytes} bytes are there; copy or export it "
+                "again."
+            )
         return
     stated_s = container.duration / 1e6
-    short_s = SHORT_S if len(container.streams) == 1 else OTHER_TRACKS_S
+    short_s = SHORT_S if is_short or len(container.streams) == 1 else OTHER_TRACKS_S
     if there_s >= stated_s - short_s:
         return
-    if not _is_stated(media):
-        about = "%s: %.2f s are decoded, its size and bit rate suggest %.2f s; it may be cut off"
-        log.warning(about, path, there_s, stated_s)
-        return
-    media.file.seek(media.begin)
-    if "matroska" in media.kind and is_whole_matroska(media.file.read(BEGIN_BYTES), media.size):
+    if n_bytes is not None and not is_short and end_byte > READ_SHARE * media.size:
         log.warning("%s: its header states %.2f s, it holds %.2f s", path, stated_s, there_s)
         return
     raise _cut_off(path, there_s, stated_s)
+
+
+def _counts_samples(media: _Media) -> bool:
+    """Return whether the header of a recording counts its samples."""
+    return bool(COUNTED & set(media.kind.split(",")))
 
 
 def _cut_off(path: str | Path, there_s: float, stated_s: float) -> UserError:
@@ -405,7 +446,7 @@ class _TimeLine:
             gap_s = at_s - self.now_s
         if not len(data):
             return
-        if gap_s < -JITTER_S:  # another recording, or a clock that was set back
+        if gap_s < -RESTART_S:
             self.shift_s -= gap_s
         elif gap_s > JITTER_S:
             yield from self._silence(gap_s, data.shape[1], rate)

@@ -15,6 +15,7 @@ import pytest
 import run_fakes
 import soundfile
 import yaml
+from containers import Drawn, assert_words, drawn_recordings
 from fuzzing import assert_finite, cases, spoiled, spoiled_lines, watched
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from streaming_asr.config.compose import CONF_DIR
 from streaming_asr.config.settle import compose
 from streaming_asr.corpora import Manifest
-from streaming_asr.corpora.audio import duration_s, load_audio
+from streaming_asr.corpora.audio import Reader, duration_s, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter
 from streaming_asr.run import command as run
@@ -73,7 +74,7 @@ def recordings(draw: st.DrawFn) -> tuple[str, bytes]:
     return name, draw(st.one_of(spoiled(recording(name)), st.binary(max_size=100)))
 
 
-@cases(25)
+@cases(13)
 @given(recordings())
 def test_a_spoiled_recording_is_audio_or_an_error(made: tuple[str, bytes]) -> None:
     name, content = made
@@ -97,6 +98,33 @@ def test_a_spoiled_recording_is_audio_or_an_error(made: tuple[str, bytes]) -> No
             return
         assert result["n_utterances"] == 1
         assert result["n_failed"] == (audio is None)
+
+
+@cases(6)
+@given(drawn_recordings())
+def test_a_recording_of_any_kind_has_the_words_that_were_written(drawn: Drawn) -> None:
+    with tempfile.TemporaryDirectory() as place, watched():
+        assert_words(load_audio(drawn.write(Path(place))), drawn.tracks[0])
+
+
+@cases(6)
+@given(drawn_recordings(), st.data())
+def test_a_spoiled_recording_of_any_kind_is_audio_or_an_error(
+    drawn: Drawn, data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as place, watched():
+        path = drawn.write(Path(place))
+        path.write_bytes(data.draw(spoiled(path.read_bytes())))
+        assert 0 <= duration_s(path) < 1e9
+        try:
+            audio = load_audio(path)
+        except UserError as error:
+            assert "\n" not in str(error)
+            return
+        assert (audio.dtype, audio.ndim) == (np.float32, 1)
+        assert len(audio)
+        assert np.isfinite(audio).all()
+        np.testing.assert_array_equal(Reader(path).read(len(audio) + 1), audio)
 
 
 # -- manifests ----------------------------------------------------------------------------------
