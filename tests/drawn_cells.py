@@ -32,6 +32,7 @@ HEADER = {
         "data": {"_target_": "streaming_asr.corpora.Mini", "split": "clean"},
         "model": {"name": "tiny.en"},
         "chunk": "1s",
+        "first_chunk": "1s",
         "feed": "fixed",
         "batch": 1,
     },

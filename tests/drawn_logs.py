@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import strategies as st
 
 from streaming_asr.events.log import Step, UtteranceLog
+from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord
 
 WORDS = ("harbour", "opens", "at", "nine", "on", "friday")
@@ -48,7 +50,18 @@ def logs(draw: st.DrawFn) -> UtteranceLog:
         draw(st.sampled_from((None, [TimedWord(w, i + 0.1, i + 0.4) for i, w in enumerate(said)]))),
         steps=steps,
         commit_violations=sum(step.retracted for step in steps),
+        chunk_samples=CHUNK,
+        first_chunk_samples=CHUNK,
     )
+
+
+def header_of(log: UtteranceLog) -> dict[str, Any]:
+    """The header with the schedule of a drawn log."""
+    chunks = (log.first_chunk_samples, log.chunk_samples)
+    if None in chunks:
+        return {}
+    first, chunk = (f"{1000 * (n or 0) // SAMPLE_RATE}ms" for n in chunks)
+    return {"config": {"first_chunk": first, "chunk": chunk}}
 
 
 def timed(log: UtteranceLog) -> list[TimedWord]:
@@ -165,6 +178,69 @@ def seconds_as_milliseconds(log: UtteranceLog, at: int) -> None:
         step.audio_samples //= 1000
 
 
+def a_lag_of_a_day(log: UtteranceLog, at: int) -> None:
+    log.steps[at].compute_ns["lag"] = 86_400 * 10**9
+
+
+def a_step_twice(log: UtteranceLog, at: int) -> None:
+    k = min(at, len(log.steps) - 2)
+    log.steps.insert(k + 1, Step("audio", log.steps[k].audio_samples, {"wall": 0}))
+
+
+def a_step_is_lost(log: UtteranceLog, at: int) -> None:
+    del log.steps[min(at, len(log.steps) - 2)]
+
+
+def three_chunks_apart(log: UtteranceLog, at: int) -> None:
+    log.duration_samples *= 3
+    for step in log.steps:
+        step.audio_samples *= 3
+
+
+def in_order(log: UtteranceLog) -> None:
+    """Six words in eight seconds, each final as it is spoken."""
+    log.text, log.duration_samples, log.commit_violations = " ".join(WORDS), 8 * CHUNK, 0
+    said = [[f" {word}"] for word in WORDS] + [[], []]
+    log.steps = [
+        Step("audio" if k < 7 else "flush", (k + 1) * CHUNK, {"wall": 0}, committed=said[k])
+        for k in range(8)
+    ]
+    timed(log)
+
+
+def before_they_begin(log: UtteranceLog, at: int) -> None:
+    in_order(log)
+    log.words = [TimedWord(w, i + 2.5, i + 2.8) for i, w in enumerate(WORDS[:5])]
+    log.words.append(TimedWord(WORDS[5], 7.5, 7.9))
+
+
+def reference_at_zero(log: UtteranceLog, at: int) -> None:
+    log.words = [TimedWord(word, 0.0, 0.0) for word in log.text.split()]
+
+
+def reference_in_kiloseconds(log: UtteranceLog, at: int) -> None:
+    log.words = [TimedWord(w, start / 1e3, end / 1e3) for w, start, end in timed(log)]
+
+
+def reference_without_length(log: UtteranceLog, at: int) -> None:
+    log.words = [TimedWord(word, start, start) for word, start, _ in timed(log)]
+
+
+def reference_lacks_a_word(log: UtteranceLog, at: int) -> None:
+    in_order(log)
+    del timed(log)[at % 6]
+
+
+def reference_reordered(log: UtteranceLog, at: int) -> None:
+    in_order(log)
+    words = timed(log)
+    i = at % 5
+    words[i], words[i + 1] = (
+        words[i]._replace(text=words[i + 1].text),
+        words[i + 1]._replace(text=words[i].text),
+    )
+
+
 BREAKS: dict[Callable[[UtteranceLog, int], None], str] = {
     audio_goes_back: "never goes back",
     no_flush: "ends with it",
@@ -188,7 +264,17 @@ BREAKS: dict[Callable[[UtteranceLog, int], None], str] = {
     reference_reversed: "are in order",
     reference_outside: "in the recording",
     reference_ends_first: "are in order",
-    another_text: "spell its text",
+    another_text: "those of its text",
+    reference_lacks_a_word: "those of its text",
+    reference_reordered: "those of its text",
+    reference_at_zero: "to say them",
+    reference_in_kiloseconds: "to say them",
+    reference_without_length: "to say them",
+    a_lag_of_a_day: "a lag is at most",
+    a_step_twice: "one chunk apart",
+    a_step_is_lost: "one chunk apart",
+    three_chunks_apart: "one chunk apart",
+    before_they_begin: "before they begin",
     text_before_sound: "20 ms",
-    seconds_as_milliseconds: "words a second",
+    seconds_as_milliseconds: "20 words",
 }

@@ -19,6 +19,7 @@ from streaming_asr.corpora.rows import Time, json_rows, names_of
 from streaming_asr.errors import UserError
 from streaming_asr.files import check_file
 from streaming_asr.text.normalise import light_key
+from streaming_asr.text.units import Unit, timed_units, unit_of, written_units
 from streaming_asr.utterance import TimedWord, Utterance
 
 SILENCES = frozenset({"", "sil", "sp", "spn", "<eps>", "<sil>", "#"})
@@ -107,7 +108,7 @@ def with_words(utterance: Utterance, alignments: Alignments | None) -> Utterance
 
 def laid_on(utterance: Utterance, aligned: Sequence[TimedWord]) -> tuple[TimedWord, ...]:
     """Return the times of `aligned` on the written words. Raises UserError for another text."""
-    words = match(utterance.text, aligned)
+    words = match(utterance.text, aligned, unit_of(utterance.language))
     if words is None:
         heard = " ".join(word.text for word in aligned)
         raise UserError(
@@ -117,15 +118,19 @@ def laid_on(utterance: Utterance, aligned: Sequence[TimedWord]) -> tuple[TimedWo
     return words
 
 
-def match(text: str, spoken: Sequence[TimedWord]) -> tuple[TimedWord, ...] | None:
-    """Return the times of `spoken` on the words of `text`, or None where the texts differ.
+def match(
+    text: str, spoken: Sequence[TimedWord], unit: Unit = "word"
+) -> tuple[TimedWord, ...] | None:
+    """Return the times of `spoken` on the words of `text`, or its characters where these are the
+    unit; None where the texts differ.
 
     One aligned word per written word is taken by order, if most of them are spelled alike (numbers
     may not be). Else written words are put together of aligned ones, letter by letter: "don't" of
     "don" and "'t"; an unknown word stands for one written word. Pure punctuation is not timed.
     """
-    written = [word for word in text.split() if light_key(word)]
-    aligned = [word for word in spoken if word.text.lower() not in SILENCES]
+    written = written_units(text, unit)
+    timed = [word for word in spoken if word.text.lower() not in SILENCES]
+    aligned = [TimedWord(*each) for each in timed_units(timed, unit) if light_key(each[0])]
     if len(written) == len(aligned):
         known = [
             (a, b) for a, b in zip(written, aligned, strict=True) if b.text.lower() not in UNKNOWN

@@ -23,6 +23,7 @@ from streaming_asr.corpora.lists import obtained, of_ids
 from streaming_asr.corpora.manifest import scan_manifest
 from streaming_asr.corpora.noise import with_noise
 from streaming_asr.errors import UserError
+from streaming_asr.references import problems
 from streaming_asr.text.languages import language_code
 from streaming_asr.utterance import MAX_TEXT, Utterance
 
@@ -131,7 +132,7 @@ class Loader(ABC):
         # Word times belong to clips, so joined recordings are taken apart and joined again.
         clips = [self._timed(clip) for utterance in chosen for clip in clips_of(utterance)]
         if self.time is not None:
-            clips = self.time(clips)
+            clips = [_speakable(clip) for clip in self.time(clips)]
         if self.join_s is not None:
             rest = iter(clips)
             clips = [joined_as(u.id, [next(rest) for _ in clips_of(u)]) for u in chosen]
@@ -207,7 +208,11 @@ class Loader(ABC):
         return None if self.alignments is None else Alignments(self.alignments)
 
     def _timed(self, utterance: Utterance) -> Utterance:
-        return with_words(self._lasting(utterance), self._alignments)
+        timed = with_words(self._lasting(utterance), self._alignments)
+        if problem := next(problems(timed), None):
+            source = f", by {self.alignments}" if self.alignments else ""
+            raise UserError(f"{timed.id}{source}: {problem}")
+        return timed
 
     @staticmethod
     def _lasting(utterance: Utterance) -> Utterance:
@@ -221,6 +226,15 @@ def _with_code(utterance: Utterance) -> Utterance:
     if not isinstance(utterance.language, str):
         return utterance
     return replace(utterance, language=language_code(utterance.language))
+
+
+def _speakable(utterance: Utterance) -> Utterance:
+    """Return an utterance that was aligned just now; without word times where nobody can say the
+    words in them: then the text is not what is said, or the aligner lost its place."""
+    if (problem := next(problems(utterance), None)) is None:
+        return utterance
+    print(f"{utterance.id}: the aligner's word times are not used: {problem}")
+    return replace(utterance, words=None)
 
 
 def _writable(utterance: Utterance) -> Utterance | UserError:

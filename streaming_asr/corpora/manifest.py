@@ -26,6 +26,7 @@ from streaming_asr.corpora.rows import json_row, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import validator, write_text
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.references import problems
 from streaming_asr.text.languages import language_code
 from streaming_asr.utterance import TimedWord, Utterance
 
@@ -155,7 +156,7 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
         length_s = sum(duration_s(file) + gap_s for file, gap_s in files)
     clean = Composed(tuple(files)) if "parts" in row else File(files[0][0])
     noise = row.get("noise")
-    return Utterance(
+    utterance = Utterance(
         id=row.get("id") or files[0][0].stem,
         text=row["text"],
         audio=clean
@@ -164,9 +165,14 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
         duration_s=float(length_s),
         speaker=_name(row, "speaker"),
         language=_language(row),
-        words=_words(row["words"], where) if row.get("words") is not None else None,
+        words=_words(row["words"]) if row.get("words") is not None else None,
         audio_path=None if "parts" in row else str(files[0][0]),
     )
+    if problem := next(problems(utterance), None):
+        raise UserError(
+            f"{where}: {utterance.id}: {problem}; correct the line, or leave `words` out."
+        )
+    return utterance
 
 
 def _name(row: dict[str, Any], key: str) -> str | None:
@@ -179,12 +185,5 @@ def _language(row: dict[str, Any]) -> str | None:
     return None if name is None else language_code(name)
 
 
-def _words(rows: list[tuple[str, float, float]], where: str) -> tuple[TimedWord, ...]:
-    words = tuple(TimedWord(text, float(start), float(end)) for text, start, end in rows)
-    for word in words:
-        if word.start > word.end:
-            raise UserError(
-                f"{where}: the word {word.text!r} of `words` runs from {word.start} to {word.end} "
-                "s; a word ends after it starts."
-            )
-    return words
+def _words(rows: list[tuple[str, float, float]]) -> tuple[TimedWord, ...]:
+    return tuple(TimedWord(text, float(start), float(end)) for text, start, end in rows)

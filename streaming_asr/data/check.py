@@ -11,7 +11,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE
-from streaming_asr.text.normalise import light_key
+from streaming_asr.text.units import unit_of, written_units
 from streaming_asr.utterance import Utterance
 
 TOLERANCE_S = 0.1
@@ -57,7 +57,7 @@ def check(
                 continue
             totals.n_whole += not problem
             totals.lengths_s.append(length_s)
-            words = [word for word in each.text.split() if light_key(word)]
+            words = written_units(each.text, unit_of(each.language))
             totals.n_words += len(words)
             totals.n_timed += len(words) if each.words else 0
             totals.n_without_text += not words

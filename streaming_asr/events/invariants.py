@@ -6,21 +6,27 @@ other. Nothing is computed from a log that breaks one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
 from rapidfuzz.distance import Levenshtein
 
+from streaming_asr import references
 from streaming_asr.events.record import Step, UtteranceLog
-from streaming_asr.method import FRAME_SAMPLES, PARTS, SAMPLE_RATE
+from streaming_asr.method import FRAME_SAMPLES, PARTS, SAMPLE_RATE, revise
+from streaming_asr.text.normalise import light_key, light_words
+from streaming_asr.text.units import timed_units, unit_of
 from streaming_asr.utterance import LENGTH_TOLERANCE_S
 
 TOLERANCE = round(LENGTH_TOLERANCE_S * SAMPLE_RATE)  # samples; manifests and tools round lengths
 SLACK_NS = 100_000_000  # clocks are read one after the other
 MOST_CORES = 1024
+MOST_LAG_S = 12 * 3600.0  # who is half a day late is not streaming
+EARLY_S = 0.3  # word times of several aligners differ by less
+FEW = 4  # right words; fewer may be right by chance
 WINDOW_S = 30.0  # Whisper hears so much at once, and may time a word in its padding
-ALIKE = 0.5  # of the letters; two texts that have nothing to do with each other share a quarter
 
 # (place, what is wrong): 0 is the line that opens, k the k-th step, -1 the line that closes.
 Breaks: TypeAlias = Iterator[tuple[int, str]]
@@ -64,6 +70,28 @@ def _heard_to_the_end(log: UtteranceLog) -> Breaks:
             yield -1, f"`status` is ok after {heard.audio_s:g} of {log.duration_s:g} s"
 
 
+def _one_chunk_apart(log: UtteranceLog) -> Breaks:
+    """Only where the log's header has the schedule: imports have steps where a tool spoke."""
+    if log.feed != "fixed" or log.chunk_samples is None or log.first_chunk_samples is None:
+        return
+    due = log.first_chunk_samples + log.lookahead_samples
+    before = 0
+    for k, step in enumerate(log.steps, start=1):
+        heard = step.audio_samples
+        if step.kind == "flush":  # what is left of the recording
+            if heard > due:
+                told = f"{_s(heard - before)} after the step before, {_s(due - before)} at most"
+                yield k, f"the flush is {told}"
+        elif heard != due:
+            yield k, f"a step at {_s(heard)} of audio where the next is due at {_s(due)}"
+            return
+        before, due = heard, due + log.chunk_samples
+
+
+def _s(samples: int) -> str:
+    return f"{samples / SAMPLE_RATE:g} s"
+
+
 def _compute(log: UtteranceLog) -> Breaks:
     for k, step in enumerate(log.steps, start=1):
         times = step.compute_ns
@@ -72,6 +100,8 @@ def _compute(log: UtteranceLog) -> Breaks:
             yield k, f"computing takes {wall / 1e9:g} s: a time is before its audio, or goes back"
         elif times.get("lag", wall) < wall - SLACK_NS:
             yield k, f"the lag, {times['lag'] / 1e9:g} s, is less than its compute"
+        elif times.get("lag", 0) > MOST_LAG_S * 1e9:
+            yield k, f"a lag of {times['lag'] / 3.6e12:.1f} h; is it in other units?"
         elif log.feed == "realtime":  # there the wall is not the time of the step
             continue
         elif times.get("cpu", 0) > MOST_CORES * wall + SLACK_NS:
@@ -135,28 +165,71 @@ def _committed_words(log: UtteranceLog) -> Breaks:
 
 
 def _reference_words(log: UtteranceLog) -> Breaks:
-    words = log.words or []
-    for word, start, end in words:
-        if start > end:
-            yield 0, f"the word {word!r} ends at {end} s before it starts at {start} s"
-        # A recording that cannot be read may have no length; then nothing is heard of it either.
-        if log.duration_samples and end > log.duration_s + LENGTH_TOLERANCE_S:
-            yield 0, f"the word {word!r} ends at {end} s of {log.duration_s:g} s"
-    for before, after in pairwise(words):
-        if after.start < before.start:
-            told = f"at {after.start} s comes after that at {before.start}"
-            yield 0, f"the word {after.text!r} {told}"
+    yield from ((0, told) for told in references.order(log.words or (), log.duration_s))
 
 
 def _spelling(log: UtteranceLog) -> Breaks:
-    if log.words:
-        timed, text = _letters("".join(word.text for word in log.words)), _letters(log.text)
-        if Levenshtein.normalized_similarity(timed, text, score_cutoff=ALIKE) < ALIKE:
-            yield 0, f"the `words` are of another text: {log.words[0].text!r} ... of {log.text!r}"
+    found = references.spelling(log.text, log.words or (), unit_of(log.language))
+    yield from ((0, told) for told in found)
 
 
-def _letters(text: str) -> str:
-    return "".join(c for c in text.casefold() if c.isalnum())
+def _speakable(log: UtteranceLog) -> Breaks:
+    yield from ((0, told) for told in references.speakable(log.words or ()))
+
+
+# -- when words are final -------------------------------------------------------------------
+
+
+def right_words(log: UtteranceLog) -> tuple[int, int]:
+    """Return how many words of the final text are right, and how many of these were final over
+    EARLY_S of audio before they begin in the reference. (0, 0) without word times.
+
+    Where no word can be early the first is an upper bound, which saves the alignment.
+    """
+    unit = unit_of(log.language)
+    spoken = [(light_key(word), start) for word, start, _ in timed_units(log.words or (), unit)]
+    pieces: list[tuple[str, float]] = []
+    for step in log.steps if log.status == "ok" and spoken else ():
+        n_back = min(step.retracted, len(pieces))  # another rule finds too many
+        revise(pieces, n_back, ((text, step.audio_s) for text in step.committed))
+    final = [(key, at) for text, at in pieces for key in light_words(text, unit)]
+    last = dict(spoken)  # the latest start of each word
+    if not any(at + EARLY_S < last.get(key, 0.0) for key, at in final):
+        return (Counter(key for key, _ in spoken) & Counter(key for key, _ in final)).total(), 0
+    n_right = n_early = 0
+    keys = [key for key, _ in spoken], [key for key, _ in final]
+    for block in Levenshtein.opcodes(*keys):
+        if block.tag == "equal":
+            n_right += block.src_end - block.src_start
+            places = zip(
+                range(block.src_start, block.src_end),
+                range(block.dest_start, block.dest_end),
+                strict=True,
+            )
+            n_early += sum(final[j][1] + EARLY_S < spoken[i][1] for i, j in places)
+    return n_right, n_early
+
+
+def too_early(logs: Iterable[UtteranceLog]) -> str | None:
+    """Return what is wrong where most right words of these logs are final before they begin; a few
+    right words prove nothing."""
+    counts = [right_words(log) for log in logs]
+    n_right, n_early = (sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0)
+    if n_right < FEW or 2 * n_early <= n_right:
+        return None
+    return (
+        f"{n_early} of {n_right} right words are final over {EARLY_S:g} s before they begin in the "
+        "reference; are the times of both in the same units, and of the same recording?"
+    )
+
+
+def _after_they_begin(log: UtteranceLog) -> Breaks:
+    if log.is_imported:  # there it is a warning
+        return
+    n_words = len(timed_units(log.words or (), unit_of(log.language)))
+    n_right, _ = right_words(log)
+    if 2 * n_right >= n_words and (told := too_early([log])):
+        yield -1, told
 
 
 # -- units ----------------------------------------------------------------------------------
@@ -177,9 +250,8 @@ def _says(step: Step) -> bool:
 
 
 def _rate_of_speech(log: UtteranceLog) -> Breaks:
-    n = len(log.text.split())
-    if log.duration_samples and n > 5 + 20 * log.duration_s:
-        yield 0, f"{n} words in {log.duration_s:g} s; is the duration in other units?"
+    found = references.rate(log.text, log.duration_s, unit_of(log.language))
+    yield from ((0, told) for told in found)
 
 
 # Each rule, as docs/events.md lists it, and what finds the places that break it.
@@ -187,14 +259,18 @@ INVARIANTS: dict[str, Callable[[UtteranceLog], Breaks]] = {
     "`audio_samples` never goes back.": _goes_back,
     "No step follows the flush, and an `ok` utterance ends with it.": _last_is_flush,
     "An `ok` utterance is heard to its end, and none half a second beyond it.": _heard_to_the_end,
-    "The lag holds the step, the step its parts, and the CPU time of 1,024 cores.": _compute,
+    "The lag holds the step, the step its parts and the CPU time of 1,024 cores; a lag is at most "
+    "12 hours.": _compute,
+    "Steps of the feed `fixed` are one chunk apart, each once.": _one_chunk_apart,
     "`frames_real` is at most `frames_computed`, `decode_steps` at most `beam_sum`.": _counts,
     "Committed words go only by `retracted`, which `commit_violations` counts.": _retractions,
     "Nothing is partial after the flush.": _nothing_partial,
     "An `error` stands only where the utterance failed.": _error,
     "`words` has one entry for each committed word, in the audio or its padding.": _committed_words,
     "The reference's words are in order and in the recording.": _reference_words,
-    "The reference's words spell its text.": _spelling,
+    "The reference's words are those of its text, in number and order.": _spelling,
+    "The reference's words last as long as it takes to say them.": _speakable,
+    "Of the right words, half at most are final over 0.3 s before they begin.": _after_they_begin,
     "No text comes before 20 ms of audio.": _text_has_sound,
-    "A reference has at most 20 words a second, and five.": _rate_of_speech,
+    "A reference has at most 20 words (40 characters) a second, and five.": _rate_of_speech,
 }

@@ -18,11 +18,13 @@ from typing import Any, Self
 
 import msgspec
 
+from streaming_asr.chunking import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import InvalidLog, step_of, violation
-from streaming_asr.events.invariants import broken
+from streaming_asr.events.invariants import broken, too_early
 from streaming_asr.events.record import Step, UtteranceLog, committed_words
 from streaming_asr.files import check_file
+from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord
 
 __all__ = [
@@ -271,6 +273,22 @@ def read_log(path: str | Path, *, only: Collection[str] | None = None) -> Log:
             gc.enable()
 
 
+def _schedule(header: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Return chunk and first chunk of a run in samples; None where a header does not have them, or
+    the method took whole recordings."""
+    config = header.get("config") or {}
+    if header.get("longform") or "knows" in header or not config.get("first_chunk"):
+        return None, None
+    try:
+        first, chunk = (
+            parse_duration(str(config.get(key)), key) * SAMPLE_RATE // 1000
+            for key in ("first_chunk", "chunk")
+        )
+    except UserError:  # of another program
+        return None, None
+    return chunk, first
+
+
 def _read(path: Path, only: frozenset[str] | None) -> Log:
     header: dict[str, Any] | None = None
     utterances: list[UtteranceLog] = []
@@ -279,6 +297,8 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
     violations: list[str] = []
     places: list[int] = []  # the lines of the utterance that is open
     n_before = 0  # violations as it was opened
+    chunk = first_chunk = None
+    is_imported = False
     for number, _, line in _lines(path, only):
         if (step := step_of(line)) is not None:
             kind, problem = None, None
@@ -310,7 +330,13 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
             elif row["utt"] in seen:
                 problem = f"utterance {row['utt']!r} stands in the log already"
             words = row.pop("words", None)
-            current = UtteranceLog(**row, words=words and [TimedWord(*word) for word in words])
+            current = UtteranceLog(
+                **row,
+                words=words and [TimedWord(*word) for word in words],
+                chunk_samples=chunk,
+                first_chunk_samples=first_chunk,
+                is_imported=is_imported,
+            )
             seen.add(current.utt)
             places, n_before = [number], len(violations)
         elif kind == "end":
@@ -328,8 +354,12 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
             if header is not None:
                 problem = "a second header"
             header = row
+            chunk, first_chunk = _schedule(row)
+            is_imported = "imported" in (row.get("config") or {})
         if problem is not None:
             violations.append(f"line {number}: {problem}")
+    if not violations and not is_imported and only is None and (told := too_early(utterances)):
+        violations.append(f"the whole log: {told}")
     if violations:
         raise InvalidLog(path, violations)
     if header is None:

@@ -58,6 +58,10 @@ class UtteranceLog:
     memory_peak_bytes: int | None = None
     commit_violations: int = 0  # steps that took committed words back
     pacing_slip_s: float | None = None  # feed realtime: how late the latest chunk was fed
+    # The schedule of its steps, by the log's header; None where that has none.
+    chunk_samples: int | None = None
+    first_chunk_samples: int | None = None
+    is_imported: bool = False  # another tool's, by the log's header
 
     @classmethod
     def of(cls, utterance: Utterance, **fields: Any) -> UtteranceLog:

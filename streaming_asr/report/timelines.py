@@ -83,7 +83,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
             steps.append([*times, n_kept, step.displayed[n_kept:], n_final])
             displayed, committed = step.displayed, step.committed
         at_step.append(len(steps) - 1)
-    final = [word for word in trace.hypothesis.split() if light_key(word)]
+    final = [word for word in trace.units(trace.hypothesis) if light_key(word)]
     seen = WordTimes.of(trace)
     changes = _changes(trace, final, at_step)
 
@@ -101,7 +101,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
         return {"final": final[j], "changes": changes[j], **times}
 
     words = [word for word in trace.words or () if light_key(word.text)]
-    written = trace.reference.split() if trace.words is None else [word.text for word in words]
+    written = trace.units(trace.reference) if trace.words is None else [word.text for word in words]
     reference = [word for word in written if light_key(word)]
     nothing: dict[str, Any] = dict.fromkeys(("final", "shown", "stable", "committed"))
     nothing["changes"] = []
@@ -144,7 +144,7 @@ def _changes(
     keys = [light_key(word) for word in final]
     changes: list[list[tuple[int, str]]] = [[] for _ in final]
     for k, text in trace.displays:
-        shown = [word for word in text.split() if light_key(word)]
+        shown = [word for word in trace.units(text) if light_key(word)]
         shown_keys = [light_key(word) for word in shown]
         there = dict.fromkeys(range(len(final)), "")
         for edit in Levenshtein.opcodes(shown_keys, _start_like(shown_keys, keys)):

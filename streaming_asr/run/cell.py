@@ -27,6 +27,7 @@ from streaming_asr.metrics.table import CU, EVERYTHING, INSIDE, STEPS, unmeasure
 from streaming_asr.models.find import find_here, is_english_only
 from streaming_asr.models.hash import model_hash
 from streaming_asr.models.shared import of_files
+from streaming_asr.references import problems
 from streaming_asr.run.progress import LiveWriter, Progress, report_page
 from streaming_asr.terminal import wrapped
 from streaming_asr.text.normalise import default_kind
@@ -142,6 +143,9 @@ def _simulate(
     from streaming_asr.simulate.feeds import simulate
 
     utterances = corpus.utterances(config.limit)
+    for utterance in utterances:  # of a corpus of one's own too, before anything is computed
+        if problem := next(problems(utterance), None):
+            raise UserError(f"{corpus.name}: {utterance.id}: {problem}")
     if config.piece is not None:
         pieces.check_fits(folders.cell_of(folder), config.pieces, len(utterances))
         utterances = utterances[config.piece - 1 :: config.pieces]

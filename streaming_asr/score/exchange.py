@@ -11,11 +11,11 @@ from streaming_asr.corpora.nist import Segment, segments
 from streaming_asr.corpora.rows import names_of
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import N_LISTED, InvalidLog
-from streaming_asr.events.invariants import broken
+from streaming_asr.events.invariants import broken, too_early
 from streaming_asr.events.log import EventWriter, UtteranceLog, read_log
 from streaming_asr.files import beside
 from streaming_asr.metrics import METRICS_VERSION
-from streaming_asr.metrics.table import unmeasured
+from streaming_asr.metrics.table import COMMITS, unmeasured
 from streaming_asr.score.folder import EVENTS, find_cells, score_folder
 from streaming_asr.score.formats import FORMATS
 from streaming_asr.score.formats.foreign import meet, reference
@@ -99,6 +99,8 @@ def import_command(argv: Sequence[str]) -> int:
         "knows": sorted(known),
         "unmeasured": unmeasured(known),
     }
+    if COMMITS in known and (told := too_early(utterances)):
+        header["warnings"] = [told]
     result = _write(folder, header, utterances)
     wer = result["metrics"]["wer"]
     n_absent = len(utterances) - len(recordings)

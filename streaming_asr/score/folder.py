@@ -74,7 +74,7 @@ def score_folder(
         "machine": log.header.get("machine") or {},
         "normaliser": normalisers(seen),
         "unit": sorted({trace.unit for trace in seen}),
-        "warnings": language_warnings(seen),
+        "warnings": [*(log.header.get("warnings") or ()), *language_warnings(seen)],
         "n_utterances": len(seen),
         "n_failed": sum(t.error is not None for t in seen),
         "n_slipped": sum((u.pacing_slip_s or 0.0) > SLIP_S for u in log.utterances),

@@ -195,7 +195,7 @@ def violations(path: Path, rows: list[dict[str, Any]]) -> list[str]:
     [
         (1, {"duration_samples": 10**12}, "line 2: duration_samples must be smaller"),
         (1, {"duration_samples": "9"}, "line 2: duration_samples must be integer: '9'"),
-        (1, {"words": [["a", 0.5, 0.1]]}, "line 2: the word 'a' ends at 0.1 s before it starts"),
+        (1, {"words": [["a", 0.5, 0.1]]}, "line 2: the word 'a' runs from 0.5 to 0.1 s"),
         (1, {"words": [["a", 0.5, 1e308]]}, "line 2: words[0][2] must be smaller"),
         (2, {"audio_samples": 10**12}, "line 3: audio_samples must be smaller"),
         (2, {"audio_samples": 4800.0}, "line 3: `audio_samples` and `retracted` are whole numbers"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from drawn_logs import BREAKS, logs, ok_with_an_error
+from drawn_logs import BREAKS, header_of, logs, ok_with_an_error
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from places import ROOT
@@ -30,7 +30,7 @@ drawn = settings(
 def read_back(log: UtteranceLog, folder: Path) -> UtteranceLog:
     path = folder / "events.jsonl"
     path.unlink(missing_ok=True)
-    with EventWriter(path, {}) as writer:
+    with EventWriter(path, header_of(log)) as writer:
         writer.write_utterance(log)
     (found,) = read_log(path).utterances
     return found

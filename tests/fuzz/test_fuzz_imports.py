@@ -14,7 +14,7 @@ from typing import Any
 
 import foreign_logs
 import pytest
-from drawn_logs import BREAKS, logs, ok_with_an_error
+from drawn_logs import BREAKS, header_of, logs, ok_with_an_error
 from foreign_logs import (
     ALONE,
     AUDIO_CLOCK,
@@ -262,7 +262,7 @@ def test_references_of_a_log_that_breaks_an_invariant_are_refused(
     with a_place() as place, watched():
         content = lines(foreign_logs.simulstream([talk]))
         spoil(log, data.draw(st.integers(0, len(log.steps) - 1)))
-        with EventWriter(place / "cell" / "events.jsonl", {}) as writer:
+        with EventWriter(place / "cell" / "events.jsonl", header_of(log)) as writer:
             writer.write_utterance(log)
         status, said, _ = imported(place, "simulstream", content, "--manifest", place / "cell")
         assert status == 2, said

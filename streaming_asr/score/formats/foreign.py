@@ -144,7 +144,7 @@ def _in_language(said: Utterance, language: str | None) -> Utterance:
 def _utterance(recording: ForeignRecording, said: Utterance) -> UtteranceLog:
     n_samples = round(said.duration_s * SAMPLE_RATE)
     if recording.error is not None:
-        return UtteranceLog.of(said, status="failed", error=recording.error)
+        return UtteranceLog.of(said, status="failed", error=recording.error, is_imported=True)
     if recording.blank_before and unit_of(said.language) == "character":
         emissions = tuple(
             _without_blanks(each, recording.blank_before) for each in recording.emissions
@@ -152,7 +152,10 @@ def _utterance(recording: ForeignRecording, said: Utterance) -> UtteranceLog:
         recording = replace(recording, emissions=emissions)
     steps = _steps(recording, n_samples)
     return UtteranceLog.of(
-        said, steps=steps, commit_violations=sum(step.retracted > 0 for step in steps)
+        said,
+        steps=steps,
+        commit_violations=sum(step.retracted > 0 for step in steps),
+        is_imported=True,
     )
 
 
