@@ -158,6 +158,11 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], **how: Any) 
     console().print(Grid(heads, rows, **how), crop=False)
 
 
+def loading(what: str) -> None:
+    """Say on stderr what is about to load, which may take a minute in silence."""
+    print(f"loading {what} ...", file=sys.stderr, flush=True)
+
+
 def shown(value: float | None, digits: int = 3) -> str:
     """Return a number with so many digits after the point, a dash for None."""
     return "–" if value is None else f"{value:.{digits}f}"
@@ -186,29 +191,34 @@ def stoppable() -> Iterator[None]:
             signal.signal(each, signal.SIG_DFL)
 
 
-def stopped(error: KeyboardInterrupt) -> int:
-    """Say which signal ended the program and how to go on; return the exit status, as a shell
-    counts it: 128 and the signal's number."""
+def stopped(error: KeyboardInterrupt, *, resumes: bool = True) -> int:
+    """Say which signal ended the program and, where it resumes, how to go on; return the exit
+    status, as a shell counts it: 128 and the signal's number."""
     number = signal.Signals(error.args[0] if error.args else signal.SIGINT)
     with suppress(OSError):  # after a SIGHUP there may be no terminal to say it to
-        told = "the same command goes on from what is done"
-        print(f"stopped by {number.name}; {told}", file=sys.stderr, flush=True)
+        rest = "; the same command goes on from what is done" if resumes else ""
+        print(f"stopped by {number.name}{rest}", file=sys.stderr, flush=True)
     return 128 + number
 
 
 def with_settings(
-    about: str | None, program: Callable[[list[str]], int | None], argv: Sequence[str] | None
+    about: str | None,
+    program: Callable[[list[str]], int | None],
+    argv: Sequence[str] | None,
+    *,
+    resumes: bool = True,
 ) -> int:
     """Run a program of key=value settings and return its exit status; --help prints `about`."""
     given = list(sys.argv[1:] if argv is None else argv)
     if {"-h", "--help"} & set(given):
         print(about)
         return 0
-    return exit_status(lambda: program(given))
+    return exit_status(lambda: program(given), resumes=resumes)
 
 
-def exit_status(program: Callable[[], int | None]) -> int:
-    """Run a program and return its exit status; print a UserError, or what stopped it.
+def exit_status(program: Callable[[], int | None], *, resumes: bool = True) -> int:
+    """Run a program and return its exit status; print a UserError, or what stopped it. resumes:
+    given again it goes on from what is done.
 
     Where nobody reads on, as behind `| head`, it ends in silence, as if by SIGPIPE.
     """
@@ -221,7 +231,7 @@ def exit_status(program: Callable[[], int | None]) -> int:
     except UserError as error:
         return _refused(error)
     except KeyboardInterrupt as error:
-        return stopped(error)
+        return stopped(error, resumes=resumes)
     except BrokenPipeError:
         _write_no_more()
         return 128 + getattr(signal, "SIGPIPE", 13)

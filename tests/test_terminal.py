@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import signal
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from streaming_asr.terminal import Grid
+from streaming_asr.live.command import _View
+from streaming_asr.terminal import Grid, exit_status
 
 WORDS = st.text("abc_=xyz19", min_size=1, max_size=40)
 NAMES = st.lists(WORDS, min_size=1, max_size=4).map(" ".join)
@@ -66,3 +71,27 @@ def test_a_spare_column_is_there_where_a_name_need_not_break_for_it() -> None:
 
 def test_markup_in_a_cell_is_text() -> None:
     assert "[bold]x" in "".join(lines_of(Grid(["a", "b"], [["[bold]x", "1"]]), 40))
+
+
+def test_only_what_resumes_says_that_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt(signal.SIGINT)
+
+    assert exit_status(interrupted) == 130
+    assert "SIGINT; the same command goes on" in capsys.readouterr().err
+    assert exit_status(interrupted, resumes=False) == 130
+    assert capsys.readouterr().err == "stopped by SIGINT\n"
+
+
+def test_the_live_view_is_drawn_again_on_a_terminal_of_another_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = _View([], "talk")
+    cleared: list[Any] = []
+    console = SimpleNamespace(size=(80, 24), clear=lambda: cleared.append(console.size))
+    view._live = SimpleNamespace(console=console, update=lambda _: None)  # type: ignore[assignment]
+    view._size = console.size
+    for size, n in (((80, 24), 0), ((60, 24), 1), ((60, 24), 1), ((60, 40), 2)):
+        console.size = size
+        view.refresh(1.0, False)
+        assert len(cleared) == n

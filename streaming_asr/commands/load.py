@@ -71,7 +71,7 @@ class Row(NamedTuple):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    return with_settings(ABOUT, _load, argv)
+    return with_settings(ABOUT, _load, argv, resumes=False)
 
 
 def _load(given: list[str]) -> None:
@@ -79,6 +79,8 @@ def _load(given: list[str]) -> None:
     counts, budget_s = _counts(own["streams"]), parse_duration(own["budget"]) / 1000
     method, utterances, chunk = _composed(url, settings)
     rows: list[Row] = []
+    audio_s = sum(each.duration_s for each in utterances)
+    print(f"plays {audio_s:.0f} s of audio to {url} for each number of streams", flush=True)
     for row in measure(method, utterances, counts, budget_s, chunk):
         rows.append(row)
         told = f"; first error: {row.errors[0]}" if row.errors else ""

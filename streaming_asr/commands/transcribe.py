@@ -39,7 +39,7 @@ from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
 from streaming_asr.run.cell import detect_by_default, method_of, time_words_by_default
 from streaming_asr.run.obtain import obtain_models
 from streaming_asr.streaming import stream
-from streaming_asr.terminal import command_parser, exit_status
+from streaming_asr.terminal import command_parser, exit_status, loading
 from streaming_asr.text.spoken import WordsAlone, whole_words
 from streaming_asr.text.subtitles import add_timed, cues, srt, vtt
 from streaming_asr.whisper.words import spaced
@@ -159,6 +159,8 @@ class _Job:
 
     def __post_init__(self) -> None:
         self.config = compose(self.overrides)
+        method = CommandLine(self.overrides).get("method")
+        loading(f"{method} on {self.config.model.name}")
 
     def transcribe(self, file: Path) -> None:
         """Transcribe one recording and tell its text. Raises UserError."""

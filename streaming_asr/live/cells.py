@@ -24,6 +24,7 @@ from streaming_asr.method import SAMPLE_RATE, Word, revise
 from streaming_asr.metrics import METRICS_VERSION
 from streaming_asr.run.cell import detect_by_default, method_of, time_words_by_default
 from streaming_asr.run.plan import Plan, Planned
+from streaming_asr.terminal import loading
 from streaming_asr.text.subtitles import add_timed
 
 
@@ -41,6 +42,7 @@ class Cell:
     committed: list[Word] = field(default_factory=list)
     partial: list[Word] = field(default_factory=list)
     latest: LiveStep | None = None
+    is_paced: bool = True  # the audio comes as it is spoken, and not as fast as it goes
     unsent: deque[tuple[LiveStep, bool]] = field(default_factory=deque)
     done: threading.Event = field(default_factory=threading.Event)
 
@@ -68,6 +70,7 @@ class Cell:
         """Open the stream, in the language of the settings where none is given; the callbacks run
         in the inference thread."""
         self.hears(language or self.language)
+        self.is_paced = grows
 
         def seen(_: LiveStream, each: LiveStep) -> None:
             self.unsent.append((each, not self.committed))
@@ -111,7 +114,8 @@ class Cell:
             return "listening"
         step_ms = self.latest.step.compute_s * 1000
         behind_s, cost = self.latest.behind_s, rtf([self.log])
-        told = f"{behind_s:.2f} s behind · step {step_ms:.0f} ms · RTF {cost:.2f}"
+        told = f"{behind_s:.2f} s behind · " if self.is_paced else ""
+        told += f"step {step_ms:.0f} ms · RTF {cost:.2f}"
         return told if self.language is None else f"{self.language} · {told}"
 
     def write(self, header: dict[str, Any] | None = None) -> Path:
@@ -148,7 +152,12 @@ def cells_of(plan: Plan) -> list[Cell]:
         if each.config is None:
             raise UserError(f"{each.folder.name}: has no trained weights; add method.weights=none")
         check_writable(each.folder)
-    return [_cell(each) for each in plan.cells]
+    cells = []
+    for each in plan.cells:
+        name = each.folder.name.partition(",")[0].removeprefix("method=")
+        loading(f"{name} on {each.config.model.name}")  # type: ignore[union-attr]
+        cells.append(_cell(each))
+    return cells
 
 
 def _cell(planned: Planned) -> Cell:

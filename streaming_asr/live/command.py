@@ -61,7 +61,7 @@ class Control:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    return with_settings(__doc__, _live, argv)
+    return with_settings(__doc__, _live, argv, resumes=False)
 
 
 def _live(argv: list[str]) -> int:
@@ -266,6 +266,7 @@ class _View:
 
         self._cells, self._name = cells, name
         self._live = Live(refresh_per_second=12, transient=False)
+        self._size = self._live.console.size
 
     def __enter__(self) -> _View:
         self._live.start()
@@ -280,6 +281,9 @@ class _View:
         from rich.console import Group
         from rich.text import Text
 
+        if (size := self._live.console.size) != self._size:  # the terminal has broken old lines
+            self._size = size
+            self._live.console.clear()
         keys = "paused, space goes on" if paused else "space pauses, q stops"
         foot = Text(f"{self._name}: {heard_s:.1f} s heard · {keys}", style="dim")
         self._live.update(Group(*(_panel(cell) for cell in self._cells), foot))

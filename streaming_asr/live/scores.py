@@ -66,6 +66,9 @@ def _summary(
         return f"{title}: failed: {failed[0] if failed else 'nothing was heard'}"
     n_words = sum(len(committed_words(said.steps)) for said in utterances)
     told = [f"{title}: {n_words} words"]
+    if not n_words:
+        seconds = sum(said.duration_samples for said in utterances) / SAMPLE_RATE
+        told = [f"{title}: no speech found in {seconds:.0f} s"]
     if metrics.get("wer") is not None:
         told.append(f"WER {metrics['wer']:.1f} %")
     shown, committed = (

@@ -29,7 +29,7 @@ from streaming_asr.models.hash import model_hash
 from streaming_asr.models.shared import of_files
 from streaming_asr.references import problems
 from streaming_asr.run.progress import LiveWriter, Progress, report_page
-from streaming_asr.terminal import wrapped
+from streaming_asr.terminal import loading, wrapped
 from streaming_asr.text.normalise import default_kind
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def run_cell(
     if number is not None:
         called = f"[{number}] {called}"
     folders.check_writable(folder)
+    loading(f"{plain['data']['name']} and {plain['model']['name']} for {called}")
     corpus = build(config.data)
     spoken = {config.language} - {None, "detect"} or getattr(corpus, "languages", set)()
     if config.language is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from streaming_asr.cells.folder import RESULT, SEGMENTS
+from streaming_asr.cells.folder import RESULT, SEGMENTS, UTTERANCES
 from streaming_asr.events.log import EventWriter, Step, UtteranceLog
 from streaming_asr.method import revise
 from streaming_asr.metrics.accuracy import Errors, count, total
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from streaming_asr.utterance import Utterance
 
 SEGMENTS_SHOWN = 20
+TEXTS_SHOWN = 10  # recordings
+EVERY_S = 15.0  # between two lines of progress
 
 
 class LiveWriter(EventWriter):
@@ -37,7 +41,8 @@ class LiveWriter(EventWriter):
 
 
 class Progress:
-    """A bar on a terminal, nothing elsewhere; it tells how much of the audio has been heard.
+    """How much of the audio has been heard: a bar on a terminal, elsewhere a line on stderr after
+    the first recording and then each `EVERY_S`.
 
     The tracker hears of it as recordings close: how many, and the WER in percent of those that this
     process heard.
@@ -62,6 +67,9 @@ class Progress:
         self._n, self._total_s = len(utterances), sum(u.duration_s for u in utterances)
         self._heard_s, self._n_closed = dict.fromkeys((u.id for u in utterances), 0.0), 0
         self._done_s = 0.0
+        self._called, self._has_lines = called, not stderr.is_terminal
+        self._begun_s = self._told_s = perf_counter()
+        self._earlier_s = 0.0  # of audio, heard by an earlier process
         self._track, self._normaliser, self._errors = track, normaliser, Errors(0, 0)
         self._task = self._bar.add_task(escape(called), total=self._total_s, told=self.told())
 
@@ -75,11 +83,33 @@ class Progress:
         self._done_s += seconds - self._heard_s[utterance.id]
         self._heard_s[utterance.id] = seconds
         self._bar.update(self._task, completed=self._done_s, told=self.told())
+        self._tell()
+
+    def left_s(self) -> float | None:
+        """Return the seconds that the rest may take, by what this process did; None before it did
+        anything."""
+        done_s = self._done_s - self._earlier_s
+        if done_s <= 0:
+            return None
+        return (perf_counter() - self._begun_s) * (self._total_s - self._done_s) / done_s
+
+    def _tell(self) -> None:
+        """Print a line where there is no bar, if it is time."""
+        left_s = self.left_s()
+        is_first = self._told_s == self._begun_s and self._n_closed > 0
+        if not self._has_lines or not left_s or self._done_s >= self._total_s:
+            return
+        if is_first or perf_counter() - self._told_s >= EVERY_S:
+            self._told_s = perf_counter()
+            left = timedelta(seconds=round(left_s))
+            print(f"{self._called}: {self.told()}, about {left} left", file=sys.stderr, flush=True)
 
     def closed(self, utterance: Utterance, text: str | None = None) -> None:
         """Note that nothing more of `utterance` will be heard; text: what was committed of it, None
         where an earlier process heard it."""
         self._n_closed += 1
+        if text is None:
+            self._earlier_s += utterance.duration_s
         self.heard(utterance, utterance.duration_s)
         if text is not None:
             words = normaliser(utterance.language, self._normaliser).words
@@ -108,10 +138,20 @@ def report_page(folder: Path) -> Path:
 
 
 def show(folder: Path) -> None:
-    """Print the table of the cells under `folder` and the place of the HTML page."""
+    """Print the table of the cells under `folder`, the texts of one that has no reference, and the
+    place of the HTML page."""
+    from streaming_asr.score.document import lines_of
+    from streaming_asr.score.results import read_results
     from streaming_asr.score.table import print_table
 
     print_table(folder)
+    results = read_results(folder)
+    if len(results) == 1 and not results[0].is_labelled:
+        lines = lines_of(results[0].folder)
+        for line in lines[:TEXTS_SHOWN]:
+            print(f"{line.utt}: {line.hypothesis or '(no words)'}")
+        if len(lines) > TEXTS_SHOWN:
+            print(f"and {len(lines) - TEXTS_SHOWN} more: {results[0].folder / UTTERANCES}")
     page = report_page(folder)
     print(f"results: {folder}\nreport:  {page}")
 

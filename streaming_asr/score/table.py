@@ -188,7 +188,11 @@ def remarks_of(results: Sequence[Result]) -> list[str]:
     if not all(result.is_labelled for result in results):
         late = any(r.metrics.get(MAIN[1]) is not None for r in results if not r.is_labelled)
         of = ", and the latencies are of words that one method transcribed" if late else ""
-        remarks.append(f"no reference: without texts beside the audio no errors can be counted{of}")
+        remarks.append(
+            f"no reference: without texts beside the audio no errors can be counted{of}; put "
+            "talk.txt next to talk.wav and give data.align=auto for errors and latencies, or "
+            "`streaming-asr compare talk.wav` for methods side by side"
+        )
     judged = [result for result in results if result.metrics.get("wer") is not None]
     n = max((result.document.get("n_utterances") or 0 for result in judged), default=0)
     if 0 < n < FEW:

@@ -38,7 +38,7 @@ from streaming_asr.terminal import with_settings
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    return with_settings(__doc__, _serve, argv)
+    return with_settings(__doc__, _serve, argv, resumes=False)
 
 
 def _serve(argv: list[str]) -> int:

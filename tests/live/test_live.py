@@ -323,7 +323,10 @@ def test_unless_told_otherwise_speech_alone_is_heard(
     monkeypatch.chdir(tmp_path)
     given = [a for a in fake(tmp_path, f"audio={talk}", "speed=0") if a != "gate=none"]
     assert live.main([*given, "method.wrong_every=0"]) == 0
-    assert "0 words" in capsys.readouterr().out  # the levels of talk.wav are no speech
+    printed = capsys.readouterr()
+    assert "no speech found in 2 s" in printed.out  # the levels of talk.wav are no speech
+    assert "behind" not in printed.out  # with speed=0 nothing is late
+    assert printed.err.startswith("loading parrot on none ...\n")
 
 
 def test_without_a_reference_the_first_text_gives_word_times_and_no_errors_are_counted(

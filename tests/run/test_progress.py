@@ -7,7 +7,7 @@ from dataclasses import replace
 import fakes
 import pytest
 
-from streaming_asr.run.progress import Progress
+from streaming_asr.run.progress import EVERY_S, Progress
 
 
 class Told:
@@ -36,3 +36,28 @@ def test_progress_is_audio_heard() -> None:
         assert progress.told() == "2 of 2 recordings, 1:01:00 of 1:01:00"
     (point,) = track.points  # three words of the reference, one too many
     assert point == (1, {"utterances_done": 1, "wer_so_far": pytest.approx(100 / 3)})
+
+
+def test_a_pipe_gets_a_line_after_the_first_recording_and_then_one_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr("streaming_asr.run.progress.perf_counter", lambda: now_s)
+    many = [replace(fakes.utterance(f"u{k}"), duration_s=60.0) for k in range(10)]
+    with Progress("a cell", many, Told(), "whisper") as progress:
+        assert progress.left_s() is None
+        progress.closed(many[0])  # by an earlier process
+        assert capsys.readouterr().err == ""
+        now_s += 5.0
+        progress.closed(many[1], "text")
+        # 60 s of audio took 5 s, 480 s are left.
+        told = "a cell: 2 of 10 recordings, 0:02:00 of 0:10:00, about 0:00:40 left\n"
+        assert capsys.readouterr().err == told
+        progress.closed(many[2], "text")
+        assert capsys.readouterr().err == ""
+        now_s += EVERY_S
+        progress.heard(many[3], 30.0)
+        assert capsys.readouterr().err.startswith("a cell: 3 of 10 recordings, 0:03:30")
+        for each in many[3:]:
+            progress.closed(each, "text")
+        assert capsys.readouterr().err == ""
