@@ -5,7 +5,7 @@
     metrics.json utterances.jsonl      what was scored
     segments.tsv                       the text with times, of long recordings
     failed.json                        why the cell stopped, until it runs again
-    .hydra/                            its configuration
+    .hydra/                            its configuration, and its code's modules (code.json)
     pieces/<k>-of-<n>/                 the same, of a cell split over jobs
 <output>/<experiment>/<cell>.old-<n>/  results that a changed rerun set aside
 """
@@ -28,6 +28,7 @@ from streaming_asr.files import check_file, write_text
 
 EVENTS, RESULT, UTTERANCES = "events.jsonl", "metrics.json", "utterances.jsonl"
 FAILED, SEGMENTS, PIECES, SAVED = "failed.json", "segments.tsv", "pieces", ".hydra"
+CODE = "code.json"
 
 
 # -- names ----------------------------------------------------------------------------------
@@ -150,12 +151,26 @@ def check_writable(folder: Path, setting: str = "output=<folder>") -> None:
         ) from error
 
 
+def saved_code(folder: Path) -> dict[str, str]:
+    """Return the digest of each module of a cell's code; {} of a cell that saved none."""
+    try:
+        content = json.loads((folder / SAVED / CODE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def save_configuration(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
-    """Write the configuration of a cell and what of it was given on the command line."""
+    """Write the configuration of a cell and the settings of its command line."""
     place = folder / SAVED
     check_writable(place)
     write_text(place / "config.yaml", OmegaConf.to_yaml(config))
     write_text(place / "overrides.yaml", OmegaConf.to_yaml(OmegaConf.create(list(overrides))))
+
+
+def save_code(folder: Path, code: Mapping[str, str]) -> None:
+    """Write the digest of each module of a cell's code."""
+    write_text(folder / SAVED / CODE, json.dumps(dict(code), indent=1) + "\n")
 
 
 def save_failure(folder: Path, error: str) -> None:

@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from streaming_asr.cells.folder import check_writable
 from streaming_asr.commands.journal import Journal
 from streaming_asr.config.command_line import CommandLine, check_options
-from streaming_asr.config.settle import compose
+from streaming_asr.config.settle import compose, detect_by_default
 from streaming_asr.config.weights import unheard
 from streaming_asr.corpora import Folder
 from streaming_asr.corpora.audio import doubts, load_audio
@@ -36,7 +36,7 @@ from streaming_asr.corpora.headers import check_no_url, is_url
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
-from streaming_asr.run.cell import detect_by_default, method_of, time_words_by_default
+from streaming_asr.run.method import method_of
 from streaming_asr.run.obtain import obtain_models
 from streaming_asr.streaming import stream
 from streaming_asr.terminal import command_parser, exit_status, loading

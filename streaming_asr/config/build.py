@@ -15,6 +15,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+import streaming_asr.config.naming  # noqa: F401  makes the resolver of a cell's name
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import compose_raw, explained
 from streaming_asr.config.types import check_arguments

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import textwrap
@@ -13,7 +12,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from streaming_asr.chunking import FEEDS, first_chunk_ms, format_duration, parse_duration
+from streaming_asr.chunking import FEEDS, first_chunk_ms, parse_duration
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.files import CONF_DIR, HERE
 from streaming_asr.text.normalise import NORMALISERS
@@ -106,31 +105,6 @@ def value_of(setting: str) -> str:
     return setting.partition("=")[2]
 
 
-def cell_name(
-    method: str, chunk: str, overrides: Sequence[str], pieces: int = 1, piece: int | None = None
-) -> str:
-    """Return the name of a cell's folder: always method and chunk, then the other overrides, in one
-    order; of one of its pieces, the folder in it.
-
-    The same configuration gets the same folder, in a sweep or alone. What cannot change a result
-    (tracker, name, output) does not name it.
-    """
-    parts = {"method": method, "chunk": format_duration(parse_duration(chunk))}
-    rest = {}
-    unnamed = (*parts, "name", "output", "tracker", "experiment", "pieces", "piece")
-    for override in overrides:
-        key = key_of(override)
-        if key.split(".")[0] not in unnamed or key.startswith("method."):
-            value = value_of(override)
-            # What a recording's file is called is no setting.
-            rest[key] = re.sub("[,=]", "_", value) if key.endswith(".path") else value
-    text = ",".join(f"{k}={v}" for k, v in [*parts.items(), *sorted(rest.items())])
-    text = re.sub(r"[^\w=,.+\-]", "_", text.replace("'", "").replace('"', ""))
-    if len(text.encode()) > 200:
-        text = f"{text[:180]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    return text if piece is None else f"{text}/pieces/{piece}-of-{pieces}"
-
-
 def _choices(*groups: str) -> str:
     """Return the options of groups of conf/, a line each, for a command's help."""
     options = {group: sorted(f.stem for f in (CONF_DIR / group).glob("*.yaml")) for group in groups}
@@ -175,7 +149,6 @@ def _register() -> None:
         "duration_s": lambda text: parse_duration(text) / 1000,
         "first_chunk_s": lambda chunk, first: first_chunk_ms(chunk, first) / 1000,
         "package_data": lambda path: str(HERE / "data" / path),
-        "cell_name": cell_name,
         "choices": _choices,
         "explained": _explained,
         "of_paper": _of_paper,

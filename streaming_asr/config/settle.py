@@ -191,3 +191,19 @@ def check_known(config: DictConfig, languages: Set[str]) -> None:
             f"model={config.model.get('name')}: {knows}, and the utterances are in {others}; take "
             f"a model that knows more, as model={'large-v3' if 'yue' in others else 'base'}"
         )
+
+
+def detect_by_default(config: DictConfig) -> None:
+    """Let a Whisper of many languages detect the language of a person's own speech, where the
+    settings name none."""
+    path = config.model.get("path")
+    is_whisper = path and not own_network(config)
+    if config.language is None and is_whisper and not is_english_only(path):
+        config.language = "detect"
+
+
+def time_words_by_default(config: DictConfig) -> None:
+    """Let a method time its words as well as it can, for subtitles, where the settings leave it
+    open; a run leaves out what costs it time."""
+    if "word_times" in config.method and config.method.word_times is None:
+        config.method.word_times = "alignment"

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from streaming_asr import machine
 from streaming_asr.cells.folder import EVENTS, check_writable
 from streaming_asr.chunking import parse_duration
+from streaming_asr.config.settle import detect_by_default, time_words_by_default
 from streaming_asr.config.weights import unheard
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, UtteranceLog
@@ -22,7 +23,7 @@ from streaming_asr.live.streams import LiveStream
 from streaming_asr.live.worker import Worker
 from streaming_asr.method import SAMPLE_RATE, Word, revise
 from streaming_asr.metrics import METRICS_VERSION
-from streaming_asr.run.cell import detect_by_default, method_of, time_words_by_default
+from streaming_asr.run.method import method_of
 from streaming_asr.run.plan import Plan, Planned
 from streaming_asr.terminal import loading
 from streaming_asr.text.subtitles import add_timed

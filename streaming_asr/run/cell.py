@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -16,18 +16,18 @@ from omegaconf import DictConfig, OmegaConf
 from streaming_asr.align.auto import give_times
 from streaming_asr.cells import folder as folders
 from streaming_asr.cells import pieces
-from streaming_asr.cells.hashes import code_hash, config_hash
-from streaming_asr.chunking import parse_duration
+from streaming_asr.cells.hashes import changed_settings, config_hash, hash_of, modules, targets_of
 from streaming_asr.config.build import build
 from streaming_asr.config.settle import check_known
 from streaming_asr.config.weights import own_network, unheard
 from streaming_asr.errors import UserError
-from streaming_asr.method import SAMPLE_RATE, LongForm, Paced
+from streaming_asr.method import LongForm, Paced
 from streaming_asr.metrics.table import CU, EVERYTHING, INSIDE, STEPS, unmeasured
-from streaming_asr.models.find import find_here, is_english_only
+from streaming_asr.models.find import find_here
 from streaming_asr.models.hash import model_hash
 from streaming_asr.models.shared import of_files
 from streaming_asr.references import problems
+from streaming_asr.run.method import method_of, samples_of
 from streaming_asr.run.progress import LiveWriter, Progress, report_page
 from streaming_asr.terminal import loading, wrapped
 from streaming_asr.text.normalise import default_kind
@@ -35,6 +35,8 @@ from streaming_asr.text.normalise import default_kind
 if TYPE_CHECKING:
     from streaming_asr.track.tracker import Tracker
     from streaming_asr.utterance import Utterance
+
+MOST_NAMED = 5  # settings or modules that a message about a changed cell names
 
 
 def run_cell(
@@ -72,9 +74,10 @@ def run_cell(
     if told := unheard(plain, spoken):
         print(wrapped(f"{called}: {told}"))
     plain["data"] |= _speech(corpus)
+    code = modules(*targets_of(plain["method"]))
     hashes = {
         "config": config_hash(plain),
-        "code": code_hash(plain["method"]["_target_"]),
+        "code": hash_of(code),
         "model": model_hash(plain),
         "data": corpus.data_hash(),
     }
@@ -88,9 +91,9 @@ def run_cell(
             print(f"{called}: its cell is finished, skipped")
             return folders.result_of(whole)
         if begun_with != hashes:
-            changed = [key for key in hashes if begun_with.get(key) != hashes[key]]
+            changed = _changes(folder, header or {}, plain, hashes, code)
             old = folders.set_aside(folder)
-            print(f"{called}: {' and '.join(changed)} changed; the old results are now {old}")
+            print(wrapped(f"{called}: {changed} changed; the old results are now {old}"))
         elif folders.finished(folder, hashes, METRICS_VERSION):
             print(f"{called}: finished earlier, skipped")
             result = folders.result_of(folder)
@@ -101,6 +104,7 @@ def run_cell(
                     _send(track, folder, result)
             return result
         folders.save_configuration(folder, config, hydra_node.overrides.task)
+        folders.save_code(folder, code)
         with _tracked(plain, folder, cell) as track:
             _simulate(config, plain, folder, corpus, hashes, launcher, called, track)
             result = _score(plain, folder, hashes, cell)
@@ -113,6 +117,36 @@ def run_cell(
             write_segments(folder)
         folders.forget_failure(folder)  # of a process that gave up on it meanwhile
         return result
+
+
+def _changes(
+    folder: Path,
+    header: Mapping[str, Any],
+    plain: Mapping[str, Any],
+    hashes: Mapping[str, str],
+    code: Mapping[str, str],
+) -> str:
+    """Return what differs between the results in a folder and the same cell now, in words.
+
+    header: of the old log. plain, hashes, code: the cell's configuration, hashes and modules now.
+    """
+    before, old_code = header.get("hashes") or {}, folders.saved_code(folder)
+    modules_changed = [
+        name.removeprefix("streaming_asr.")
+        for name in {**old_code, **code}
+        if old_code and old_code.get(name) != code.get(name)
+    ]
+    details = {
+        "config": changed_settings(header.get("config") or {}, plain),
+        "code": modules_changed,
+    }
+    parts = []
+    for key in hashes:
+        if before.get(key) != hashes[key]:
+            names = details.get(key, [])
+            most = names[:MOST_NAMED] + ["..."] * (len(names) > MOST_NAMED)
+            parts.append(f"{key} ({', '.join(most)})" if names else key)
+    return " and ".join(parts)
 
 
 def _speech(corpus: Any) -> dict[str, str]:
@@ -213,8 +247,8 @@ def _simulate(
                 todo,
                 writer=writer,
                 feed=config.feed,
-                chunk_samples=_samples(config.chunk),
-                first_chunk_samples=_samples(config.first_chunk),
+                chunk_samples=samples_of(config.chunk),
+                first_chunk_samples=samples_of(config.first_chunk),
                 batch=config.batch,
                 streams=config.streams,
                 seed=config.seed,
@@ -235,60 +269,6 @@ def _weights(config: DictConfig) -> dict[str, str | None] | None:
     path = config.model.get("path")
     found = None if path is None or own_network(config) else find_here(path)
     return None if found is None else {"found": found.where, "hash": weights_hash(path)}
-
-
-def detect_by_default(config: DictConfig) -> None:
-    """Let a Whisper of many languages detect the language of a person's own speech, where the
-    settings name none."""
-    path = config.model.get("path")
-    is_whisper = path and not own_network(config)
-    if config.language is None and is_whisper and not is_english_only(path):
-        config.language = "detect"
-
-
-def time_words_by_default(config: DictConfig) -> None:
-    """Let a method time its words as well as it can, for subtitles, where the settings leave it
-    open; a run leaves out what costs it time."""
-    if "word_times" in config.method and config.method.word_times is None:
-        config.method.word_times = "alignment"
-
-
-def method_of(config: DictConfig) -> tuple[Any, Callable[[], None]]:
-    """Return the method, seeded, behind what `language=detect` and `gate` put before it, and the
-    function that waits for its device."""
-    import random
-
-    random.seed(config.seed)
-    if str(config.method._target_).startswith("streaming_asr.") or config.device != "cpu":
-        import torch
-
-        if config.device.startswith("cuda") and not torch.cuda.is_available():
-            raise UserError(f"device={config.device}: torch finds no CUDA GPU; use device=cpu")
-        if config.threads is not None:
-            torch.set_num_threads(config.threads)
-        torch.manual_seed(config.seed)
-    method = build(config.method)
-    lacks = [name for name in ("start", "step") if not callable(getattr(method, name, None))]
-    if not isinstance(getattr(method, "lookahead_samples", None), int):
-        lacks.append("lookahead_samples (samples, 0 for none)")
-    if lacks:
-        raise UserError(
-            f"method._target_={config.method._target_}: makes no method, as it lacks "
-            f"{', '.join(lacks)}; name a class that keeps streaming_asr.method.Method"
-        )
-    if config.language == "detect":
-        from streaming_asr.whisper.detect import DetectsLanguage
-        from streaming_asr.whisper.load import load_whisper
-
-        whisper = load_whisper(config.model.path, device=config.device, dtype=config.dtype)
-        method = DetectsLanguage(method, whisper)
-    if config.gate == "speech":
-        from streaming_asr.whisper.gate import behind_gate
-
-        method = behind_gate(method, _samples(config.chunk), _samples(config.first_chunk))
-    if config.device.startswith("cuda"):
-        return method, lambda: torch.cuda.synchronize(config.device)
-    return method, lambda: None
 
 
 def _score(
@@ -332,7 +312,3 @@ def _send(track: Tracker, folder: Path, result: Mapping[str, Any]) -> None:
         track.utterances([json.loads(line) for line in text_lines(folder / folders.UTTERANCES)])
         track.events(folder / folders.EVENTS)
         track.report(report_page(folder))
-
-
-def _samples(duration: str) -> int:
-    return parse_duration(duration) * SAMPLE_RATE // 1000

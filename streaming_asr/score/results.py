@@ -168,7 +168,9 @@ def read_results(folder: Path | str) -> list[Result]:
     # A model that all runs share would say the same in every label.
     overrides = [set(folders.settings_of(path.name).items()) for path in places]
     common = frozenset(dict(set.intersection(*overrides))) & _SHARED
-    results = [_read_result(path, root, common) for path in places]
+    # The name of a cell leaves out a default; next to other models it belongs in the label.
+    named = frozenset(key for each in overrides for key, _ in each) & {"model", "data"} - common
+    results = [_read_result(path, root, common, named) for path in places]
     results.sort(
         key=lambda result: (
             result.method,
@@ -187,7 +189,7 @@ def _is_ours(folder: Path) -> bool:
     return beside or "schema" in folders.result_of(folder)
 
 
-def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
+def _read_result(folder: Path, root: Path, common: frozenset[str], named: frozenset[str]) -> Result:
     name = folder.relative_to(root).as_posix() if folder != root else folder.name
     notes: list[str] = []
     error: str | None = None
@@ -213,6 +215,10 @@ def _read_result(folder: Path, root: Path, common: frozenset[str]) -> Result:
         metrics, error = {}, failure or unfinished(folder) or "metrics.json is no file; score again"
     config = document.get("config") or saved_config(folder)
     overrides = folders.settings_of(folder.name)
+    for key in sorted(named - overrides.keys()):
+        chosen = config.get(key)
+        if isinstance(chosen, dict) and isinstance(chosen.get("name"), str):
+            overrides[key] = chosen["name"]
     if n_failed := document.get("n_failed"):
         notes.append(f"{n_failed} of {document.get('n_utterances')} utterances failed")
     if (feed := config.get("feed")) in ("best_effort", "realtime"):

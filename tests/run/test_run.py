@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -106,45 +105,17 @@ def test_an_edit_of_a_model_file_changes_the_model_hash(tmp_path: Path) -> None:
     assert model_hash({"model": {"path": "a/hub"}}) != model_hash({"model": {"path": "a/nother"}})
 
 
-WHISPERRT = "streaming_asr.methods.whisperrt.WhisperRT"
-
-
-def test_the_code_hash_follows_the_imports_of_the_method(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy = tmp_path / "package"
-    shutil.copytree(
-        hashes.HERE, copy, ignore=shutil.ignore_patterns("*.ogg", "weights", "__pycache__")
-    )
-    monkeypatch.setattr(hashes, "HERE", copy)
-
-    def edited(name: str) -> str:
-        file = copy / name
-        file.write_text(file.read_text() + "\n# edited\n")
-        return hashes.code_hash(WHISPERRT)
-
-    before = hashes.code_hash(WHISPERRT)
-    assert before != hashes.code_hash("run_fakes.Parrot")
-    for name in ("methods/star/features.py", "methods/whisperrt/train.py", "score/folder.py"):
-        assert edited(name) == before
-    seen = {before}
-    for name in (
-        "methods/whisperrt/beam.py",
-        "whisper/decoder.py",
-        "whisper/masks.py",  # imported by what is imported
-        "simulate/feeds.py",
-        "simulate/stepper.py",
-        "method.py",
-        "corpora/noise.py",
-        "chunking.py",
-    ):
-        seen.add(edited(name))
-    assert len(seen) == 9
-
-
-@pytest.mark.parametrize("what", ["data", "code", "config"])
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [
+        ("data", "data changed"),
+        ("code", "code (run_fakes) changed"),
+        ("config", "config (method.wrong_every 3 -> 2) changed"),
+    ],
+)
 def test_when_something_changed_the_old_cell_is_renamed_never_overwritten(
     what: str,
+    named: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -155,16 +126,36 @@ def test_when_something_changed_the_old_cell_is_renamed_never_overwritten(
     if what == "data":
         monkeypatch.setattr(run_fakes.Phrases, "data_hash", lambda self: "other")
     elif what == "code":
-        monkeypatch.setattr(run_cell, "code_hash", lambda target: "other")
+        code = run_cell.modules("run_fakes.Parrot") | {"run_fakes": "other"}
+        monkeypatch.setattr(run_cell, "modules", lambda target: code)
     else:
         file = tmp_path / "conf" / "method" / "parrot.yaml"
         file.write_text(file.read_text().replace("wrong_every: 3", "wrong_every: 2"))
     assert run.main(command) == 0
-    assert f"{what} changed; the old results are now" in capsys.readouterr().out
+    assert f"{named}; the old results are now" in " ".join(capsys.readouterr().out.split())
     old = cell(tmp_path).with_name(f"{CELL}.old-1")
     assert (old / "events.jsonl").read_bytes() == before
     assert (old / "metrics.json").is_file()
     assert (cell(tmp_path) / "metrics.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("settings", "folder"),
+    [
+        (["limit=null", "seed=0", "method.wrong_every=3"], CELL),
+        (["guard=repeats", "first_chunk=null"], CELL),
+        (["method.wrong_every=2"], f"{CELL.replace('model', 'method.wrong_every=2,model')}"),
+    ],
+)
+def test_a_default_that_is_spelled_out_names_no_other_cell(
+    settings: list[str], folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main(arguments(tmp_path)) == 0
+    assert run.main([*arguments(tmp_path), *settings]) == 0
+    is_same = folder == CELL
+    assert ("finished earlier, skipped" in capsys.readouterr().out) == is_same
+    folders = {path.parent.name for path in (tmp_path / "outputs").rglob("metrics.json")}
+    assert folders == {CELL, folder}
 
 
 def test_a_run_that_was_killed_goes_on_and_equals_an_unbroken_one(
