@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from streaming_asr.cells.folder import check_writable
 from streaming_asr.commands.journal import Journal
 from streaming_asr.config.command_line import CommandLine, check_options
-from streaming_asr.config.settle import compose, detect_by_default
+from streaming_asr.config.settle import compose, detect_by_default, time_words_by_default
 from streaming_asr.config.weights import unheard
 from streaming_asr.corpora import Folder
 from streaming_asr.corpora.audio import doubts, load_audio
