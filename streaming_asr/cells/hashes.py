@@ -251,15 +251,13 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
             base = ".".join([*around, *([node.module] if node.module else [])])
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and _is_name_of_ours(node.value):
-            yield node.value
+        elif isinstance(node, ast.Constant) and isinstance(text := node.value, str):
+            yield from [text] if _is_name_of_ours(text) else []
 
 
-def _is_name_of_ours(value: object) -> bool:
-    """Return whether a constant is a name in this package, as a `_target_` is."""
-    if not isinstance(value, str) or not value.startswith(f"{PACKAGE}."):
-        return False
-    return all(part.isidentifier() for part in value.split("."))
+def _is_name_of_ours(text: str) -> bool:
+    """Return whether a text is a name in this package, as a `_target_` is."""
+    return text.startswith(f"{PACKAGE}.") and all(part.isidentifier() for part in text.split("."))
 
 
 # -- what a program is ----------------------------------------------------------------------
