@@ -12,11 +12,13 @@ from pathlib import Path
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from streaming_asr.events.log import read_log
@@ -59,12 +61,16 @@ def application(service: Service) -> Starlette:
 
     async def models(request: Request) -> Response:
         check(request)
-        made = [
-            {"id": name, "object": "model", "owned_by": "local"}
-            | {"model": cell.model, "language": cell.default_language}
-            for name, cell in service.cells.items()
-        ]
-        return JSONResponse({"object": "list", "data": made})
+        served = [service.model(name, name) for name in service.cells]
+        return JSONResponse({"object": "list", "data": served})
+
+    async def model(request: Request) -> Response:
+        check(request)
+        name = request.path_params["name"]
+        if (method := service.method_of(name)) is None:
+            served = ", ".join(service.cells)
+            raise Refused(404, "model_not_found", f"{name[:100]}: served are {served}")
+        return JSONResponse(service.model(name, method))
 
     async def written(request: Request) -> Response:
         check(request)
@@ -101,6 +107,9 @@ def application(service: Service) -> Starlette:
         finally:
             service.leave(session.id)
 
+    async def elsewhere(socket: WebSocket) -> None:
+        await _refuse(socket, Refused(404, "not_found", "the WebSocket is at /v1/realtime"))
+
     async def transcriptions(request: Request) -> Response:
         check(request)
         return await transcribe(service, request)
@@ -111,17 +120,62 @@ def application(service: Service) -> Starlette:
             Route("/healthz", health),
             Route("/metrics", measurements),
             Route("/v1/models", models),
+            Route("/v1/models/{name:path}", model),
             Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),
             Route("/v1/sessions/{session}/{method}/{file}", written),
             WebSocketRoute("/v1/realtime", realtime),
+            WebSocketRoute("/{path:path}", elsewhere),
         ],
         middleware=[
+            Middleware(JSONErrors),
             Middleware(
                 TrustedHostMiddleware, allowed_hosts=service.settings.hosts, www_redirect=False
-            )
+            ),
         ],
         exception_handlers={Refused: _answer},
     )
+
+
+class JSONErrors:
+    """Gives each error the form that OpenAI's have: what starlette answers in plain text, and what
+    no route catches, which is logged."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start: Message | None = None  # of an answer in plain text, held back
+        has_begun = False
+
+        async def sent(message: Message) -> None:
+            nonlocal start, has_begun
+            if message["type"].endswith("http.response.start") and message["status"] >= 400:
+                kind = Headers(raw=message["headers"]).get("content-type", "")
+                if kind.startswith("text/plain"):
+                    start = message
+                    return
+            has_begun = True
+            if start is not None:
+                text = message.get("body", b"").decode()
+                told = f"{scope['path'][:100]}: {text}"
+                error = JSONResponse({"error": Refused(start["status"], "invalid", told).told})
+                length = str(len(error.body)).encode()
+                kept = [(key, value) for key, value in start["headers"] if key == b"allow"]
+                fresh = [(b"content-type", b"application/json"), (b"content-length", length)]
+                await send(start | {"headers": kept + fresh})
+                message = message | {"body": error.body}
+                start = None
+            await send(message)
+
+        try:
+            await self.app(scope, receive, sent)
+        except Exception as error:
+            if scope["type"] != "http" or has_begun:
+                raise
+            log.exception("%s %s", scope["method"], scope["path"])
+            told = f"a fault of this server, see its log ({type(error).__name__})"
+            failed = Refused(500, "internal_error", told)
+            await JSONResponse({"error": failed.told}, 500)(scope, receive, send)
 
 
 async def _answer(request: Request, error: Exception) -> Response:
@@ -149,7 +203,7 @@ def _content(path: Path, file: str) -> bytes:
 async def _refuse(socket: WebSocket, error: Refused) -> None:
     """Refuse a WebSocket. A browser sees no body of a refused handshake, so those that may know
     the reason are let in for one event."""
-    if error.status in (401, 403):
+    if error.status in (401, 403, 404):
         await socket.send_denial_response(JSONResponse({"error": error.told}, error.status))
         return
     offered = socket.scope.get("subprotocols") or []

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import json
 import logging
 import signal
 import socket
 from collections.abc import Sequence
 from datetime import datetime
 from types import FrameType
+from typing import Any
 
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
@@ -104,14 +106,49 @@ def _serve(settings: Settings, line: CommandLine, listening: socket.socket) -> i
 
 def make_server(service, app):  # type: ignore[no-untyped-def]
     """Return uvicorn's server for the application; SIGTERM and Ctrl-C drain it."""
+    import h11
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    from streaming_asr.serve.service import Refused
 
     settings = service.settings
     most = 4 * settings.max_sessions + 64  # connections; well below the files a process may open
 
     class Http(H11Protocol):
+        def send_400_response(self, msg: str) -> None:
+            # uvicorn's own raises where the answer to a request has begun before it is read whole,
+            # and lets the application answer a second time.
+            may_answer = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
+            if self.cycle is not None:
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
+            if may_answer:
+                refused = Refused(400, "invalid_http", msg)
+                body = json.dumps({"error": refused.told}).encode()
+                head = {"content-type": "application/json", "content-length": str(len(body))}
+                for event in (
+                    h11.Response(
+                        status_code=400,
+                        reason=b"Bad Request",
+                        headers=[*head.items(), ("connection", "close")],
+                    ),
+                    h11.Data(data=body),
+                    h11.EndOfMessage(),
+                ):
+                    self.transport.write(self.conn.send(event) or b"")
+            self.transport.close()
+
+        def handle_websocket_upgrade(self, event: h11.Request) -> None:
+            # The WebSocket's side answers nothing to what is no handshake, and waits.
+            names = {name for name, _ in event.headers}
+            has_body = names & {b"transfer-encoding", b"content-length"}
+            if event.method != b"GET" or has_body:
+                self.send_400_response("A WebSocket begins with a GET without a body.")
+            else:
+                super().handle_websocket_upgrade(event)
+
         # uvicorn has no limit for what is no request yet.
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -133,6 +170,12 @@ def make_server(service, app):  # type: ignore[no-untyped-def]
                 self.transport.abort()
 
     class Protocol(WebSocketsSansIOProtocol):
+        async def send(self, message: Any) -> None:
+            await super().send(message)
+            is_over = not message.get("more_body", False)
+            if message["type"] == "websocket.http.response.body" and is_over:
+                self.handshake_complete = True  # by a refusal, of which uvicorn logs an error
+
         async def run_asgi(self) -> None:
             await super().run_asgi()
             # close() waits for a client that never reads for ever.

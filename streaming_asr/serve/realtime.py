@@ -1,7 +1,7 @@
 """A WebSocket session in the wire format of OpenAI's Realtime transcription.
 
-The client sends `session.update`, `input_audio_buffer.append` (base64 of PCM16) and
-`input_audio_buffer.commit`. Committed words go out as
+The client sends `session.update`, `input_audio_buffer.append` (base64 of PCM16, or of G.711's
+mu-law or A-law) and `input_audio_buffer.commit`. Committed words go out as
 `conversation.item.input_audio_transcription.delta` as soon as they are final, and `.completed`
 follows the commit. With several methods each has an item of its own, `<item>.<method>`.
 
@@ -16,11 +16,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import io
 import json
 import logging
 import secrets
+from collections.abc import Mapping, Set
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -34,7 +37,23 @@ from streaming_asr.serve.service import Refused, Service
 
 STEPS = "streaming_asr.steps"
 LOGGED = "streaming_asr.logged"
-RATES = (16_000, 24_000)
+USUAL_HZ = 24_000
+G711_HZ = 8_000
+G711 = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}  # libsndfile's names
+RATES = {"audio/pcm": range(8_000, 48_001)} | dict.fromkeys(G711, range(G711_HZ, G711_HZ + 1))
+# The flat fields of OpenAI's beta, by what they are called in audio.input.
+FLAT = {
+    "input_audio_format": "format",
+    "input_audio_transcription": "transcription",
+    "turn_detection": "turn_detection",
+}
+BETA_FORMATS = {
+    "pcm16": {"type": "audio/pcm", "rate": USUAL_HZ},
+    "g711_ulaw": {"type": "audio/pcmu"},
+    "g711_alaw": {"type": "audio/pcma"},
+}
+# What the server itself reports of a session; a client may send it back.
+REPORTED = frozenset({"id", "object", "extensions", "expires_at", "client_secret"})
 MAX_UNSENT = 512  # events
 MAX_ERRORS = 50  # of a client, which is no client of this format then
 SEND_S = 10.0  # for one event
@@ -43,13 +62,49 @@ TRANSCRIPTION = "conversation.item.input_audio_transcription"
 log = logging.getLogger("streaming_asr.serve")
 
 
+@dataclass(frozen=True)
+class AudioFormat:
+    """What the bytes of a session's audio are."""
+
+    kind: str = "audio/pcm"  # or audio/pcmu, audio/pcma
+    rate: int = USUAL_HZ
+
+    @property
+    def sample_bytes(self) -> int:
+        return 1 if self.kind in G711 else 2
+
+    def samples(self, data: bytes) -> Samples:
+        """Return whole samples' bytes as float32 in [-1, 1], (n,), at `rate` Hz."""
+        if self.kind in G711:
+            return _g711(self.kind)[np.frombuffer(data, np.uint8)]
+        return np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
+
+
+@cache
+def _g711(kind: str) -> Samples:
+    """Return the sample of each byte of G.711, (256,) in [-1, 1], as libsndfile decodes it."""
+    import soundfile
+
+    samples: Samples
+    samples, _ = soundfile.read(
+        io.BytesIO(bytes(range(256))),
+        format="RAW",
+        subtype=G711[kind],
+        samplerate=G711_HZ,
+        channels=1,
+        dtype="float32",
+    )
+    return samples
+
+
 class Item:
     """What was said between two commits, heard by each of the session's methods."""
 
     def __init__(self, name: str) -> None:
         self.id = name
         self.cells: dict[str, Cell] = {}
-        self.n_samples = 0
+        self.n_received = 0  # samples, at the client's rate
+        self.cut: bytes = b""  # the begin of a sample whose end comes with the next piece
         self.heard: list[Samples] | None = None  # where it is to be kept
         self.n_open = 0
         self.is_logged = True
@@ -57,7 +112,6 @@ class Item:
         self.done = asyncio.Event()
 
     def feed(self, samples: Samples) -> None:
-        self.n_samples += len(samples)
         if self.heard is not None:
             self.heard.append(samples)
         for cell in self.cells.values():
@@ -81,7 +135,7 @@ class RealtimeSession:
     def __init__(self, service: Service, socket: WebSocket, name: str, models: list[str]) -> None:
         self.id, self.service, self.socket, self.models = name, service, socket, models
         self.language: str | None = None
-        self.rate, self.tells_steps = 24_000, False
+        self.format, self.tells_steps = AudioFormat(), False
         self.item: Item | None = None
         self.unfinished: set[Item] = set()
         self._n_items = self._n_errors = 0
@@ -206,7 +260,7 @@ class RealtimeSession:
         if kind == "input_audio_buffer.append":
             self._append(event.get("audio"))
         elif kind == "input_audio_buffer.commit":
-            if self.item is None or not self.item.n_samples:
+            if self.item is None or not self.item.n_received:
                 raise Refused(400, "input_audio_buffer_commit_empty", "no audio since the last")
             self._commit()
         elif kind == "input_audio_buffer.clear":
@@ -218,29 +272,37 @@ class RealtimeSession:
         elif kind == "session.update":
             self._update(event.get("session"))
             self._emit("session.updated", session=self._described())
+        elif kind == "transcription_session.update":
+            told = "transcription_session.update: is called session.update now, with"
+            raise Refused(
+                400, "unknown_event", f'{told} {{"session": {{"type": "transcription", ...}}}}'
+            )
         else:
-            raise Refused(400, "unknown_event", f"type={str(kind)[:100]!r}: no such event")
+            told = f"type={str(kind)[:100]!r}: no such event; there are session.update and"
+            raise Refused(
+                400, "unknown_event", f"{told} input_audio_buffer.append, .commit and .clear"
+            )
 
     def _append(self, audio: Any) -> None:
         try:
             data = base64.b64decode(audio, validate=True)
         except (TypeError, ValueError, binascii.Error) as error:
             raise Refused(400, "invalid_audio", f"audio: not base64 ({error})") from error
-        if len(data) % 2:
-            raise Refused(
-                400, "invalid_audio", f"audio: {len(data)} bytes are no whole PCM16 samples"
-            )
-        samples: Samples = np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
         if self.item is None:
             self.item = self._begin()
-        self._heard_s += len(samples) / self.rate
+        data = self.item.cut + data
+        whole = len(data) - len(data) % self.format.sample_bytes
+        self.item.cut = data[whole:]
+        samples, rate = self.format.samples(data[:whole]), self.format.rate
+        self.item.n_received += len(samples)
+        self._heard_s += len(samples) / rate
         resampler = self.item.resampler
-        self.item.feed(samples if resampler is None else resampler.of_samples(samples, self.rate))
+        self.item.feed(samples if resampler is None else resampler.of_samples(samples, rate))
 
     def _begin(self) -> Item:
         self._n_items += 1
         item = Item(f"item_{self._n_items}_{secrets.token_hex(4)}")
-        if self.rate != SAMPLE_RATE:
+        if self.format.rate != SAMPLE_RATE:
             item.resampler = Resampler()
         for name in self.models:
             item.cells[name] = self.service.open(
@@ -259,39 +321,80 @@ class RealtimeSession:
     def _commit(self) -> None:
         item, self.item = self.item, None
         assert item is not None
+        if item.cut:
+            log.warning("%s: half a sample at the end of %s is left out", self.id, item.id)
         self.unfinished.add(item)
         for name in item.cells:
             self._emit("input_audio_buffer.committed", item_id=self._name(item, name))
         item.end()
 
     def _update(self, session: Any) -> None:
-        """Take settings as a client of OpenAI's gives them. Raises Refused, changing nothing."""
-        try:
-            given = (session.get("audio") or {}).get("input") or {}
-            form, wanted = given.get("format") or {}, given.get("transcription") or {}
-            kind, rate = form.get("type", "audio/pcm"), form.get("rate", self.rate)
-            turns, include = given.get("turn_detection"), session.get("include") or []
-            model, language = wanted.get("model"), wanted.get("language", self.language)
-            tells_steps = STEPS in include
-        except (AttributeError, TypeError) as error:
-            raise Refused(400, "invalid_session", f"session: {error}") from error
-        if kind != "audio/pcm" or rate not in RATES or not isinstance(rate, int):
-            told = f"format {str(kind)[:99]}, {str(rate)[:99]} Hz: taken is audio/pcm, 16 bit, at "
-            raise Refused(400, "invalid_format", f"{told}{RATES[0]} or {RATES[1]} Hz")
-        if turns is not None:
+        """Take settings as a client of OpenAI's gives them, flat ones of its beta too; what is not
+        named stays. Raises Refused, changing nothing, by name for what is not supported."""
+        session = _object(session, "session")
+        _check_keys(session, "", {"type", "audio", "include", *FLAT, *REPORTED})
+        if session.get("type") not in (None, "transcription"):
+            told = f"session.type={str(session['type'])[:100]}: this server transcribes only; give"
+            raise Refused(400, "invalid_session", f"{told} transcription")
+        audio = _object(session.get("audio"), "audio")
+        _check_keys(audio, "audio.", {"input"})
+        given = dict(_object(audio.get("input"), "audio.input"))
+        _check_keys(given, "audio.input.", {"format", "transcription", "turn_detection"})
+        for flat, key in FLAT.items():
+            if flat in session and key in given:
+                told = f"{flat}: stands in audio.input.{key} too; give it once"
+                raise Refused(400, "invalid_session", told)
+            if flat in session:
+                given[key] = session[flat]
+        if given.get("turn_detection") is not None:
             raise Refused(400, "no_turn_detection", "turn_detection: null; commit ends an item")
+        if given.get("transcription", {}) is None:
+            told = "transcription=null: this server transcribes only; leave it out"
+            raise Refused(400, "invalid_session", told)
+        models, language = self._transcription(given.get("transcription"))
+        form = self._format(given.get("format"))
+        include = session.get("include", [STEPS] * self.tells_steps) or []
+        if not isinstance(include, list):
+            raise Refused(400, "invalid_session", "include: is a list of names")
+        if others := [each for each in include if each != STEPS]:
+            told = f"include: {str(others[0])[:100]} is not supported here; leave it out"
+            raise Refused(400, "unknown_parameter", told)
+        wanted = (form, models, language)
+        if self.item is not None and wanted != (self.format, self.models, self.language):
+            raise Refused(400, "session_busy", "commit before changing format, model or language")
+        self.format, self.models, self.language = wanted
+        self.tells_steps = STEPS in include
+
+    def _transcription(self, given: Any) -> tuple[list[str], str | None]:
+        """Return the methods and the language, None for the server's own."""
+        given, place = _object(given, "transcription"), "audio.input.transcription."
+        _check_keys(given, place, {"model", "language", "prompt"})
+        model, language = given.get("model"), given.get("language", self.language)
         if not isinstance(language, str | None) or not isinstance(model, str | None):
             raise Refused(400, "invalid_session", "model and language are texts")
-        models, language = self.service.chosen(model) if model else self.models, language or None
-        self.service.check_language(models, language)
-        if self.item is not None and (rate, models, language) != (
-            self.rate,
-            self.models,
-            self.language,
-        ):
-            raise Refused(400, "session_busy", "commit before changing format, model or language")
-        self.rate, self.models, self.language = rate, models, language
-        self.tells_steps = tells_steps
+        models = self.service.chosen(model) if model else self.models
+        if given.get("prompt"):
+            raise self.service.no_prompt(f"{place}prompt", models)
+        return models, self.service.language(models, language)
+
+    def _format(self, given: Any) -> AudioFormat:
+        if given is None:
+            return self.format
+        if isinstance(given, str):
+            given = BETA_FORMATS.get(given, {"type": given})
+        given = _object(given, "format")
+        _check_keys(given, "audio.input.format.", {"type", "rate"})
+        kind, rate = given.get("type") or self.format.kind, given.get("rate")
+        rates = RATES.get(kind, ()) if isinstance(kind, str) else ()
+        if rate is None and rates:
+            same = kind == self.format.kind
+            rate = self.format.rate if same else USUAL_HZ if USUAL_HZ in rates else rates[0]
+        if not isinstance(rate, int) or rate not in rates:
+            told = f"format {str(kind)[:99]}, {str(rate)[:99]} Hz: taken are audio/pcm, 16 bit, at"
+            pcm = RATES["audio/pcm"]
+            told = f"{told} {pcm[0]} to {pcm[-1]} Hz, audio/pcmu and audio/pcma at {G711_HZ} Hz"
+            raise Refused(400, "invalid_format", told)
+        return AudioFormat(kind, rate)
 
     def _described(self) -> dict[str, Any]:
         return {
@@ -300,7 +403,7 @@ class RealtimeSession:
             "id": self.id,
             "audio": {
                 "input": {
-                    "format": {"type": "audio/pcm", "rate": self.rate},
+                    "format": {"type": self.format.kind, "rate": self.format.rate},
                     "transcription": {"model": ",".join(self.models), "language": self.language},
                     "turn_detection": None,
                 }
@@ -403,3 +506,21 @@ def _log(cell: Cell) -> bool:
         log.error("%s: %s", cell.folder, error)
         return False
     return True
+
+
+def _object(given: Any, name: str) -> Mapping[str, Any]:
+    """Return what is an object, or nothing. Raises Refused for anything else."""
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        told = f"{name}: is {str(given)[:100]!r}, and must be an object"
+        raise Refused(400, "invalid_session", told)
+    return given
+
+
+def _check_keys(given: Mapping[str, Any], place: str, names: Set[str]) -> None:
+    """Raise Refused for a setting that is not among `names`; null and empty ones ask nothing."""
+    for key, setting in given.items():
+        if key not in names and setting not in (None, "", [], {}):
+            told = f"session.{place}{key[:100]}: is not supported here; leave it out"
+            raise Refused(400, "unknown_parameter", told)

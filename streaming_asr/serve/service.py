@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,11 +23,13 @@ from streaming_asr.live.worker import Worker
 from streaming_asr.machine import give_back_memory
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.serve.settings import Settings
-from streaming_asr.text.languages import LANGUAGES
+from streaming_asr.text.languages import LANGUAGES, language_code
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 5.0, 10.0)
 IDLE_S = 2.0
 SESSION_ID = re.compile(r"sess_[\w-]{22}")
+# What OpenAI calls its models of transcription and realtime; each stands for the first method.
+OPENAI_MODEL = re.compile(r"whisper-1|gpt-[\w.-]*(transcribe|realtime)[\w.-]*")
 
 log = logging.getLogger("streaming_asr.serve")
 
@@ -65,7 +68,7 @@ class Service:
             for cell in cells
         }
         self.aliases = {cell.model: name for name, cell in reversed(self.cells.items())}
-        self.aliases["whisper-1"] = next(iter(self.cells))  # what a client of OpenAI's asks for
+        self.started_s = int(time.time())  # since 1970
         self.root = cells[0].folder.parent
         self.sessions: dict[str, Drained] = {}
         self.draining = False
@@ -85,29 +88,51 @@ class Service:
     def chosen(self, text: str | None) -> list[str]:
         """Return the names of the methods that a client asks for, the first where it names none.
 
-        text: names with commas; a model's name stands for the first method that has it. Raises
-        Refused for one that is not served.
+        text: names with commas; a model's name stands for the first method that has it, one of
+        OpenAI's for the first of all. Raises Refused for one that is not served.
         """
         names = [name.strip() for name in (text or "").split(",") if name.strip()]
-        names = [name if name in self.cells else self.aliases.get(name, name) for name in names]
-        for name in names:
-            if name not in self.cells:
+        found = [self.method_of(name) for name in names]
+        for name, method in zip(names, found, strict=True):
+            if method is None:
                 served = ", ".join(self.cells)
                 raise Refused(400, "model_not_found", f"model={name[:100]}: served are {served}")
-        return list(dict.fromkeys(names)) or [next(iter(self.cells))]
+        return list(dict.fromkeys(filter(None, found))) or [next(iter(self.cells))]
 
-    def check_language(self, names: Sequence[str], language: str | None) -> None:
-        """Raise Refused for a language that one of these methods cannot hear; None is its own."""
-        if language is None:
-            return
-        told = f"language={language[:100]}"
-        if language not in LANGUAGES:
+    def method_of(self, name: str) -> str | None:
+        """Return the method that a name stands for; None where it is not served."""
+        if name in self.cells:
+            return name
+        first = next(iter(self.cells)) if OPENAI_MODEL.fullmatch(name) else None
+        return self.aliases.get(name, first)
+
+    def model(self, name: str, method: str) -> dict[str, Any]:
+        """Return a method under a name, as OpenAI describes a model."""
+        cell = self.cells[method]
+        shown = {"id": name, "object": "model", "created": self.started_s, "owned_by": "local"}
+        return shown | {"model": cell.model, "language": cell.default_language}
+
+    def language(self, names: Sequence[str], language: str | None) -> str | None:
+        """Return Whisper's code of a language that a client names, in any usual spelling; None, the
+        server's own, where it names none or `auto`. Raises Refused for one that one of these
+        methods cannot transcribe."""
+        code = language_code(language or "")
+        if code in ("", "auto", "detect"):
+            return None
+        told = f"language={str(language)[:100]}"
+        if code not in LANGUAGES:
             raise Refused(400, "invalid_language", f"{told}: give a code such as en, de or fr")
         for name in names:
             try:
-                check_known(OmegaConf.create(self.cells[name].header["config"]), {language})
+                check_known(OmegaConf.create(self.cells[name].header["config"]), {code})
             except UserError as error:
                 raise Refused(400, "invalid_language", f"{told}: {error}") from error
+        return code
+
+    def no_prompt(self, setting: str, names: Sequence[str]) -> Refused:
+        """Return the error for a prompt, which no method takes."""
+        told = f"{setting}: {', '.join(names)} takes no prompt; leave it out"
+        return Refused(400, "unsupported_parameter", told)
 
     def admit(self, make: Callable[[str], Drained]) -> Drained:
         """Return the session that `make` makes of its id, counted. Raises Refused."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import re
 import tempfile
-from collections.abc import AsyncIterator, Coroutine
+import zlib
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,16 +24,33 @@ from starlette.types import Message, Receive
 from streaming_asr.corpora.audio import Reader, duration_s
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.live.cells import Cell, timed_words
-from streaming_asr.method import SAMPLE_RATE, Samples, display_text
+from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
 from streaming_asr.serve.service import Refused, Service
 from streaming_asr.serve.settings import Settings
 from streaming_asr.text.spoken import whole_words
+from streaming_asr.text.subtitles import Segment, cues, srt, vtt
 
-GRANULARITIES = "timestamp_granularities[]"
-HONOURED = "file", "model", "language", "response_format", "stream", GRANULARITIES
+FORMS = "json", "text", "srt", "vtt", "verbose_json"
+GRANULARITIES = re.compile(r"timestamp_granularities(\[\d*\])?")  # clients spell it in all ways
+SUPPORTED = frozenset(
+    {"file", "model", "language", "response_format", "stream", "temperature", "prompt"}
+)
 ENVELOPE_BYTES = 10_000  # of a form, around its recording
 
 T = TypeVar("T")
+
+log = logging.getLogger("streaming_asr.serve")
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a form asks for."""
+
+    file: UploadFile
+    method: str
+    language: str | None
+    form: str  # of the answer: one of FORMS, or `stream`
+    granularities: frozenset[str]  # of `verbose_json`: segment, word
 
 
 class _Upload:
@@ -73,7 +94,8 @@ class _Upload:
 
 async def transcribe(service: Service, request: Request) -> Response:
     """Answer multipart with `file` and, as OpenAI has them, `model`, `language`, `response_format`
-    (json, text, verbose_json), `timestamp_granularities[]` (word) and `stream`. Raises Refused.
+    (one of FORMS), `timestamp_granularities[]` (segment, word), `temperature` (0) and `stream`.
+    Raises Refused.
 
     A client whose recording is not here yet holds no session, and one that leaves ends its own.
     """
@@ -86,7 +108,7 @@ async def transcribe(service: Service, request: Request) -> Response:
             upload = service.admit(_Upload)
             assert isinstance(upload, _Upload)
             try:
-                work = _transcribed(service, upload, *wanted)
+                work = _transcribed(service, upload, wanted)
                 response = await _unless_left(request.receive, work)
             except BaseException:
                 await upload.leave(service)
@@ -124,30 +146,50 @@ def _limited(request: Request, settings: Settings) -> Receive:
     return counted
 
 
-def _wanted(service: Service, form: FormData) -> tuple[UploadFile, str, str | None, str]:
-    """Return the file, the method, the language and the form of the answer. Raises Refused, by name
-    for what is not honoured."""
+def _wanted(service: Service, form: FormData) -> _Wanted:
+    """Return what the form asks for. Raises Refused, by name for what is not supported."""
     file = form.get("file")
     try:
         if not isinstance(file, UploadFile):
-            raise UserError("file: none; send a recording as `file`")
-        if odd := next((key for key, given in form.items() if given and key not in HONOURED), None):
-            raise UserError(f"{odd[:100]}: is not honoured here; leave it out")
-        given = {key: text for key, text in form.items() if isinstance(text, str) and text}
+            raise UserError("file: none; send a recording as `file`, with a file name")
+        texts = [(key, text) for key, text in form.multi_items() if isinstance(text, str) and text]
+        given = dict(texts)
+        granularities = [text for key, text in texts if GRANULARITIES.fullmatch(key)]
+        for key in given:
+            if key not in SUPPORTED and not GRANULARITIES.fullmatch(key):
+                raise UserError(f"{key[:100]}: is not supported here; leave it out")
         kind, streams = given.get("response_format", "json"), given.get("stream", "false").lower()
-        check_one_of(("json", "text", "verbose_json"), response_format=kind)
+        check_one_of(FORMS, response_format=kind)
         check_one_of(("true", "false", "1", "0"), stream=streams)
-        for each in form.getlist(GRANULARITIES):
-            check_one_of(("word",), **{GRANULARITIES: each})
-        if GRANULARITIES in given and kind != "verbose_json":
-            raise UserError(f"{GRANULARITIES}: needs response_format=verbose_json")
-        if streams in ("true", "1") and kind == "verbose_json":
+        _check_temperature(given.get("temperature", "0"))
+        for each in granularities:
+            check_one_of(("segment", "word"), timestamp_granularities=each)
+        if granularities and kind != "verbose_json":
+            raise UserError("timestamp_granularities: needs response_format=verbose_json")
+        if streams in ("true", "1") and kind not in ("json", "text"):
             raise UserError("stream=true: comes as json; leave response_format out")
     except UserError as error:
         raise Refused(400, "invalid_form", str(error)) from error
-    (name, *_), language = service.chosen(given.get("model")), given.get("language")
-    service.check_language([name], language)
-    return file, name, language, "stream" if streams in ("true", "1") else kind
+    methods = service.chosen(given.get("model"))[:1]
+    if "prompt" in given:
+        raise service.no_prompt("prompt", methods)
+    return _Wanted(
+        file,
+        methods[0],
+        service.language(methods, given.get("language")),
+        "stream" if streams in ("true", "1") else kind,
+        frozenset(granularities or ["segment"]),
+    )
+
+
+def _check_temperature(text: str) -> None:
+    """Raise UserError for a temperature other than 0: no method samples."""
+    try:
+        is_zero = float(text) == 0
+    except ValueError:
+        is_zero = False
+    if not is_zero:
+        raise UserError(f"temperature={text[:100]}: only 0 is supported; leave it out")
 
 
 async def _unless_left(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
@@ -168,31 +210,63 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         left.cancel()
 
 
-async def _transcribed(
-    service: Service, upload: _Upload, file: UploadFile, name: str, language: str | None, form: str
-) -> Response:
-    samples = await asyncio.to_thread(_decoded, file, service.settings.max_session_s)
-    cell = upload.begin(service, name, samples, language)
+async def _transcribed(service: Service, upload: _Upload, wanted: _Wanted) -> Response:
+    samples = await asyncio.to_thread(_decoded, wanted.file, service.settings.max_session_s)
+    cell = upload.begin(service, wanted.method, samples, wanted.language)
     delta = await upload.texts.get()
-    while delta is not None and form != "stream":
+    while delta is not None and wanted.form != "stream":
         delta = await upload.texts.get()
     if delta is None and cell.log.error is not None:  # of a stream too, before its first word
         raise Refused(500, "failed", cell.log.error)
-    if form == "stream":
+    if wanted.form == "stream":
         return StreamingResponse(_streamed(upload, cell, delta), media_type="text/event-stream")
-    answer: dict[str, Any] = {"text": display_text(cell.committed)}
-    if form == "text":
-        return PlainTextResponse(answer["text"])
-    if form == "verbose_json":
-        timed = whole_words(timed_words(cell.log))
-        words = [(word.text.strip(), word.start, word.end) for word in timed]
-        answer |= {
-            "task": "transcribe",
-            "language": cell.language or cell.default_language,
-            "duration": round(cell.log.duration_s, 3),
-            "words": [dict(zip(("word", "start", "end"), each, strict=True)) for each in words],
-        }
+    text = display_text(cell.committed)
+    if wanted.form == "json":
+        return JSONResponse({"text": text})
+    if wanted.form == "text":
+        return PlainTextResponse(text)
+    words = timed_words(cell.log)
+    shown = await asyncio.to_thread(cues, words)
+    if wanted.form in ("srt", "vtt"):
+        return PlainTextResponse(srt(shown) if wanted.form == "srt" else vtt(shown))
+    answer: dict[str, Any] = {
+        "task": "transcribe",
+        "language": cell.language or cell.default_language,
+        "duration": round(cell.log.duration_s, 3),
+        "text": text,
+    }
+    if "segment" in wanted.granularities:
+        answer["segments"] = _segments(shown, answer["duration"])
+    if "word" in wanted.granularities:
+        answer["words"] = _words(whole_words(words))
     return JSONResponse(answer)
+
+
+def _segments(shown: Sequence[Segment], duration_s: float) -> list[dict[str, Any]]:
+    """Return cues as OpenAI has segments, which end with the recording. Whisper's own figures,
+    which a method does not give, are 0, and the tokens none: clients with types need them."""
+    unknown = {"seek": 0, "tokens": [], "temperature": 0.0, "avg_logprob": 0.0}
+    return [
+        {
+            "id": i,
+            "start": round(cue.start, 3),
+            "end": round(min(cue.end, duration_s), 3),
+            "text": cue.text,
+        }
+        | unknown
+        | {"compression_ratio": _compression_ratio(cue.text), "no_speech_prob": 0.0}
+        for i, cue in enumerate(shown)
+    ]
+
+
+def _compression_ratio(text: str) -> float:
+    """Return Whisper's measure of repetition: bytes of UTF-8 per byte that zlib makes of them."""
+    encoded = text.encode()
+    return round(len(encoded) / len(zlib.compress(encoded)), 3)
+
+
+def _words(words: Sequence[Word]) -> list[dict[str, Any]]:
+    return [{"word": word.text.strip(), "start": word.start, "end": word.end} for word in words]
 
 
 async def _streamed(upload: _Upload, cell: Cell, delta: str | None) -> AsyncIterator[str]:
@@ -214,6 +288,7 @@ def _decoded(file: UploadFile, most_s: int) -> Samples:
 
     Raises Refused where it is none, or longer.
     """
+    name = file.filename or "file"
     most = most_s * SAMPLE_RATE
     with tempfile.NamedTemporaryFile() as copy:  # the content tells the format, not the name
         while piece := file.file.read(2**20):
@@ -228,6 +303,11 @@ def _decoded(file: UploadFile, most_s: int) -> Samples:
             if not len(samples):
                 raise UserError(f"{copy.name}: holds 0 samples; send a recording with sound")
             return samples
-        except UserError as error:
-            told = str(error).replace(copy.name, file.filename or "file")
-            raise Refused(400, "invalid_audio", told) from error
+        except Refused:
+            raise
+        except Exception as error:  # a decoder may raise anything
+            told = str(error)
+            if not isinstance(error, UserError):
+                log.warning("%s: a decoder failed", name, exc_info=error)
+                told = f"{copy.name}: cannot be decoded ({type(error).__name__}: {told})"
+            raise Refused(400, "invalid_audio", told.replace(copy.name, name)) from error

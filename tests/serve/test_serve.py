@@ -244,13 +244,16 @@ def test_a_recording_is_transcribed_at_once_or_as_a_stream(service: Any, speech:
     assert "".join(e.get("delta", "") for e in told) == answer.json()["text"]
     assert told[-1] == {"type": "transcript.text.done", "text": answer.json()["text"]}
     verbose = post(service, wav(speech), model="whisper-1", response_format="verbose_json").json()
-    words = verbose.pop("words")
+    (segment,) = verbose.pop("segments")
+    assert (segment["start"], segment["end"]) == (0.0, 2.0)
     assert verbose == {
         "task": "transcribe",
         "language": "en",
         "duration": 2.1,
         "text": answer.json()["text"],
     }
+    wanted = {"response_format": "verbose_json", "timestamp_granularities[]": "word"}
+    words = post(service, wav(speech), **wanted).json()["words"]
     assert " ".join(word["word"] for word in words) == answer.json()["text"]
     assert [(word["start"], word["end"]) for word in words[:2]] == [(0.0, 0.25), (0.25, 0.5)]
     until(lambda: not service.sessions)
@@ -264,13 +267,8 @@ def test_a_recording_is_transcribed_at_once_or_as_a_stream(service: Any, speech:
         (b"", {}, 400, "talk.wav"),
         (b"0" * 300_000, {}, 413, "more than 200000 bytes"),
         (b"0", {"model": "whisper-9"}, 400, "served are ticker, slow"),
-        (b"0", {"response_format": "srt"}, 400, "one of json, text, verbose_json"),
         (b"0", {"stream": "perhaps"}, 400, "stream='perhaps'"),
         (b"0", {"stream": "true", "response_format": "verbose_json"}, 400, "leave response_format"),
-        (b"0", {"timestamp_granularities[]": "word"}, 400, "needs response_format=verbose_json"),
-        (b"0", {"timestamp_granularities[]": "segment"}, 400, "one of word"),
-        (b"0", {"prompt": "Hello."}, 400, "prompt: is not honoured here"),
-        (b"0", {"temperature": "0"}, 400, "temperature: is not honoured here"),
         (b"0", {"language": "fr"}, 400, "language=fr: model=tiny.en: knows English only"),
         (b"0", {"language": "klingon"}, 400, "give a code such as en"),
     ],
@@ -296,7 +294,7 @@ def test_what_is_no_recording_is_refused(
         (b"\x00\x01", "invalid_message"),
         ('{"type": "conversation.item.create"}', "unknown_event"),
         ('{"type": "input_audio_buffer.append", "audio": "AAA="}', None),
-        ('{"type": "input_audio_buffer.append", "audio": "AA=="}', "invalid_audio"),
+        ('{"type": "input_audio_buffer.append", "audio": "AA=="}', None),
         ('{"type": "input_audio_buffer.append", "audio": "?"}', "invalid_audio"),
         ('{"type": "input_audio_buffer.append"}', "invalid_audio"),
         ('{"type": "input_audio_buffer.commit"}', "input_audio_buffer_commit_empty"),
@@ -323,8 +321,7 @@ def test_a_bad_event_is_told_and_the_session_goes_on(
 @pytest.mark.parametrize(
     "given, code",
     [
-        ({"format": {"type": "audio/pcm", "rate": 44_100}}, "invalid_format"),
-        ({"format": {"type": "audio/pcmu"}}, "invalid_format"),
+        ({"format": {"type": "audio/pcm", "rate": 96_000}}, "invalid_format"),
         ({"turn_detection": {"type": "server_vad"}}, "no_turn_detection"),
         ({"transcription": {"model": "whisper-9"}}, "model_not_found"),
         ({"transcription": {"language": 7}}, "invalid_session"),
@@ -334,6 +331,8 @@ def test_a_bad_event_is_told_and_the_session_goes_on(
         ({"format": {"rate": 24_000.0}}, "invalid_format"),
         ({"format": {"type": {}}}, "invalid_format"),
         ({"format": 16_000}, "invalid_session"),
+        ({"format": {"rate": True}}, "invalid_format"),
+        ({"format": ["audio/pcm"]}, "invalid_session"),
         ([7], "invalid_session"),
     ],
 )

@@ -65,6 +65,6 @@ def test_the_official_client_transcribes_live_and_recorded_speech(tmp_path: Path
         )
         assert (verbose.text, verbose.duration) == (whole.text, 1.5)
         assert [word.end for word in verbose.words or []] == [0.25 * i for i in range(1, 7)]
-        with pytest.raises(BadRequestError, match="prompt: is not honoured here"):
+        with pytest.raises(BadRequestError, match="prompt: whisperrt takes no prompt"):
             client.audio.transcriptions.create(model="whisper-1", file=sent, prompt="Hello.")
         client.close()
