@@ -384,7 +384,8 @@ class RealtimeSession:
             given = BETA_FORMATS.get(given, {"type": given})
         given = _object(given, "format")
         _check_keys(given, "audio.input.format.", {"type", "rate"})
-        kind, rate = given.get("type") or self.format.kind, given.get("rate")
+        kind, rate = given.get("type"), given.get("rate")
+        kind = self.format.kind if kind is None else kind
         rates = RATES.get(kind, ()) if isinstance(kind, str) else ()
         if rate is None and rates:
             same = kind == self.format.kind
