@@ -162,8 +162,8 @@ class JSONErrors:
                 length = str(len(error.body)).encode()
                 kept = [(key, value) for key, value in start["headers"] if key == b"allow"]
                 fresh = [(b"content-type", b"application/json"), (b"content-length", length)]
-                await send(start | {"headers": kept + fresh})
-                message = message | {"body": error.body}
+                start["headers"], message["body"] = kept + fresh, error.body
+                await send(start)
                 start = None
             await send(message)
 
