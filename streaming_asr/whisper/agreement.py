@@ -6,15 +6,18 @@ those committed before, as long as their audio is in the buffer; finding where t
 the work, since the recogniser moves, respells and repeats them.
 
 `LocalAgreement` aligns the hypothesis with the committed words by edit distance over their
-letters; times only break ties.
+letters; times only break ties. A numeral is compared as it is spoken, since a model writes the same
+number in words and in digits by turns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 from streaming_asr.method import Word
+from streaming_asr.text.numerals import NUMBER_WORDS, in_digits, readings, spoken
 from streaming_asr.text.tokens import common_prefix
 
 
@@ -60,6 +63,88 @@ def n_said(hypothesis: Sequence[Word], committed: Sequence[Word]) -> int:
     return min((k for k, cost in enumerate(costs) if cost == least), key=rank)
 
 
+def unsaid(hypothesis: Sequence[Word], committed: Sequence[Word]) -> list[Word]:
+    """Return the words of the hypothesis after the committed ones.
+
+    Where it writes a number otherwise than the committed words do, the two are compared as they are
+    spoken: after "one thousand two" a hypothesis "$1,234" goes on with "hundred thirty four
+    dollars". Where this finds no better place than `n_said`, its place stands.
+    """
+    n = n_said(hypothesis, committed) if committed else 0
+    same = [key(w.text) for w in hypothesis[:n]] == [key(w.text) for w in committed]
+    if same or not any(readings(word.text) for word in (*committed, *hypothesis)):
+        return list(hypothesis[n:])
+    # A committed numeral is read in one way, the same for all of them.
+    ways = [readings(word.text) or [spoken(word.text)] for word in committed]
+    least, rest = None, list(hypothesis[n:])
+    for i in range(max(map(len, ways))):
+        said = _without_and([unit for way in ways for unit in way[min(i, len(way) - 1)]])
+        ends_in_digits = bool(readings(committed[-1].text))
+        costs, cost, place = _spoken_place(hypothesis, said, ends_in_digits)
+        if cost < costs[n] and (least is None or cost < least):
+            least, rest = cost, place
+    return rest
+
+
+def _spoken_place(
+    hypothesis: Sequence[Word], said: Sequence[str], ends_in_digits: bool
+) -> tuple[list[int], int, list[Word]]:
+    """Return the edit distance of `said`, spoken words, to each whole prefix of the hypothesis, the
+    least to any prefix, which may end inside a numeral, and the words after that one.
+
+    ends_in_digits: the rest of a numeral that is read digit by digit is written in digits.
+    """
+    row = list(range(len(said) + 1))  # of what was read so far to each prefix of `said`
+    costs, least, rest = [row[-1]], row[-1], list(hypothesis)
+    for k, word in enumerate(hypothesis):
+        rows = []
+        numerals = readings(word.text)
+        for way in numerals or [spoken(word.text)]:
+            reached = row
+            for n_read, unit in enumerate(way, start=1):
+                reached = _after(reached, unit, said)
+                if numerals and n_read < len(way) and reached[-1] < least:
+                    least = reached[-1]
+                    written = in_digits(way) if ends_in_digits else way
+                    rest = [*_rest_of(word, written, n_read), *hypothesis[k + 1 :]]
+            rows.append(reached)
+            ends_alike = way[-1:] == said[-1:]
+        row = [min(costs_to) for costs_to in zip(*rows, strict=True)]
+        costs.append(row[-1])
+        if row[-1] < least or (row[-1] == least and ends_alike):
+            least, rest = row[-1], list(hypothesis[k + 1 :])
+    return costs, least, rest
+
+
+def _after(row: Sequence[int], unit: str, said: Sequence[str]) -> list[int]:
+    """Return the next row of the table of edit distances."""
+    after = [row[0] + 1]
+    for j, other in enumerate(said):
+        after.append(min(row[j] + (unit != other), row[j + 1] + 1, after[j] + 1))
+    return after
+
+
+def _rest_of(word: Word, way: Sequence[str], n_read: int) -> list[Word]:
+    """Return the words of a numeral's reading after the first `n_read`, its time shared."""
+    start, end = word.start, word.end
+    if start is None or end is None:
+        return [replace(word, text=f" {unit}") for unit in way[n_read:]]
+    cuts = [start + (end - start) * i / len(way) for i in range(len(way) + 1)]
+    return [
+        replace(word, text=f" {way[i]}", start=cuts[i], end=cuts[i + 1])
+        for i in range(n_read, len(way))
+    ]
+
+
+def _without_and(units: Sequence[str]) -> list[str]:
+    """Return spoken words without the "and" that may stand in a number."""
+    return [
+        unit
+        for i, unit in enumerate(units)
+        if unit != "and" or i == 0 or units[i - 1] not in NUMBER_WORDS
+    ]
+
+
 class LocalAgreement:
     """Commits the longest prefix that the last `n` hypotheses share."""
 
@@ -81,7 +166,7 @@ class LocalAgreement:
 
         Return the words that became final, in their newest spelling.
         """
-        new = list(hypothesis[n_said(hypothesis, self.committed) if self.committed else 0 :])
+        new = unsaid(hypothesis, self.committed)
         # n - 1 earlier ones and the new one.
         tails = [*self._tails, new][-self.n :]
         n_agreed = 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from streaming_asr.method import Word
 from streaming_asr.methods.ufal.reference import ReferenceAgreement
-from streaming_asr.whisper.agreement import LocalAgreement, key, n_said
+from streaming_asr.text.numerals import cardinal, readings, spoken
+from streaming_asr.whisper.agreement import LocalAgreement, key, n_said, unsaid
 
 
 def say(text: str, start_s: float = 0.0, word_s: float = 1.0) -> list[Word]:
@@ -99,6 +101,78 @@ def test_the_committed_words_are_found_at_the_hypothesis_start(
     hypothesis: list[Word], committed: list[Word], n: int
 ) -> None:
     assert n_said(hypothesis, committed) == n
+
+
+@pytest.mark.parametrize(
+    ("committed", "hypothesis", "rest"),
+    [
+        ("one thousand two", "$1,234.50 more", "hundred thirty four dollars fifty more"),
+        ("four nine zero", "4, 9, 0, 4, 3", "4, 3"),  # as a hush word of tiny.en transcribed it
+        ("4 9 0", "four nine zero four three", "four three"),
+        ("490", "four nine oh four", "four"),
+        ("5, 7,", "573 by", "3 by"),
+        ("five seven", "573 by", "three by"),
+        ("in nineteen ninety", "in 1990 we", "we"),
+        ("in 1990", "in nineteen ninety we", "we"),
+        ("twenty", "25 people", "five people"),
+        ("one hundred and five", "105 people", "people"),
+        ("thirty-four", "34 of", "of"),
+        ("1,002", "one thousand two people", "people"),
+        ("five percent", "5% of", "of"),
+        ("two point", "2.5 of", "five of"),
+        ("a 7 b", "a seven b c", "c"),
+        # Not a number in another notation: the place is that of the plain comparison.
+        ("one two", "1 3 4", "4"),
+        ("a b", "a x 7", "7"),
+    ],
+)
+def test_a_number_in_another_notation_is_not_said_twice(
+    committed: str, hypothesis: str, rest: str
+) -> None:
+    assert text(unsaid(say(hypothesis), say(committed))) == rest
+    plain = [Word(word.text) for word in say(hypothesis)]
+    assert text(unsaid(plain, [Word(word.text) for word in say(committed)])) == rest
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_number_goes_on_where_its_committed_words_end(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    number = int(rng.integers(20, 10 ** int(rng.integers(2, 10))))
+    words = cardinal(number)
+    n_committed = int(rng.integers(1, len(words) + 1))
+    committed = say(" ".join(["they", "sold", *words[:n_committed]]))
+    for written in (str(number), f"{number:,}"):
+        rest = unsaid(say(f"they sold {written} tickets"), committed)
+        assert text(rest) == " ".join([*words[n_committed:], "tickets"])
+        starts = [word.start or 0.0 for word in rest]
+        assert starts == sorted(starts)
+    digits = [spoken_digit for digit in str(number) for spoken_digit in cardinal(int(digit))]
+    read_out = say(" ".join(["they", "sold", *digits[:n_committed]]))
+    rest = unsaid(say(f"they sold {number} tickets"), read_out)
+    assert text(rest).endswith(" tickets") or text(rest) == "tickets"
+    if n_committed >= len(digits):
+        assert text(rest) == "tickets"
+
+
+def test_an_agreement_says_each_part_of_a_number_once() -> None:
+    said, written = say("one thousand two"), say("$1,234.50 more")
+    assert hear(LocalAgreement(2), said, said, written, written) == [
+        "", "one thousand two", "", "hundred thirty four dollars fifty more"
+    ]  # fmt: skip
+
+
+def test_numerals_are_read_in_words_digits_and_pairs() -> None:
+    assert readings("573,") == [
+        ["five", "hundred", "seventy", "three"], ["five", "seven", "three"]
+    ]  # fmt: skip
+    assert readings("1990")[2] == ["nineteen", "ninety"]
+    assert readings("10,000,000")[0] == ["ten", "million"]
+    assert readings("$2.50")[0] == ["two", "dollars", "fifty"]
+    assert readings("0") == [["zero"], ["zero"]]
+    for text_ in ("word", "8th", "1A", "1,23", "", "-", "12:30", "½"):
+        assert readings(text_) == []
+    assert readings("٣")[0] == ["three"]
+    assert spoken(" Thirty-four.") == ["thirty", "four"] and spoken("well-known") == ["wellknown"]
 
 
 def test_words_without_times_agree_too() -> None:
