@@ -39,14 +39,7 @@ def n_said(hypothesis: Sequence[Word], committed: Sequence[Word]) -> int:
     # Nearly always; the edit distance is for the rest.
     if new[: len(said)] == said:
         return len(said)
-    # The distances of `said` to every prefix of `new`, one row of the table at a time.
-    costs = list(range(len(new) + 1))
-    for i, word in enumerate(said, start=1):
-        diagonal, costs[0] = costs[0], i
-        for j, other in enumerate(new, start=1):
-            change = diagonal + (word != other)
-            diagonal = costs[j]
-            costs[j] = min(change, costs[j] + 1, costs[j - 1] + 1)
+    costs = _distances(said, new)
     least = min(costs)
     border_s = committed[-1].end
 
@@ -63,25 +56,37 @@ def n_said(hypothesis: Sequence[Word], committed: Sequence[Word]) -> int:
     return min((k for k, cost in enumerate(costs) if cost == least), key=rank)
 
 
+def _distances(said: Sequence[str], new: Sequence[str]) -> list[int]:
+    """Return the edit distances of `said` to every prefix of `new`."""
+    costs = list(range(len(new) + 1))
+    for i, word in enumerate(said, start=1):  # one row of the table at a time
+        diagonal, costs[0] = costs[0], i
+        for j, other in enumerate(new, start=1):
+            change = diagonal + (word != other)
+            diagonal = costs[j]
+            costs[j] = min(change, costs[j] + 1, costs[j - 1] + 1)
+    return costs
+
+
 def unsaid(hypothesis: Sequence[Word], committed: Sequence[Word]) -> list[Word]:
     """Return the words of the hypothesis after the committed ones.
 
     Where it writes a number otherwise than the committed words do, the two are compared as they are
     spoken: after "one thousand two" a hypothesis "$1,234" goes on with "hundred thirty four
-    dollars". Where this finds no better place than `n_said`, its place stands.
+    dollars". Where this finds no better agreement than `n_said`, its place stands.
     """
     n = n_said(hypothesis, committed) if committed else 0
-    same = [key(w.text) for w in hypothesis[:n]] == [key(w.text) for w in committed]
-    if same or not any(readings(word.text) for word in (*committed, *hypothesis)):
+    keys, new = [key(w.text) for w in committed], [key(w.text) for w in hypothesis]
+    if new[:n] == keys or not any(readings(word.text) for word in (*committed, *hypothesis)):
         return list(hypothesis[n:])
     # A committed numeral is read in one way, the same for all of them.
     ways = [readings(word.text) or [spoken(word.text)] for word in committed]
-    least, rest = None, list(hypothesis[n:])
+    least, rest = min(_distances(keys, new)), list(hypothesis[n:])
     for i in range(max(map(len, ways))):
         said = _without_and([unit for way in ways for unit in way[min(i, len(way) - 1)]])
         ends_in_digits = bool(readings(committed[-1].text))
         costs, cost, place = _spoken_place(hypothesis, said, ends_in_digits)
-        if cost < costs[n] and (least is None or cost < least):
+        if cost < min(least, costs[n]):
             least, rest = cost, place
     return rest
 
