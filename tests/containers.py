@@ -107,6 +107,7 @@ class Track:
     is_default: bool | None = None
     language: str | None = None
     jitter_s: tuple[float, ...] = ()  # of the packets' time stamps
+    sound: tuple[float, ...] = ()  # (n,) mono at `rate` Hz in place of the words
 
     def expected(self) -> list[tuple[float, float]]:
         """Return the start (s) and the frequency (Hz) of each word."""
@@ -171,6 +172,10 @@ def _add(container: Any, track: Track) -> Any:
 def _packets(stream: Any, track: Track) -> Iterator[tuple[float, Any]]:
     """Yield packets and their times (s)."""
     mono = words(track.n_words, track.rate, track.first)
+    if track.sound:
+        mono = np.asarray(track.sound, np.float32)
+    elif not track.n_words:
+        mono = np.zeros(track.rate, np.float32)  # a second of silence
     resampler = av.AudioResampler(
         format=stream.format.name, layout=stream.layout.name, rate=track.rate
     )

@@ -92,10 +92,10 @@ def wav(samples: Samples, rate: int = 16_000) -> bytes:
     return file.getvalue()
 
 
-def post(service: Any, content: bytes, **fields: str) -> httpx.Response:
+def post(service: Any, content: bytes, name: str = "talk.wav", **fields: str) -> httpx.Response:
     return httpx.post(
         f"{service.address}/v1/audio/transcriptions",
-        files={"file": ("talk.wav", content)},
+        files={"file": (name, content)},
         data={"model": "ticker", **fields},
         timeout=HANG_S,
     )

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from containers import write_container
+from containers import Track, write_container, write_recording
 from report_cells import embedded
+from scipy.signal import resample_poly
 
 from streaming_asr.commands import compare, transcribe
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.settle import compose
 from streaming_asr.corpora import Mini
+from streaming_asr.corpora.audio import load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import UtteranceLog, committed_words
 from streaming_asr.live import command as live
@@ -57,6 +59,30 @@ def test_good_files_are_transcribed_and_bad_ones_named(
     assert (result["model"], result["chunk"]) == ("mini", "1s")
     assert sorted(path.name for path in out.iterdir()) == ["talk.json", "talk.srt", "talk.vtt"]
     assert (out / "talk.srt").read_text().startswith("1\n00:00:0")
+
+
+def test_another_audio_track_is_transcribed_and_a_url_and_a_playlist_are_named(
+    talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speech, rate = load_audio(talk), 48_000
+    silent = Track("aac", rate, n_words=0, is_default=True)
+    spoken = Track("aac", rate, is_default=False, sound=tuple(resample_poly(speech, 3, 1)))
+    path = write_recording(tmp_path / "tracks.mp4", [silent, spoken])
+    assert transcribe.main([str(talk), *MINI]) == 0
+    text = capsys.readouterr().out
+    assert transcribe.main([str(path), *MINI, "--audio-track", "2"]) == 0
+    assert capsys.readouterr().out.split()[:3] == text.split()[:3]
+    playlist = tmp_path / "list.m3u8"
+    playlist.write_text("#EXTM3U\nhttps://example.org/a.ts\n")
+    url = "https://example.org/talk.mp3?a=b"
+    assert transcribe.main([url, str(playlist), str(path), *MINI]) == 1
+    told = capsys.readouterr()
+    assert f"error: {url}: is a URL; download the recording" in told.err
+    assert f"error: {playlist}: not readable as audio (it holds text)" in told.err
+    assert "2 of 3 recordings could not be transcribed" in told.err
+    for number in ("0", "-1", "x"):
+        with pytest.raises(SystemExit):
+            transcribe.main([str(path), *MINI, f"--audio-track={number}"])
 
 
 def test_one_good_file_is_its_text_alone_and_status_0(

@@ -109,6 +109,105 @@ def test_a_wav_of_unknown_length_is_whole(tmp_path: Path) -> None:
     assert len(load_audio(path)) == 96_000
 
 
+@pytest.mark.parametrize("kind", [{}, OPUS])
+def test_a_flipped_bit_in_any_page_of_an_ogg_is_refused(
+    tmp_path: Path, kind: dict[str, str]
+) -> None:
+    path = make(tmp_path / "a.ogg", **({"format": "OGG"} | kind))
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for at in (*range(0, 64), *rng.integers(64, len(whole), 40)):
+        content = bytearray(whole)
+        content[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"is damaged|is cut off|not readable as audio"):
+            load_audio(path)
+
+
+def header(**changes: int) -> bytes:
+    """A second of a WAV of 16 kHz with other statements in its header."""
+    stated = {"tag": 1, "channels": 1, "rate": 16_000, "per_s": 32_000, "block": 2, "bits": 16}
+    stated |= {"riff": 36 + 32_000, "data": 32_000} | changes
+    head = struct.pack("<4sI4s4sI", b"RIFF", stated["riff"], b"WAVE", b"fmt ", 16)
+    about = [stated[key] for key in ("tag", "channels", "rate", "per_s", "block", "bits")]
+    sound = np.full(16_000, 8192, "<i2").tobytes()
+    return head + struct.pack("<HHIIHH4sI", *about, b"data", stated["data"]) + sound
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"channels": 3}, "3 channels of 16 bits are 6 bytes, it states 2"),
+        ({"bits": 24}, "1 channels of 24 bits are 3 bytes, it states 2"),
+        ({"tag": 7}, "1 channels of 8 bits are 1 bytes, it states 2"),
+        ({"block": 7}, None),  # two of three statements agree
+        ({"block": 0}, None),
+        ({"per_s": 5}, None),
+    ],
+)
+def test_a_wav_whose_header_contradicts_itself_is_refused(
+    tmp_path: Path, changes: dict[str, int], message: str | None
+) -> None:
+    path = tmp_path / "a.wav"
+    path.write_bytes(header(**changes))
+    if message is None:
+        assert load_audio(path).tolist() == [0.25] * 16_000
+        return
+    with pytest.raises(UserError, match="its header contradicts itself: " + message):
+        load_audio(path)
+
+
+@pytest.mark.parametrize("data", [0, 2, 8000, 31_000])
+@pytest.mark.parametrize("riff", [0, 36, 36 + 8000, 36 + 32_000, 2**32 - 1])
+def test_the_samples_behind_an_unfinished_header_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, data: int, riff: int
+) -> None:
+    path = tmp_path / "a.wav"
+    path.write_bytes(header(data=data, riff=riff))
+    is_short = data < 16_000
+    n = len(load_audio(path))
+    assert n == 16_000 if is_short else n in (15_500, 16_000)
+    assert ("samples go on behind the end" in caplog.text) == is_short
+    assert duration_s(path) in (0.0, n / 16_000)
+
+
+@pytest.mark.parametrize("behind", [b"LIST\4\0\0\0INFO", bytes(50_000), b"TAG" + bytes(125), b"\0"])
+def test_what_is_no_sound_behind_a_wav_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, behind: bytes
+) -> None:
+    path = tmp_path / "a.wav"
+    path.write_bytes(header() + behind)
+    assert load_audio(path).tolist() == [0.25] * 16_000
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("size", [2**32 - 1, 36 + 32_008, 36 + 32_044])
+def test_a_size_that_is_a_little_too_high_cuts_nothing_off(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "a.wav"
+    path.write_bytes(header(riff=size, data=size - 36 if size < 2**31 else size))
+    assert len(load_audio(path)) == 16_000
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("a.wav", "GSM610"), ("a.aiff", "GSM610"), ("a.wav", "G721_32"), ("a.au", "G721_32"),
+     ("a.wav", "MS_ADPCM"), ("a.wav", "ALAW")],
+)  # fmt: skip
+def test_codecs_of_which_some_cannot_seek(tmp_path: Path, name: str, kind: str) -> None:
+    t = np.arange(48_000) / 16_000
+    tone = np.sin(2 * np.pi * 300 * t) / 2
+    soundfile.write(tmp_path / name, tone, 16_000, subtype=kind)
+    heard = load_audio(tmp_path / name)
+    assert len(heard) == pytest.approx(48_000, abs=1000)
+    assert np.corrcoef(heard[:48_000], tone)[0, 1] > 0.99
+    part = load_audio(tmp_path / name, 1.0, 2.0)
+    np.testing.assert_allclose(part, heard[16_000:32_000], atol=1e-4)
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(UserError, match=r"is cut off|is damaged"):
+        load_audio(tmp_path / name)
+
+
 def test_an_ogg_that_ends_with_a_whole_page_is_read_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
