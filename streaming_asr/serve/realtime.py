@@ -139,6 +139,7 @@ class RealtimeSession:
         self.item: Item | None = None
         self.unfinished: set[Item] = set()
         self._n_items = self._n_errors = 0
+        self._event_id: str | None = None  # of the client's event that is being taken
         self._heard_s = 0.0
         self._outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_UNSENT)
         self._closing = asyncio.Event()
@@ -207,7 +208,7 @@ class RealtimeSession:
             try:
                 self._take(message.get("text"))
             except Refused as error:
-                self._fail(error.code, str(error))
+                self._fail(error.code, str(error), self._event_id)
                 self._n_errors += 1
             if self._n_errors > MAX_ERRORS:
                 self._reason = (1008, "too many errors")
@@ -248,6 +249,7 @@ class RealtimeSession:
     # -- what the client sends ----------------------------------------------------------------
 
     def _take(self, text: str | None) -> None:
+        self._event_id = None
         if text is None:
             raise Refused(400, "invalid_message", "binary frames are not taken; send JSON text")
         try:
@@ -256,7 +258,8 @@ class RealtimeSession:
             raise Refused(400, "invalid_json", f"not JSON: {str(error)[:100]}") from error
         if not isinstance(event, dict):
             raise Refused(400, "invalid_message", "an event is a JSON object with a `type`")
-        kind = event.get("type")
+        kind, name = event.get("type"), event.get("event_id")
+        self._event_id = name[:100] if isinstance(name, str) else None
         if kind == "input_audio_buffer.append":
             self._append(event.get("audio"))
         elif kind == "input_audio_buffer.commit":
@@ -475,11 +478,12 @@ class RealtimeSession:
             self.unfinished.discard(item)
             item.done.set()
 
-    def _fail(self, code: str, message: str) -> None:
+    def _fail(self, code: str, message: str, event_id: str | None = None) -> None:
         self.service.refused.labels(code).inc()
         log.warning("%s: %s", self.id, message)
         kind = "invalid_request_error"
-        self._emit("error", error={"type": kind, "code": code, "message": message})
+        error = {"type": kind, "code": code, "message": message, "param": None}
+        self._emit("error", error=error | {"event_id": event_id})
 
     def _emit(self, kind: str, **fields: Any) -> None:
         event = {"type": kind, "event_id": f"event_{secrets.token_hex(8)}", **fields}

@@ -220,8 +220,10 @@ def test_an_event_of_the_beta_names_its_successor(service: Any) -> None:
         send(socket, "transcription_session.update", session={"input_audio_format": "pcm16"})
         message = events(socket, "error")[-1]["error"]["message"]
         assert message.startswith("transcription_session.update: is called session.update now")
-        send(socket, "response.create")
-        message = events(socket, "error")[-1]["error"]["message"]
+        send(socket, "response.create", event_id="mine")
+        error = events(socket, "error")[-1]["error"]
+        assert (error["event_id"], error["param"]) == ("mine", None)
+        message = error["message"]
         assert "there are session.update and input_audio_buffer.append, .commit" in message
 
 

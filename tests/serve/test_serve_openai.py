@@ -1,16 +1,27 @@
-"""OpenAI's own client, pointed at a server on loopback."""
+"""OpenAI's own clients, for Python and JavaScript, pointed at a server on loopback."""
 
 from __future__ import annotations
 
 import base64
 import io
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import soundfile
 from fakes import BatchedTicker, noise
-from openai import BadRequestError, OpenAI
-from served import pcm, served
+from openai import BadRequestError, NotFoundError, OpenAI
+from places import HANG_S, ROOT
+from served import pcm, served, until, wav
 
 
 # The client opens its connection in a way that websockets is about to drop.
@@ -68,3 +79,110 @@ def test_the_official_client_transcribes_live_and_recorded_speech(tmp_path: Path
         with pytest.raises(BadRequestError, match="prompt: whisperrt takes no prompt"):
             client.audio.transcriptions.create(model="whisper-1", file=sent, prompt="Hello.")
         client.close()
+
+
+@pytest.mark.slow
+def test_the_python_client_has_every_answer_that_it_knows_of(tmp_path: Path) -> None:
+    with served(tmp_path, {"whisperrt": BatchedTicker()}) as service:
+        client = OpenAI(api_key="any", base_url=f"{service.address}/v1", max_retries=0)
+        sent = ("talk.wav", wav(noise(1.5)))
+        create = client.audio.transcriptions.create
+        text = create(model="gpt-4o-transcribe", file=sent, temperature=0, language="English").text
+        assert len(text.split()) == 6
+        srt: Any = create(model="whisper-1", file=sent, response_format="srt")
+        assert srt == f"1\n00:00:00,000 --> 00:00:01,500\n{text}\n"
+        vtt: Any = create(model="whisper-1", file=sent, response_format="vtt")
+        assert vtt == f"WEBVTT\n\n00:00:00.000 --> 00:00:01.500\n{text}\n"
+        verbose = create(model="whisper-1", file=sent, response_format="verbose_json")
+        assert [each.text for each in verbose.segments or []] == [text] and verbose.words is None
+        both = create(
+            model="whisper-1",
+            file=sent,
+            response_format="verbose_json",
+            timestamp_granularities=["segment", "word"],
+        )
+        assert len(both.segments or []) == 1 and len(both.words or []) == 6
+        assert client.models.retrieve("whisper-1").id == "whisper-1"
+        assert [model.id for model in client.models.list()] == ["whisperrt"]
+        with pytest.raises(NotFoundError, match="served are whisperrt"):
+            client.models.retrieve("whisper-9")
+        with pytest.raises(BadRequestError, match="not readable as audio"):
+            create(model="whisper-1", file=("talk.wav", b"no sound" * 99))
+        client.close()
+
+
+@contextmanager
+def node(folder: Path, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A Node process in a folder, which ends with the block."""
+    process = subprocess.Popen(
+        ["node", *arguments],
+        cwd=folder,
+        env=os.environ | environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.slow
+def test_the_javascript_client_works_by_the_manual_s_proxy(tmp_path: Path) -> None:
+    for program in ("node", "npm", "openssl"):
+        if shutil.which(program) is None:
+            pytest.skip(f"needs {program}")
+    install = ["npm", "install", "--no-audit", "--no-fund", "openai@6", "ws@8"]
+    done = subprocess.run(install, cwd=tmp_path, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"npm installs nothing here: {done.stderr[-300:]}")
+    shutil.copy(ROOT / "tests/fixtures/openai_client.mjs", tmp_path / "client.mjs")
+    manual = (ROOT / "docs/live.md").read_text(encoding="utf-8")
+    (proxy,) = re.findall(r"```js\n(.*?)```", manual, re.DOTALL)
+    (certificate,) = re.findall(r"`(openssl req [^`]*)`", manual)
+    subprocess.run(certificate.split(), cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "talk.wav").write_bytes(wav(noise(1.5)))
+    mulaw = tmp_path / "talk.ulaw"
+    soundfile.write(mulaw, noise(1.0), 8000, format="RAW", subtype="ULAW")  # 2 s
+    port = free_port()
+    with served(tmp_path / "served", {"whisperrt": BatchedTicker()}) as service:
+        there = str(urlsplit(service.address).port)
+        (tmp_path / "proxy.mjs").write_text(
+            proxy.replace("8000", there).replace("8443", str(port)), encoding="utf-8"
+        )
+        secure, plain = f"https://localhost:{port}/v1", f"{service.address}/v1"
+        with node(tmp_path, "proxy.mjs") as proxying:
+            until(lambda: is_open(port) or proxying.poll() is not None)
+            assert proxying.poll() is None, proxying.communicate()[1]
+            call = ("client.mjs", secure, plain, "talk.wav", str(mulaw))
+            with node(tmp_path, *call, NODE_EXTRA_CA_CERTS="cert.pem") as client:
+                out, complaint = client.communicate(timeout=HANG_S)
+    assert client.returncode == 0, complaint
+    answers = json.loads(out)
+    text = answers["json"]["text"]
+    assert len(text.split()) == 6
+    assert answers["srt"] == f"1\n00:00:00,000 --> 00:00:01,500\n{text}\n"
+    assert answers["vtt"] == f"WEBVTT\n\n00:00:00.000 --> 00:00:01.500\n{text}\n"
+    assert [each["text"] for each in answers["verbose"]["segments"]] == [text]
+    assert "words" not in answers["verbose"]
+    assert [len(answers["words"][part]) for part in ("segments", "words")] == [1, 6]
+    assert answers["stream"][-1] == {"type": "transcript.text.done", "text": text}
+    assert (answers["model"]["id"], answers["models"]) == ("whisper-1", ["whisperrt"])
+    status, message = answers["refused"]
+    assert status == 400 and "prompt: whisperrt takes no prompt" in message
+    assert "".join(answers["live"]["deltas"]) == answers["live"]["text"]
+    assert len(answers["live"]["text"].split()) == 8
