@@ -47,6 +47,7 @@ INDEX = "index.json"
 PART_MIB = 48
 PIECE = ".piece-"  # and a number: of a file that does not fit into a part
 KBIT_S = 16  # of the speech
+LONGEST_S = 30.0  # Whisper's window
 PER_JOB = 200  # utterances that a process decodes into a shard
 LOOK_S = 1.0
 CLOSING_S = 10.0  # of a stage's minutes: to start, to look at dev and to write
@@ -209,10 +210,13 @@ def pack(given: argparse.Namespace) -> None:
         rows.append(_row(utterance, audio))
     parts.add({**dev, "dev/dev.jsonl": _lines(rows)})
     heard = TrainingSet([*given.speech, *given.sound], given.speechocean762, given.alignments)
-    n_utterances, seconds = 0, 0.0
+    n_utterances, n_long, seconds = 0, 0, 0.0
     for group in _groups(heard, PER_JOB):
         files, rows = {}, []
         for utterance in group:
+            if utterance.duration_s > LONGEST_S:
+                n_long += 1
+                continue
             name = f"{n_utterances:06d}.opus"
             try:
                 files[f"speech/{name}"] = _opus(utterance)
@@ -238,7 +242,7 @@ def pack(given: argparse.Namespace) -> None:
     size = sum(part["bytes"] for part in told) / MIB
     print(
         f"{len(told)} parts, {size:.1f} MiB, in {given.out}: {n_utterances} utterances, "
-        f"{seconds / 3600:.2f} h"
+        f"{seconds / 3600:.2f} h; left out: {n_long} of more than {LONGEST_S:g} s"
     )
 
 
@@ -391,14 +395,20 @@ def decode(manifest: Path, shards: Path) -> int:
     """Decode the utterances of a manifest into a shard of `shards`; return their number."""
     from streaming_asr.corpora.manifest import read_manifest
     from streaming_asr.corpora.shards import write_shards
+    from streaming_asr.errors import UserError
 
     made = shards / f".{manifest.stem}"
     shutil.rmtree(made, ignore_errors=True)  # of a call that was stopped
-    n, _, _ = write_shards(_readable(read_manifest(manifest)), made, max_s=30, timed=False)
+    readable = _readable(read_manifest(manifest))
+    try:
+        n, _, _ = write_shards(readable, made, max_s=LONGEST_S, timed=False)
+    except UserError as error:  # not one of them can be used
+        print(f"left out: {manifest.name}: {error}", file=sys.stderr, flush=True)
+        n = 0
     for suffix in (".npy", ".jsonl"):  # the list last: by it a shard is found
         for file in sorted(made.glob(f"shard-*{suffix}")):
             file.replace(shards / f"shard-{manifest.stem}-{file.stem[-3:]}{suffix}")
-    made.rmdir()
+    shutil.rmtree(made)
     return n
 
 

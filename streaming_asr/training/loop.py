@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -427,8 +428,13 @@ class _Training:
             "step": self.n_steps,
             **{name: getattr(self, name) for name in KEPT},
         }
-        with beside(self.checkpoint) as scratch:
-            torch.save(state, scratch)
+        try:
+            with beside(self.checkpoint) as scratch:
+                _save_state(state, scratch)
+        except UserError as error:
+            if self.ended:
+                raise
+            print(f"warning: {error}. The training goes on and tries again", file=sys.stderr)
         self.saved_at = time.monotonic()
 
     def _save(self, name: str) -> None:
@@ -449,6 +455,14 @@ class _Training:
             time.sleep(0.5)
         self.accelerator.end_training()
         return self.figures if keep == "final" else self.best_figures
+
+
+def _save_state(state: Mapping[str, Any], file: Path) -> None:
+    """Save as torch does. Raises OSError where torch's writer cannot, as on a full disk."""
+    try:
+        torch.save(state, file)
+    except RuntimeError as error:
+        raise OSError(str(error).splitlines()[0]) from error
 
 
 def _append(path: Path, row: Mapping[str, float]) -> None:

@@ -25,12 +25,12 @@ def here(monkeypatch):
     monkeypatch.setattr(lease.os, "environ", dict(lease.os.environ))
 
 
-def manifest(folder, ids, *, words=True):
-    """A manifest of utterances of 1.3 s that say the same."""
+def manifest(folder, ids, *, words=True, seconds=1.3):
+    """A manifest of utterances that say the same."""
     folder.mkdir(parents=True)
     rows = []
     for i, key in enumerate(ids):
-        soundfile.write(folder / f"{i}.wav", noise(1.3, seed=i), 16_000)
+        soundfile.write(folder / f"{i}.wav", noise(seconds, seed=i), 16_000)
         row = {"id": key, "audio_filepath": f"{i}.wav", "text": "The quick fox.", "speaker": "a"}
         times = [["The", 0.1, 0.4], ["quick", 0.4, 0.7], ["fox.", 0.7, 1.1]]
         rows.append(row | ({"words": times} if words else {}))
@@ -90,6 +90,25 @@ def test_speech_is_packed_without_test_readers_and_decoded_into_shards(tmp_path,
     assert (model / "model.bin").read_bytes() == (tmp_path / "toy" / "model.bin").read_bytes()
     receive(out, tmp_path / "work", 0)  # again: nothing is decoded twice
     assert len(read_shards(tmp_path / "work" / "shards")) == 3
+
+
+def test_long_clips_and_a_group_that_cannot_be_read_are_left_out(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(lease, "PER_JOB", 1)  # so that each is a group
+    short = manifest(tmp_path / "short", ["short"], words=False, seconds=0.2)
+    bad = manifest(tmp_path / "bad", ["bad"], words=False)
+    long = manifest(tmp_path / "long", ["long"], words=False, seconds=31)
+    (bad.parent / "0.opus").write_text("no Opus")
+    bad.write_text(bad.read_text().replace("0.wav", "0.opus"))
+    model = tmp_path / "toy"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    given = ["--sound", str(short), str(bad), str(long), "--dev", str(short)]
+    out = tmp_path / "parts"
+    assert main(["pack", *given, "--model", str(model), "--out", str(out)]) == 0
+    assert "2 utterances" in (printed := capfd.readouterr().out) and "1 of more than" in printed
+    receive(out, tmp_path / "work", 0)
+    (item,) = read_shards(tmp_path / "work" / "shards")
+    assert (item.id, item.n_samples) == ("short", 3200)
 
 
 def test_what_can_be_used_is_used_while_later_parts_are_on_their_way(tmp_path):

@@ -356,6 +356,49 @@ def test_figures_may_be_tensors_and_read_the_same(tmp_path):
         assert row == {name: value for name, value in other.items() if name != "minutes"}
 
 
+@pytest.mark.parametrize("error", [RuntimeError, OSError])
+def test_a_disk_that_is_full_for_a_while_costs_checkpoints_only(
+    tmp_path, monkeypatch, capsys, error
+):
+    often = {"checkpoint_minutes": 0.0}
+    fit(Line(), settings(tmp_path / "whole", **often))
+    steps = []
+    save = torch.save
+
+    def full(state, file):
+        if "step" in state:  # a checkpoint
+            steps.append(state["step"])
+            if 3 < state["step"] < 6:
+                raise error("PytorchStreamWriter failed writing file data/3")
+        save(state, file)
+
+    monkeypatch.setattr(torch, "save", full)
+    fit(Line(), settings(tmp_path / "full", **often))
+    assert same(tmp_path / "full", tmp_path / "whole")
+    warned = capsys.readouterr().err
+    assert warned.count("warning: ") == 2
+    assert "checkpoint.pt: cannot be written (PytorchStreamWriter failed" in warned
+
+    with pytest.raises(KeyboardInterrupt):  # what was written before is whole
+        fit(Line(stop_at=5), settings(tmp_path / "killed", **often))
+    assert torch.load(tmp_path / "killed" / "checkpoint.pt")["step"] == 3
+    monkeypatch.setattr(torch, "save", save)
+    fit(Line(), settings(tmp_path / "killed", **often))
+    assert same(tmp_path / "killed", tmp_path / "whole")
+
+
+def test_a_disk_that_is_full_at_the_end_is_an_error(tmp_path, monkeypatch):
+    def full(state, file):
+        raise RuntimeError("PytorchStreamWriter failed writing file data/3")
+
+    monkeypatch.setattr(torch, "save", full)
+    recipe = Line()
+    recipe.save = lambda folder: folder.mkdir()
+    with pytest.raises(UserError, match=r"checkpoint\.pt: cannot be written .*make room"):
+        fit(recipe, settings(tmp_path))
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
 def test_time_ends_a_training_before_its_steps(tmp_path):
     recipe = Line()
     fit(recipe, settings(tmp_path, max_steps=10**9, max_minutes=1e-9))
