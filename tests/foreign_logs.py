@@ -212,6 +212,13 @@ SIMULEVAL: dict[str, Callable[[Rows, int], Any]] = {
     "the length in seconds": lambda rows, at: _scaled(rows[at], ("source_length",), 1e-3),
     "a delay too many": lambda rows, at: rows[at]["delays"].append(9000.0),
     "a word too many": lambda rows, at: rows[at].update(prediction=rows[at]["prediction"] + " a"),
+    "byte-level BPE": lambda rows, at: rows[at].update(
+        prediction=" ".join(f"Ġ{word}" for word in rows[at]["prediction"].split())
+    ),
+    "WordPiece": lambda rows, at: rows[at].update(
+        prediction=rows[at]["prediction"].rsplit(" ", 1)[0] + " ##ing"
+    ),
+    "another number": lambda rows, at: rows[at].update(prediction_length=99),
     "twice": lambda rows, at: rows.append(rows[at]),
     "no length": lambda rows, at: rows[at].pop("source_length"),  # where there is no manifest
     "no reference": lambda rows, at: rows[at].pop("reference"),
@@ -257,6 +264,12 @@ SIMULSTREAM: dict[str, Callable[[Rows, int], Any]] = {
     "of no recording": lambda rows, at: _chunk(rows, at).update(id=99),
     "of another name": lambda rows, at: rows[0]["metadata"].update(wav_name="another.wav"),
     "twice": lambda rows, at: rows.extend([{**row, "id": "again"} for row in rows]),
+    "no audio": lambda rows, at: _chunk(rows, at).pop("total_audio_processed"),
+    "no tokens": lambda rows, at: _chunk(rows, at).pop("generated_tokens"),
+    "no deleted tokens": lambda rows, at: _chunk(rows, at).pop("deleted_tokens"),
+    "compute of some": lambda rows, at: _chunk(rows, at).pop("computation_time"),
+    "WordPiece": lambda rows, at: _chunk(rows, at)["generated_tokens"].insert(0, "##ing"),
+    "subwords of BPE": lambda rows, at: _chunk(rows, at)["generated_tokens"].insert(0, "go@@"),
     "byte-level BPE": lambda rows, at: _chunk(rows, at)["generated_tokens"].insert(0, "Ġa"),
 }
 
@@ -285,6 +298,8 @@ WHISPER_ONLINE: dict[str, Callable[[Rows, int], Any]] = {
     "a time alone": _line(1, "1000.0"),
     "times that are none": _line(1, "nan 0 0 a"),
     "too large": _line(1, f"{'9' * 400} 0 0 a"),
+    "words after the end": _line(0, "1.0 0 99000 a"),
+    "byte-level BPE": _line(0, "1.0 0 100 Ġa"),
 }
 # Of the audio clock alone: compute has no bound.
 AUDIO_CLOCK: dict[str, Callable[[Rows, int], Any]] = {

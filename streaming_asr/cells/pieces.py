@@ -126,6 +126,7 @@ def _write(cell: Path, headers: list[dict[str, Any]], logs: list[Log]) -> None:
     header["config"] = (header.get("config") or {}) | {"piece": None}
     header["machine"] = _machine([each.get("machine") or {} for each in headers])
     header["pieces"] = len(logs)
+    header["n_utterances"] = len(utterances)
     scratch = cell / f"{EVENTS}.{os.getpid()}.tmp"
     scratch.unlink(missing_ok=True)
     try:

@@ -6,7 +6,8 @@ it reads the final text, and of the steps when its words first stood on the scre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -224,27 +225,65 @@ def repeated_words(hypothesis: Sequence[str], places: Sequence[Place]) -> int:
     behind its last whole copy. A word of a copy that the alignment finds in the reference is the
     reference's own.
     """
-    where: dict[str, list[int]] = {}
-    for j, word in enumerate(hypothesis):
-        where.setdefault(word, []).append(j)
+    repeats = _Repeats(hypothesis)
     n_repeated = begin = 0
     while begin < len(hypothesis):
         most, end = 0, begin + 1
-        for again in where[hypothesis[begin]]:
-            if again <= begin:
-                continue
+        for again in repeats.of(begin):
             size = again - begin
-            n_same = 0  # words that are as those one phrase earlier
-            while again + n_same < len(hypothesis) and (
-                hypothesis[again + n_same] == hypothesis[begin + n_same]
-            ):
-                n_same += 1
-            in_copies = n_same // size * size
+            in_copies = repeats.n_same(begin, again) // size * size
             if in_copies > most:
                 most, end = in_copies, again + in_copies
-        n_repeated += sum(not each.is_right for each in places[end - most : end] if most)
+        if most:
+            n_repeated += sum(not each.is_right for each in places[end - most : end])
         begin = end
     return n_repeated
+
+
+class _Repeats:
+    """Where the phrases of a text come again, without comparing every word with every other.
+
+    Level k numbers the phrases of 2 ** k words, so that equal ones have one number (prefix
+    doubling, Manber and Myers 1990). The levels end where no phrase comes twice.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        ids: dict[str, int] = {}
+        numbers = np.array([ids.setdefault(word, len(ids)) for word in words], dtype=np.int64)
+        n_kinds = len(ids)
+        self._levels: list[list[int]] = []
+        self._places: list[list[list[int]]] = []  # by level and number, in the order of the text
+        size = 1
+        while n_kinds < len(numbers):
+            by_number: list[list[int]] = [[] for _ in range(n_kinds)]
+            level = numbers.tolist()
+            for place, number in enumerate(level):
+                by_number[number].append(place)
+            self._levels.append(level)
+            self._places.append(by_number)
+            pairs = numbers[:-size] * n_kinds + numbers[size:]
+            kinds, numbers = np.unique(pairs, return_inverse=True)
+            n_kinds = len(kinds)
+            size *= 2
+
+    def of(self, begin: int) -> Iterator[int]:
+        """Yield, in order, where the phrase that begins at `begin` may come again right behind its
+        end: of a phrase of n words the first 2 ** k do, 2 ** k being at most n and above n / 2."""
+        for k, (level, places) in enumerate(zip(self._levels, self._places, strict=True)):
+            if begin >= len(level):
+                return
+            same = places[level[begin]]
+            first = bisect_left(same, begin + 2**k)
+            yield from same[first : bisect_left(same, begin + 2 ** (k + 1))]
+
+    def n_same(self, a: int, b: int) -> int:
+        """Return how many words from `a` on are as those from `b` on, a < b."""
+        n = 0
+        for k in reversed(range(len(self._levels))):
+            level = self._levels[k]
+            while b + n < len(level) and level[a + n] == level[b + n]:
+                n += 2**k
+        return n
 
 
 def memory_growth(trace: Trace) -> float | None:

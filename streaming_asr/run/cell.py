@@ -214,6 +214,7 @@ def _simulate(
         "versions": machine.versions(),
         "machine": machine.machine(device=config.device, launcher=launcher),
         "metrics_version": METRICS_VERSION,
+        "n_utterances": len(utterances),
         "longform": isinstance(method, LongForm) and method.samples_together is not None,
     }
     if config.piece is not None:

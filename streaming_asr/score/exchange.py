@@ -15,7 +15,7 @@ from streaming_asr.events.invariants import broken, too_early
 from streaming_asr.events.log import EventWriter, UtteranceLog, read_log
 from streaming_asr.files import beside
 from streaming_asr.metrics import METRICS_VERSION
-from streaming_asr.metrics.table import COMMITS, unmeasured
+from streaming_asr.metrics.table import COMMITS, CU, unmeasured
 from streaming_asr.score.folder import EVENTS, find_cells, score_folder
 from streaming_asr.score.formats import FORMATS
 from streaming_asr.score.formats.foreign import meet, reference
@@ -85,7 +85,15 @@ def import_command(argv: Sequence[str]) -> int:
     recordings, known = FORMATS[arguments.format].read(arguments.file, **_options(arguments))
     if not recordings:
         raise UserError(f"{arguments.file}: no recording in it; was the run finished?")
-    utterances = meet(recordings, expected, arguments.file, arguments.language)
+    notes: list[str] = []
+    utterances = meet(
+        recordings,
+        expected,
+        arguments.file,
+        arguments.language,
+        open_ended=arguments.manifest is not None and arguments.manifest.suffix == ".stm",
+        notes=notes,
+    )
     languages = {utterance.language for utterance in utterances}
     header = {
         "config": {
@@ -98,9 +106,15 @@ def import_command(argv: Sequence[str]) -> int:
         "metrics_version": METRICS_VERSION,
         "knows": sorted(known),
         "unmeasured": unmeasured(known),
+        "n_utterances": len(utterances),
     }
-    if COMMITS in known and (told := too_early(utterances)):
-        header["warnings"] = [told]
+    doubt = too_early(utterances) if COMMITS in known else None
+    if doubt is None and {COMMITS, CU} <= known:
+        doubt = _in_the_first_quarter(utterances)
+    if doubt is not None:
+        notes.append(doubt)
+    if notes:
+        header["warnings"] = notes
     result = _write(folder, header, utterances)
     wer = result["metrics"]["wer"]
     n_absent = len(utterances) - len(recordings)
@@ -113,6 +127,22 @@ def import_command(argv: Sequence[str]) -> int:
     for told in result["warnings"]:
         print(f"warning: {told}")
     return 0
+
+
+def _in_the_first_quarter(utterances: Sequence[UtteranceLog]) -> str | None:
+    """Return what is doubtful where most recordings have all of their text too soon: all that can
+    be seen without word times."""
+    texts = [each for each in utterances if any(step.committed for step in each.steps)]
+    n_soon = sum(
+        4 * max(step.audio_samples for step in each.steps if step.committed) < each.duration_samples
+        for each in texts
+    )
+    if 2 * n_soon <= len(texts):
+        return None
+    return (
+        f"in {n_soon} of {len(texts)} recordings the whole text is final in the first quarter of "
+        "the audio; are the times in the units of the format?"
+    )
 
 
 def _write(
@@ -181,8 +211,8 @@ def references(path: Path) -> list[Utterance]:
 
 
 def _spoken(name: str, parts: Sequence[Segment]) -> Utterance:
-    """Return the segments of one recording as its reference; it lasts until the end of the last, as
-    far as an STM tells."""
+    """Return the segments of one recording as its reference; it lasts until the end of the last at
+    least, which is all that an STM tells."""
     speakers = {part.speaker for part in parts}
     return reference(
         name,

@@ -74,7 +74,7 @@ def score_folder(
         "machine": log.header.get("machine") or {},
         "normaliser": normalisers(seen),
         "unit": sorted({trace.unit for trace in seen}),
-        "warnings": [*(log.header.get("warnings") or ()), *language_warnings(seen)],
+        "warnings": [*_lacking(log), *(log.header.get("warnings") or ()), *language_warnings(seen)],
         "n_utterances": len(seen),
         "n_failed": sum(t.error is not None for t in seen),
         "n_slipped": sum((u.pacing_slip_s or 0.0) > SLIP_S for u in log.utterances),
@@ -98,6 +98,14 @@ def _intervals(log: Log, traces: Sequence[Trace], metrics: Mapping[str, Any]) ->
         name: each for name, each in drawn["metrics"].items() if metrics.get(name) is not None
     }
     return drawn
+
+
+def _lacking(log: Log) -> list[str]:
+    """Return how many recordings lack, where the log was cut short."""
+    promised, n = log.header.get("n_utterances"), len(log.utterances)
+    if not isinstance(promised, int) or n >= promised:
+        return []
+    return [f"the log has {n} of the {promised} recordings that its header promises"]
 
 
 def language_warnings(traces: Sequence[Trace]) -> list[str]:

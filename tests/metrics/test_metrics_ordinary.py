@@ -10,13 +10,53 @@ from rapidfuzz.distance import Levenshtein
 from traces import a_step, a_trace
 
 from streaming_asr.metrics import Trace, compute, queued, utterance_line
-from streaming_asr.metrics.ordinary import nonspeech, ordinary, place
+from streaming_asr.metrics.ordinary import (
+    Place,
+    _Repeats,
+    nonspeech,
+    ordinary,
+    place,
+    repeated_words,
+)
 from streaming_asr.utterance import TimedWord
 
 
 def said(reference: str, hypothesis: str, **fields: object) -> Trace:
     """A recording of 2 s without word times."""
     return a_trace(reference, [(2.0, 0.1, hypothesis, "")], **fields)
+
+
+def repeated_by_hand(written: list[str]) -> int:
+    """The definition, every phrase compared with every other."""
+    n_repeated = begin = 0
+    while begin < len(written):
+        most, end = 0, begin + 1
+        for size in range(1, (len(written) - begin) // 2 + 1):
+            phrase = written[begin : begin + size]
+            copies = 0
+            while written[begin + (copies + 1) * size :][:size] == phrase:
+                copies += 1
+            if copies * size > most:
+                most, end = copies * size, begin + (copies + 1) * size
+        n_repeated += most
+        begin = end
+    return n_repeated
+
+
+def test_repeats_are_those_of_the_definition() -> None:
+    rng = random.Random(2)
+    for _ in range(500):
+        written = rng.choices("abcd"[: rng.randint(1, 4)], k=rng.randint(0, 24))
+        written *= rng.choice([1, 1, 2, 3])
+        places = [Place(0, False, True)] * len(written)
+        assert repeated_words(written, places) == repeated_by_hand(written), written
+
+
+def test_a_word_that_comes_often_is_compared_with_few_others() -> None:
+    written = [word for i in range(5000) for word in ("the", f"word{i}")]
+    repeats = _Repeats(written)
+    n_compared = sum(len(list(repeats.of(begin))) for begin in range(len(written)))
+    assert n_compared <= len(written)  # every pair of "the" would be twelve million
 
 
 def test_the_alignment_has_the_fewest_errors() -> None:

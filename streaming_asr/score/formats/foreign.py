@@ -7,7 +7,9 @@ a file does not tell is listed in the log's header as `unmeasured`: metrics that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,14 +18,17 @@ import msgspec
 
 from streaming_asr.corpora.rows import json_rows
 from streaming_asr.errors import UserError
+from streaming_asr.events.invariants import WINDOW_S
 from streaming_asr.events.log import Log, Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.text.languages import language_code
 from streaming_asr.text.units import Unit, unit_of
-from streaming_asr.utterance import Utterance
+from streaming_asr.utterance import LENGTH_TOLERANCE_S, Utterance
 
 T = TypeVar("T")
 LATENCY_UNITS: dict[Unit, str] = {"word": "word", "character": "char"}  # as others call them
+LEAST_CHUNK_MS = 20  # a smaller divisor of a tool's counts is chance
+MOST_LONGER = 20  # an STM may leave most of a recording out, but not nearly all of it
 ROUNDING_NS = 1_000_000  # tools round their times, to a millisecond at the coarsest
 
 
@@ -49,9 +54,32 @@ class ForeignRecording:
     duration_s: float | None = None
     error: str | None = None  # why it failed, where the file tells
     has_steps: bool = False  # every step is an emission, so that none must be added
+    text_end_s: float | None = None  # the latest end of a word, where the file tells ends
+    notes: tuple[str, ...] = ()  # what is doubtful in the file
     # Where the reader put a blank that the file lacks: before each of its "tokens" or "lines". In a
     # language without spaces it is taken away again.
     blank_before: str | None = None
+
+
+# How tokenizers mark what is no whole word: GPT-2's blank and line end, WordPiece, subword-nmt, the
+# end of a word in OpenAI's first GPT.
+SUBWORDS = {
+    "of byte-level BPE": re.compile("^[ĠĊ]."),
+    "of WordPiece": re.compile("^##."),
+    "of BPE": re.compile("(.@@|.</w>)$"),
+}
+
+
+def check_words(tokens: Iterable[str], where: str, allowed: str = "words") -> None:
+    """Raise UserError where tokens are no words, but pieces that only their tokenizer can join."""
+    tokens = list(tokens)
+    for kind, pattern in SUBWORDS.items():
+        if found := [token for token in tokens if pattern.search(token)]:
+            shown = ", ".join(map(repr, found[:3]))
+            raise UserError(
+                f"{where}: tokens {kind} ({shown}), which only their tokenizer turns into text; "
+                f"write {allowed}."
+            )
 
 
 def typed_rows(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
@@ -91,21 +119,29 @@ def meet(
     references: Sequence[Utterance] | None,
     path: Path,
     language: str | None = None,
+    *,
+    open_ended: bool = False,
+    notes: list[str] | None = None,
 ) -> list[UtteranceLog]:
     """Return the recordings as logged utterances, each with its reference, in `language` where that
     names none.
 
     Without `references` the file must hold them itself. References the file says nothing about
-    become failed utterances: they stay in every count. Raises UserError for a recording without
-    reference, for one of another length than its reference, and for two of one name.
+    become failed utterances: they stay in every count. open_ended: the references do not tell how
+    long a recording is, only that it is no shorter (an STM). notes: takes what a reader should
+    know. Raises UserError for a recording without reference, for one of another length than its
+    reference, and for two of one name.
     """
+    notes = [] if notes is None else notes
     by_name = {each.id: _in_language(each, language) for each in references or ()}
     logged: dict[str, UtteranceLog] = {}
     for recording in recordings:
         name = next((name for name in recording.names if name in by_name), None)
         if name is not None:
             said = by_name[name]
-            if recording.duration_s is not None:
+            if open_ended:
+                said = _as_long_as(recording, said, path)
+            elif recording.duration_s is not None:
                 said.check_length(round(recording.duration_s * SAMPLE_RATE))
         elif references is not None:
             raise UserError(
@@ -113,20 +149,72 @@ def meet(
                 f"as {next(iter(by_name), None)!r}); give the manifest of this audio."
             )
         elif recording.reference is None or recording.duration_s is None:
+            lacking = "reference text" if recording.reference is None else "`source_length`"
             raise UserError(
-                f"{path}: holds no reference text for {recording.names[0]!r}; give --manifest."
+                f"{path}: holds no {lacking} for {recording.names[0]!r}; give --manifest."
             )
         else:
             name = recording.names[-1]
             said = reference(name, recording.reference, recording.duration_s, language=language)
         if said.id in logged:
             raise UserError(f"{path}: {said.id!r} stands in it twice; keep one of them.")
+        notes += [f"{said.id}: {note}" for note in recording.notes]
+        _check_ends(recording, said, path)
+        recording = _within(recording, said, notes)
         logged[said.id] = _utterance(recording, said)
     for name in by_name.keys() - logged.keys():
         recording = ForeignRecording((name,), (), error=f"absent from {path.name}")
         logged[name] = _utterance(recording, by_name[name])
     order = {name: i for i, name in enumerate(by_name)}
     return sorted(logged.values(), key=lambda u: order.get(u.utt, 0))
+
+
+def _as_long_as(recording: ForeignRecording, said: Utterance, path: Path) -> Utterance:
+    """Return the reference with the length of what a tool received, where that is longer."""
+    if recording.duration_s is not None and recording.duration_s < said.duration_s:
+        said.check_length(round(recording.duration_s * SAMPLE_RATE))
+    heard_s = [each.audio_s for each in recording.emissions if each.audio_s is not None]
+    length_s = max(recording.duration_s or 0.0, said.duration_s, *heard_s)
+    if length_s > MOST_LONGER * said.duration_s:
+        raise UserError(
+            f"{path}: {said.id}: {length_s:g} s are received, and its reference ends at "
+            f"{said.duration_s:g} s; are the times in the units of the format?"
+        )
+    return replace(said, duration_s=length_s)
+
+
+def _check_ends(recording: ForeignRecording, said: Utterance, path: Path) -> None:
+    """Raise UserError where the words end far behind the recording."""
+    end_s = recording.text_end_s
+    if end_s is not None and said.duration_s and end_s > said.duration_s + WINDOW_S:
+        raise UserError(
+            f"{path}: {said.id}: a word ends at {end_s:g} s of a recording of {said.duration_s:g} "
+            "s; are the times in the units of the format?"
+        )
+
+
+def _within(recording: ForeignRecording, said: Utterance, notes: list[str]) -> ForeignRecording:
+    """Return the recording with its audio cut at its end, where a tool counts whole chunks: each of
+    its counts is a multiple of the chunk, and the last is the first one past the end."""
+    heard_ms = {
+        round(each.audio_s * 1000) for each in recording.emissions if each.audio_s is not None
+    }
+    excess_s = max(heard_ms, default=0) / 1000 - said.duration_s
+    if excess_s <= LENGTH_TOLERANCE_S:  # rounded
+        return recording
+    chunk_ms = math.gcd(*heard_ms)
+    n_chunks = math.ceil(said.duration_s * 1000 / chunk_ms)
+    if chunk_ms < LEAST_CHUNK_MS or max(heard_ms) != n_chunks * chunk_ms:
+        return recording  # and refused, by the rule of all logs
+    notes.append(
+        f"{said.id}: {max(heard_ms) / 1000:g} s of audio are counted, in whole chunks, of "
+        f"{said.duration_s:g} s; the recording's end is taken"
+    )
+    emissions = tuple(
+        each if each.audio_s is None else replace(each, audio_s=min(each.audio_s, said.duration_s))
+        for each in recording.emissions
+    )
+    return replace(recording, emissions=emissions)
 
 
 def _in_language(said: Utterance, language: str | None) -> Utterance:

@@ -30,6 +30,7 @@ from streaming_asr.metrics.table import CA, COMMITS, CU, known_of
 from streaming_asr.score.formats.foreign import (
     Emission,
     ForeignRecording,
+    check_words,
     typed_rows,
     unit_of_log,
 )
@@ -93,6 +94,7 @@ class Row(msgspec.Struct):
     reference: str | None = None
     source: str | list[str] | None = None
     source_length: Time | None = None
+    prediction_length: int | None = None
     index: int | None = None
 
 
@@ -102,6 +104,12 @@ def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
     with_compute = True
     for where, row in typed_rows(path, Row):
         words = [f" {word}" for word in row.prediction.split()]
+        check_words(row.prediction.split(), where)
+        if row.prediction_length is not None and row.prediction_length != len(row.delays):
+            raise UserError(
+                f"{where}: `prediction_length` is {row.prediction_length} with {len(row.delays)} "
+                "delays; the file contradicts itself."
+            )
         if len(words) != len(row.delays) == len(row.prediction):
             words = list(row.prediction)  # made with --eval-latency-unit char
         if len(words) != len(row.delays):

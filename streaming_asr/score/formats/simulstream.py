@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,7 @@ from streaming_asr.score.formats.foreign import (
     LATENCY_UNITS,
     Emission,
     ForeignRecording,
+    check_words,
     typed_rows,
     unit_of_log,
 )
@@ -38,7 +39,6 @@ from streaming_asr.text.units import Unit, unit_pieces
 
 FILE = "metrics.jsonl"
 BLANK = "▁"  # SentencePiece's sign for the blank before a word
-BYTE_BLANK = "Ġ"  # the same in byte-level BPE
 
 
 def write(log: Log, folder: Path) -> list[Path]:
@@ -114,23 +114,34 @@ class Row(msgspec.Struct):
 
     id: int | str | None = None
     metadata: dict[str, Any] | None = None
-    total_audio_processed: Time = 0.0
-    computation_time: Time = 0.0
-    generated_tokens: list[str] = []
-    deleted_tokens: list[str] = []
+    total_audio_processed: Time | None = None
+    computation_time: Time | None = None
+    generated_tokens: list[str] | None = None
+    deleted_tokens: list[str] | None = None
     committed_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
+class Chunk(NamedTuple):
+    """A chunk that has what it needs; `compute_s` is None where the file does not tell it."""
+
+    audio_s: float
+    compute_s: float | None
+    generated: list[str]
+    deleted: list[str]
+    n_committed: int | None
+
+
 def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
-    """Return the recordings of a simulstream log, which knows both clocks, every step and what was
-    displayed.
+    """Return the recordings of a simulstream log, which knows every step, what was displayed, the
+    audio clock, and where every line has `computation_time` the compute clock.
 
     It knows when words were committed only where every line has `committed_tokens`. Otherwise all
     text is partial until the last line, and no figure of commits is to be taken from it.
     """
     names: dict[int | str, str] = {}
     failed: dict[str, str] = {}
-    chunks_of: dict[str, list[Row]] = {}
+    has_compute: dict[bool, str] = {}  # with where it was seen first
+    chunks_of: dict[str, list[Chunk]] = {}
     for where, row in typed_rows(path, Row):
         if row.metadata is not None:
             name = row.metadata.get("wav_name")
@@ -145,16 +156,18 @@ def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
                     f"{where}: id {row.id!r} has no `metadata` line before it; the recording is "
                     "unknown."
                 )
-            if any(BYTE_BLANK in token for token in row.generated_tokens):
-                raise UserError(
-                    f"{where}: tokens of byte-level BPE ({BYTE_BLANK}), which only their tokenizer "
-                    f"turns into text; write words, or SentencePiece tokens ({BLANK})."
-                )
-            chunks_of.setdefault(names[row.id], []).append(row)
+            chunk = _chunk(row, where)
+            chunks_of.setdefault(names[row.id], []).append(chunk)
+            has_compute.setdefault(chunk.compute_s is not None, where)
         elif row != Row():  # neither a chunk nor a line that tells something else
             raise UserError(f"{where}: no `id`; whose tokens are these?")
+    if len(has_compute) == 2:
+        raise UserError(
+            f"{has_compute[False]}: no `computation_time`, which other lines have; give it for all "
+            "chunks or for none."
+        )
     tells_commits = all(
-        row.committed_tokens is not None
+        row.n_committed is not None
         for name, rows in chunks_of.items()
         for row in rows
         if name not in failed
@@ -169,25 +182,45 @@ def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
         )
         for name, rows in chunks_of.items()
     ]
-    return recordings, {CU, CA, STEPS, DISPLAY} | ({COMMITS} if tells_commits else set())
+    known = {CU, STEPS, DISPLAY} | ({COMMITS} if tells_commits else set())
+    return recordings, known | ({CA} if has_compute.keys() == {True} else set())
+
+
+def _chunk(row: Row, where: str) -> Chunk:
+    """Return a line's chunk. Raises UserError where it lacks a field or has tokens that are no
+    words."""
+    audio_s, generated, deleted = (
+        row.total_audio_processed,
+        row.generated_tokens,
+        row.deleted_tokens,
+    )
+    if audio_s is None or generated is None or deleted is None:
+        fields = "total_audio_processed", "generated_tokens", "deleted_tokens"
+        lacking = next(name for name in fields if getattr(row, name) is None)
+        raise UserError(
+            f"{where}: no `{lacking}`; a chunk has {', '.join(fields)} and, where the compute is "
+            "known, computation_time."
+        )
+    check_words(generated, where, f"words, or SentencePiece tokens ({BLANK})")
+    return Chunk(audio_s, row.computation_time, generated, deleted, row.committed_tokens)
 
 
 def _emissions(
-    rows: Sequence[Row], path: Path, name: str, *, tells_commits: bool
+    rows: Sequence[Chunk], path: Path, name: str, *, tells_commits: bool
 ) -> tuple[Emission, ...]:
     tokens: list[str] = []
     committed: list[str] = []
     emissions = []
     with_blanks = _has_blanks(rows)
     for k, row in enumerate(rows):
-        kept = len(tokens) - len(row.deleted_tokens)
-        if kept < 0 or tokens[kept:] != row.deleted_tokens:
+        kept = len(tokens) - len(row.deleted)
+        if kept < 0 or tokens[kept:] != row.deleted:
             raise UserError(
-                f"{path}: {name}: the tokens {row.deleted_tokens} are deleted but are not the last "
+                f"{path}: {name}: the tokens {row.deleted} are deleted but are not the last "
                 f"ones shown, {tokens[-5:]}; the log is damaged."
             )
-        tokens = tokens[:kept] + row.generated_tokens
-        n_final = row.committed_tokens if tells_commits else 0
+        tokens = tokens[:kept] + row.generated
+        n_final = row.n_committed if tells_commits else 0
         if k == len(rows) - 1 and not tells_commits:
             n_final = len(tokens)
         if n_final is None or n_final > len(tokens):
@@ -201,8 +234,8 @@ def _emissions(
             Emission(
                 tuple(words[same:]),
                 tuple(_words(tokens[n_final:], with_blanks)),
-                audio_s=row.total_audio_processed,
-                compute_s=row.computation_time,
+                audio_s=row.audio_s,
+                compute_s=row.compute_s,
                 retracted=len(committed) - same,
             )
         )
@@ -210,8 +243,8 @@ def _emissions(
     return tuple(emissions)
 
 
-def _has_blanks(rows: Sequence[Row]) -> bool:
-    return any(BLANK in token for row in rows for token in row.generated_tokens)
+def _has_blanks(rows: Sequence[Chunk]) -> bool:
+    return any(BLANK in token for row in rows for token in row.generated)
 
 
 def _words(tokens: Sequence[str], with_blanks: bool) -> list[str]:

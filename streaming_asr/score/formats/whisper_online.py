@@ -10,15 +10,16 @@ mode --comp_unaware it is the audio received. The file does not say which.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from streaming_asr.corpora.rows import files, numbers, text_rows, write_lines
+from streaming_asr.corpora.rows import files, numbers, text_of, text_rows, write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
 from streaming_asr.metrics import clocks
 from streaming_asr.metrics.table import CA, COMMITS, CU, known_of
-from streaming_asr.score.formats.foreign import Emission, ForeignRecording
+from streaming_asr.score.formats.foreign import Emission, ForeignRecording, check_words
 from streaming_asr.text.tokens import pieces
 
 LINE = re.compile(r"(\d+(?:\.\d+)?) (-?\d+) (-?\d+) ?(.*)")
@@ -68,6 +69,7 @@ def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[ForeignRecordi
     recordings = []
     for file in files(path, (".txt", ".log", ".out")):
         rows: list[tuple[float, str]] = []
+        end_s = None
         for where, line in text_rows(file):
             match = LINE.fullmatch(line)
             if match is None:
@@ -76,6 +78,8 @@ def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[ForeignRecordi
                     "program's standard output alone."
                 )
             rows.append((numbers([match[1]], where)[0] / 1000.0, match[4]))
+            end_s = max(end_s or 0.0, float(match[3]) / 1000.0)
+            check_words(match[4].split(), where)
         # Some back ends write the blank before a word, others leave it to the reader.
         between = "" if any(text.startswith(" ") for _, text in rows) else " "
         emissions = tuple(
@@ -88,7 +92,18 @@ def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[ForeignRecordi
         )
         recordings.append(
             ForeignRecording(
-                (unquote(file.stem),), emissions, blank_before="lines" if between else None
+                (unquote(file.stem),),
+                emissions,
+                blank_before="lines" if between else None,
+                text_end_s=end_s,
+                notes=_torn(file, rows),
             )
         )
     return recordings, {CU if comp_unaware else CA, COMMITS}
+
+
+def _torn(file: Path, rows: Sequence[tuple[float, str]]) -> tuple[str, ...]:
+    """Return the note on a last line that the program may not have written to its end."""
+    if not rows or text_of(file).endswith("\n"):
+        return ()
+    return (f"its last line, {rows[-1][1].strip()!r}, has no line end: it may be cut short",)
