@@ -16,9 +16,12 @@ import numpy as np
 import pytest
 import soundfile
 from fakes import BatchedTicker, noise
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from places import HANG_S
 from served import append, client, events, get, pcm, post, send, served, until, wav
 from websockets.exceptions import InvalidStatus
+from websockets.sync.client import ClientConnection, connect
 
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.events.log import read_log
@@ -33,6 +36,15 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     model = {"name": "base", "path": "openai/whisper-base"}
     with served(tmp_path_factory.mktemp("serve"), config={"model": model}) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def fuzzed(service: Any) -> Iterator[ClientConnection]:
+    """A session that bears any number of errors."""
+    with pytest.MonkeyPatch.context() as patch, client(service) as socket:
+        patch.setattr("streaming_asr.serve.realtime.MAX_ERRORS", 10**6)
+        events(socket, "created")
+        yield socket
 
 
 def update(socket: Any, session: dict[str, Any]) -> dict[str, Any]:
@@ -213,6 +225,47 @@ def test_a_setting_that_cannot_be_met_is_rejected(
 ) -> None:
     with client(service) as socket:
         assert rule in update(socket, given)["message"]
+
+
+WORDS = [
+    "type",
+    "audio",
+    "input",
+    "format",
+    "rate",
+    "transcription",
+    "model",
+    "language",
+    "prompt",
+    "turn_detection",
+    "include",
+    "id",
+    "input_audio_format",
+    "input_audio_transcription",
+    "audio/pcm",
+    "audio/pcmu",
+    "pcm16",
+    "transcription",
+    "en",
+    "sped",
+]
+SETTINGS: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from(WORDS),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(SETTINGS)
+def test_any_update_is_taken_or_rejected_and_the_session_goes_on(
+    fuzzed: ClientConnection, session: Any
+) -> None:
+    send(fuzzed, "session.update", session=session)
+    (event,) = events(fuzzed, "")
+    assert event["type"] == "session.updated" or event["error"]["message"]
 
 
 def test_an_event_of_the_beta_names_its_successor(service: Any) -> None:
@@ -427,8 +480,6 @@ def test_every_error_is_json(service: Any, method: str, path: str, host: str, st
 
 
 def test_a_websocket_at_another_place_is_told_where_it_is(service: Any) -> None:
-    from websockets.sync.client import connect
-
     address = service.address.replace("http", "ws")
     with pytest.raises(InvalidStatus) as refused, connect(f"{address}/v1/other"):
         pass
