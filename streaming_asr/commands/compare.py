@@ -5,11 +5,12 @@
 
 With talk.txt beside the recording the page also tells the errors. Words are aligned for their
 latencies: those of talk.txt, else those of the first method. The results lie in
-outputs/compare/<recording>; the last line printed is the page's place.
+outputs/compare/<recording>/<settings>; the last line printed is the page's place.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import webbrowser
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from pathlib import Path
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.terminal import with_settings, wrapped
+
+MAX_NAME = 80  # letters of a folder's name
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,10 +42,15 @@ def _compare(argv: list[str]) -> int:
     if not audio.exists():
         raise UserError(f"audio={name}: no such file; correct the path")
     quoted = str(audio).replace("'", r"\'")
-    line.settings += ["data=folder", f"data.path='{quoted}'"]
     stem = re.sub(r"[^\w.+-]", "_", audio.stem)
     line.default_methods(2)
-    line.default(tracker="none", name=f"'compare/{stem}'")
+    # What else is asked of the recording has a page of its own.
+    asked = "-".join(re.sub(r"[^\w.+]+", "-", each.lstrip("+~")) for each in sorted(line.settings))
+    if len(asked) > MAX_NAME:
+        asked = f"{asked[:MAX_NAME]}-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
+    line.default(tracker="none", name=f"'compare/{stem}/{asked}'")
+    line.settings += ["data=folder", f"data.path='{quoted}'"]
+    line.default(**{"data.name": f"'{stem}'"})
     line.default(**{"data.align": "auto"})
     status = run.main(line.argv, _present)
     output, results = line.get("output") or "outputs", str(line.get("name")).strip("'")

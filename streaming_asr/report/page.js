@@ -164,6 +164,35 @@ const nothing = () => el('p', { class: 'muted nothing' }, `No run matches “${s
   narrow({ filter: '', split: '' });
 } }, 'Show all'));
 
+const MOST_COLUMNS = 16; // of more metrics each is a row and each run a column
+function valueCell(cell, column, best, worse) {
+  const value = column.value(cell);
+  const key = cell.split + '\n' + column.name;
+  const wins = value !== null && worse[key] && value === best[key];
+  return el('td', { class: wins ? 'best' : null, title: intervalText(cell, column) },
+    cell.texts[column.name] ?? format(value, column.digits));
+}
+
+/** The table with a row for each metric, under the names of their groups. */
+function drawTransposed(cells, shown, best, worse) {
+  const nameOf = (cell) => [cell.label, chunkText(cell), splits.length > 1 ? cell.split : '']
+    .filter(Boolean).join(' ');
+  const head = el('tr', {}, el('th', { scope: 'col', class: 'text' }, 'Metric'),
+    ...cells.map((cell) => el('th', { scope: 'col' }, nameOf(cell))));
+  const rows = groups.flatMap((group) => {
+    const mine = shown.filter((column) => column.group === group);
+    return mine.length ? [el('tr', {}, el('th', { class: 'text', colspan: cells.length + 1 }, group)),
+      ...mine.map((column) => el('tr', {},
+        el('td', { class: 'text label', title: column.title }, column.heading.replace('\n', ' ')),
+        ...cells.map((cell) => valueCell(cell, column, best, worse))))] : [];
+  });
+  byId('results').classList.add('transposed');
+  byId('results').replaceChildren(el('thead', {}, head), el('tbody', {}, ...rows));
+  byId('count').textContent = `${runs(cells.length)}, ${shown.length} metrics`;
+  byId('notes').textContent = '';
+  cue(byId('results').parentElement);
+}
+
 function drawTable() {
   const cells = visibleCells();
   const shown = shownColumns(cells);
@@ -189,6 +218,8 @@ function drawTable() {
   const [sortName, sortDirection] = (state.sort || '').split(':');
   const order = (column) => column.name !== sortName ? 'none'
     : sortDirection === 'desc' ? 'descending' : 'ascending';
+  if (shown.length > MOST_COLUMNS) return drawTransposed(cells, shown, best, worse);
+  byId('results').classList.remove('transposed');
   const head = el('tr', {}, ...columns.map((column) => el('th',
     { scope: 'col', 'aria-sort': order(column), class: column.text ? 'text' : null,
       title: column.title },
@@ -203,12 +234,12 @@ function drawTable() {
     const at = data.cells.indexOf(cell);
     const name = hasTimelines(at)
       ? el('button', { type: 'button', title: 'show its utterances', onclick: () => choose(at) },
-        cell.label)
-      : el('span', {}, cell.label);
+        cell.label + (cell.best ? ' *' : ''))
+      : el('span', {}, cell.label + (cell.best ? ' *' : ''));
     const swatch = el('span', { class: 'swatch' });
     swatch.style.background = colour(cell);
     return el('tr', { 'data-cell': cell.name,
-      class: [cell.error ? 'failed' : '', String(at) === state.cell ? 'selected' : '']
+      class: [cell.error ? 'failed' : '', cell.best ? 'first' : '', String(at) === state.cell ? 'selected' : '']
         .join(' ').trim() || null },
       el('td', { class: 'text label', title: cell.name }, swatch, name),
       el('td', {}, chunkText(cell)),
@@ -216,11 +247,7 @@ function drawTable() {
       ...shown.map((column, n) => {
         // In the first column, since the notes may be a long way to the right.
         if (cell.error && !n) return el('td', {}, 'failed');
-        const value = column.value(cell);
-        const key = cell.split + '\n' + column.name;
-        const wins = value !== null && worse[key] && value === best[key];
-        return el('td', { class: wins ? 'best' : null, title: intervalText(cell, column) },
-          cell.texts[column.name] ?? format(value, column.digits));
+        return valueCell(cell, column, best, worse);
       }),
       hasNotes ? el('td', { class: 'notes' }, notes) : null);
   });
@@ -330,8 +357,16 @@ function chart(cells, spec) {
   // A few runs far above the rest stand at the edge, with their number beside them.
   const top = spec.hasFront ? data.ceilings[points[0].cell.split] : null;
   const isCut = (p) => top !== null && p.y > top && points.some((each) => each.y <= top);
-  for (const p of points) p.at = isCut(p) ? top : p.y;
+  const far = spec.hasFront ? data.farthest[points[0].cell.split] : null;
+  const isFar = (p) => far !== null && p.x > far && points.some((each) => each.x <= far);
+  for (const p of points) {
+    p.at = isCut(p) ? top : p.y;
+    p.real = p.x;
+    p.x = isFar(p) ? far : p.x;
+  }
   const cap = points.some(isCut) ? top : null;
+  const end = points.some((p) => p.real > p.x) ? far : null;
+  if (end !== null) caption.append(` Runs later than ${format(end, 1)} s stand at the right edge.`);
   if (cap !== null) caption.append(` Runs above ${format(cap, 0)} % are at that height.`);
   const isBeaten = (p) => spec.hasFront && p.cell.front === false;
   const tint = (p) => isBeaten(p) ? 'var(--beaten)' : colour(p.cell);
@@ -341,7 +376,8 @@ function chart(cells, spec) {
   const bottom = height - EDGE.bottom;
   const xTicks = spec.x.ticks ? spec.x.ticks(points) : null;
   const spans = (axis, of) => [...points.flatMap((p) => [of(p), ...(range(axis, p.cell) || [])])];
-  const x = scale(spans(spec.x, (p) => p.x), { ...spec.x, ticks: xTicks }, EDGE.left, right);
+  const across = spans(spec.x, (p) => p.x).map((v) => Math.min(v, end ?? v));
+  const x = scale(across, { ...spec.x, cap: end, ticks: xTicks }, EDGE.left, right);
   const heights = spans(spec.y, (p) => p.at ?? p.y).map((v) => Math.min(v, cap ?? v));
   const y = scale(heights, { ...spec.y, cap, ticks: null }, bottom, EDGE.top);
   const canvas = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group',
@@ -411,10 +447,10 @@ function chart(cells, spec) {
       }
     }
     for (const p of list) {
-      if (!isCut(p)) canvas.append(...whiskers(p, x, y, spec, tint(p)));
+      if (!isCut(p) && p.real === p.x) canvas.append(...whiskers(p, x, y, spec, tint(p)));
       const at = data.cells.indexOf(p.cell);
       const words = `${p.cell.label} ${chunkText(p.cell)}: ${spec.y.name} ${format(p.y)}, ` +
-        `${spec.x.name} ${spec.x.text ? spec.x.text(p.x) : format(p.x)}` +
+        `${spec.x.name} ${spec.x.text ? spec.x.text(p.real) : format(p.real)}` +
         (isBeaten(p) ? '; another run is better in both' : '');
       const open = () => { if (hasTimelines(at)) choose(at); };
       marks.push(svg('g', { class: isBeaten(p) ? 'point beaten' : 'point', tabindex: 0, role: 'button', 'aria-label': words, 'data-cell': p.cell.name,
@@ -459,7 +495,8 @@ const chunks = (list, isCrowded) => list
   .filter((_, n) => !isCrowded || n === 0 || n === list.length - 1)
   .map((point) => ({ point, text: (list.length > 1 || isCrowded ? '' :
     short(point.cell.label, 24) + ' ') + chunkText(point.cell) +
-    (point.at < point.y ? `: ${format(point.y, 0)} %` : '') }));
+    (point.at < point.y ? `: ${format(point.y, 0)} %` : '') +
+    (point.x < point.real ? `: ${format(point.real, 0)} s` : '') }));
 const seriesName = (list) => [{ point: list[list.length - 1], text: list[0].cell.label }];
 const FIGURES = [
   { title: 'Word error rate against word latency', labels: chunks, hasFront: true,
@@ -492,10 +529,15 @@ function stacks(cells) {
     .filter((row) => !row.parts.includes(null));
   if (!rows.length) return null;
   const sum = (values) => values.reduce((total, value) => total + value, 0);
+  const far = data.farthest[rows[0].cell.split];
+  const farthest = (row) => {
+    const total = sum(row.parts.map((v) => Math.max(v, 0)));
+    return far !== null && total > far ? far : total;
+  };
   const nameOf = ({ cell }) => `${short(cell.label, isNarrow ? 9 : 16)} ${chunkText(cell)}`;
   const left = Math.max(...rows.map((row) => widthOf(nameOf(row)))) + 10;
   const height = 24 + rows.length * BAR + 30;
-  const x = scale(rows.flatMap((row) => [sum(row.parts.map((v) => Math.max(v, 0))),
+  const x = scale(rows.flatMap((row) => [farthest(row),
     sum(row.parts.map((v) => Math.min(v, 0)))]), { ticks: null }, left, WIDTH - 48);
   const canvas = svg('svg', { viewBox: `0 0 ${WIDTH} ${height}`, role: 'img',
     'aria-label': 'Mean word latency of each run, by what the word waited for' });
@@ -519,11 +561,11 @@ function stacks(cells) {
     parts.forEach((value, n) => {
       const from = value < 0 ? (below += value) : above;
       if (value > 0) above += value;
-      const begin = x.at(from);
+      const [begin, stop] = [from, from + Math.abs(value)].map((s) => x.at(Math.min(s, farthest(row))));
       group.append(svg('rect', { x: begin, y, height: BAR - 5, fill: `var(--p${n})`,
-        width: Math.max(x.at(from + Math.abs(value)) - begin, 0) }));
+        width: Math.max(stop - begin, 0) }));
     });
-    group.append(svg('text', { class: 'faint', x: x.at(above) + 5, y: y + 10 },
+    group.append(svg('text', { class: 'faint', x: x.at(Math.min(above, farthest(row))) + 5, y: y + 10 },
       `${sum(parts).toFixed(2)} s`));
     canvas.append(group);
   });
@@ -819,7 +861,10 @@ function drawTimelines() {
         (own.length < total && !wanted.length ? ` here, ${total} in all` : '')
       : `No utterance holds “${state.find}”; all are shown again when it is emptied.`));
 
-  const end = Math.max(line.end_s, other ? other.end_s : 0, 0.1);
+  // On the audio clock the recording's end is the end; with compute the last word may come later.
+  const ends = [line, ...(other ? [other] : [])].flatMap((each) => [each.duration_s,
+    ...(clock === 'cu' ? [] : each.steps.map(([, seen]) => seen))]);
+  const end = Math.max(...ends, 0.1);
   const lanes = [line, ...(other ? [other] : [])].map((each) => lane(each, clock, end));
   const play = el('button', { type: 'button', id: 'play' }, 'Play');
   const slider = el('input', { type: 'range', id: 'time', min: 0, max: end, step: 0.01,
@@ -839,7 +884,9 @@ function drawTimelines() {
   function show(time) {
     t = Math.min(Math.max(time, 0), end);
     slider.value = t;
-    reading.textContent = `${t.toFixed(2)} s`;
+    const over = t - line.duration_s;
+    reading.textContent = `${t.toFixed(2)} s` +
+      (over > 0.005 ? `, ${over.toFixed(2)} s after the recording` : '');
     if (!isLabelled(line)) {
       spoken.replaceChildren(el('span', { class: 'muted' }, 'no reference'));
     } else if (line.timed) {
@@ -919,9 +966,10 @@ function drawTimelines() {
     ...lanes.flatMap((each, n) => [el('h3', {}, cellText(each.line.cell)),
       isLabelled(line) || other ? el('p', { class: isLabelled(line) ? 'diff' : 'diff other' },
         ...differences(each.line, lanes[1 - n]?.line)) : '',
-      ...(isLabelled(line) ? [] : [transcript(each.line, show)])]),
+      ...(isLabelled(line) ? [] : other ? [el('details', {}, el('summary', {}, 'With times'),
+        transcript(each.line, show))] : [transcript(each.line, show)])]),
     el('p', { class: 'muted' }, isLabelled(line)
-      ? 'Struck out: in the reference and not heard so. Underlined in waves: heard instead. ' +
+      ? 'Struck out: in the reference, and missing or another word here. Underlined in waves: the word in its place. ' +
         'WER forgives other spellings, as 7 for seven.'
       : 'No reference, so nothing is right or wrong here' + (other
         ? '; underlined in waves: not in the other text.' : '.')),

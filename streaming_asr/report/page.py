@@ -21,7 +21,15 @@ from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.report.verdict import extremes, verdict
 from streaming_asr.score.front import ceiling, front
 from streaming_asr.score.results import Result, read_results
-from streaming_asr.score.table import HEADLINE, model_of_all, shared_settings
+from streaming_asr.score.table import (
+    HEADLINE,
+    best_of,
+    missing_intervals,
+    model_of_all,
+    ranked,
+    remarks_of,
+    shared_settings,
+)
 from streaming_asr.terminal import shown
 from streaming_asr.text.subtitles import cues
 
@@ -62,6 +70,7 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
         css=Markup(PALETTE + (HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
         data=Markup(_script_safe(data)),
+        remarks=data["remarks"],
         licences=data["licences"],
         # Apart from the rest, so that sound is read when it is played and not when the page opens.
         audio=audio,
@@ -72,7 +81,7 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
 
 def page_data(folder: Path | str) -> dict[str, Any]:
     """Return all that the page shows: columns, cells, timelines, audio."""
-    results = read_results(folder)
+    results = ranked(read_results(folder))
     shared = shared_settings(results)  # by all runs: told once, above
     results = [
         replace(r, variant=" ".join(word for word in r.variant.split() if word not in shared))
@@ -99,7 +108,7 @@ def page_data(folder: Path | str) -> dict[str, Any]:
     for result in results:
         by_data.setdefault(result.split, []).append(result)
     sentences = {split: verdict(here) for split, here in by_data.items()}
-    fronts = front(results)
+    fronts, best = front(results), best_of(results)
     # Results of several experiments in one folder are called by the folder.
     names = {result.document.get("experiment") for result in results} - {None}
     title = names.pop() if len(names) == 1 else Path(folder).resolve().name
@@ -107,7 +116,10 @@ def page_data(folder: Path | str) -> dict[str, Any]:
         "title": str(title),
         "shared": [*sorted(model_of_all(results)), *sorted(shared)],
         "columns": columns,
-        "cells": [_row(result, fronts.get(result.folder), digits) for result in results],
+        "cells": [
+            _row(result, fronts.get(result.folder), digits) | {"best": result in best}
+            for result in results
+        ],
         "verdicts": [
             f"{split}: {text}" if len(by_data) > 1 and split else text
             for split, text in sentences.items()
@@ -119,6 +131,8 @@ def page_data(folder: Path | str) -> dict[str, Any]:
         "timelines": timelines,
         "audio": audio,
         "ceilings": {split: ceiling(here) for split, here in by_data.items()},
+        "farthest": {split: ceiling(here, axis=0) for split, here in by_data.items()},
+        "remarks": [*remarks_of(results), *missing_intervals(results)],
         "licences": _licences(results),
     }
 
@@ -151,7 +165,10 @@ def words_of(metric: str) -> str:
     """Return a metric's name in words: `al_ca_ms` is "AL, ms, with compute"."""
     parts = metric.split("_")
     clock = [CLOCKS[part].label for part in parts if part in CLOCKS]
-    units = [parts.pop()] if parts[-1] in ("s", "ms") else []
+    unit = METRICS[metric].unit
+    if parts[-1] == unit:  # s, ms
+        parts.pop()
+    units = [unit] if unit else []
     acronyms = {*GROUPS["Lagging"], *GROUPS["Accuracy"], "arwer", "rtf", "rtfx"}
     name = " ".join(p.upper() if p in acronyms else p for p in parts if p not in CLOCKS)
     return ", ".join([name, *units, *clock])

@@ -27,10 +27,13 @@ def front(results: Sequence[Result]) -> dict[Path, bool]:
     return is_on_front
 
 
-def ceiling(results: Sequence[Result]) -> float | None:
-    """Return where an axis of WER (%) ends so that a few runs far above the rest do not stretch it:
-    those are drawn at its edge, with their number. None means that all are drawn in place."""
-    rates = sorted(point[1] for result in results if (point := place(result)) is not None)
+def ceiling(results: Sequence[Result], axis: int = 1) -> float | None:
+    """Return where an axis ends so that a few runs far beyond the rest do not stretch it: those are
+    drawn at its edge, with their number. None means that all are drawn in place.
+
+    axis: 1 for WER (%), 0 for latency (s), which a busy machine makes long.
+    """
+    rates = sorted(point[axis] for result in results if (point := place(result)) is not None)
     # Of three runs none can be told to lie far above the rest.
     if len(rates) < 4:
         return None

@@ -33,7 +33,9 @@ _COLUMNS = frozenset(
     {"method", "chunk", "data", "data.ids", "data.split", "data.snr_db", "data.noise"}
 )
 # Overrides that say which recordings, where and on what: notes tell where runs differ in them.
-_SETTING = frozenset({"limit", "data.path", "data.align", "data.alignments", "device", "threads"})
+_SETTING = frozenset(
+    {"limit", "data.path", "data.name", "data.align", "data.alignments", "device", "threads"}
+)
 _SHARED = frozenset({"model", "model.path", "language"})  # named only where runs differ in them
 
 

@@ -147,7 +147,7 @@ def test_a_failed_cell_is_a_row_with_its_reason(tmp_path: Path) -> None:
     text = rendered(tmp_path)
     assert "failed: UserError: no adapter [here]" in text
     data = page_data(tmp_path)
-    assert [cell["error"] for cell in data["cells"]] == ["UserError: no adapter [here]", None]
+    assert [cell["error"] for cell in data["cells"]] == [None, "UserError: no adapter [here]"]
 
 
 def test_another_schema_and_a_damaged_file_are_marked_rows_without_numbers(tmp_path: Path) -> None:
@@ -205,6 +205,21 @@ def test_a_run_of_other_data_is_marked_and_neither_best_nor_on_the_front(tmp_pat
     assert (odd.method, odd.split, odd.is_odd) == ("u2", "mini clean", True)
     assert odd.folder not in front(cells)
     assert sum(front(cells).values()) == 4
+
+
+def test_the_page_has_the_remarks_of_the_terminal_and_why_there_are_no_intervals(
+    tmp_path: Path,
+) -> None:
+    write_cell(tmp_path / "method=ufal,chunk=300ms")
+    data = page_data(tmp_path)
+    assert data["remarks"][0].startswith("few recordings (2): chance decides much")
+    assert data["remarks"][1].startswith("no intervals: they need 6 or more speakers")
+    page = build(tmp_path).read_text()
+    assert "Few recordings (2)" in page and "No intervals" in page
+    grid = page_data(write_grid(tmp_path / "grid"))
+    assert [cell["label"] for cell in grid["cells"] if cell["best"]] == ["whisperrt"] * 2
+    wers = [cell["metrics"]["wer"] for cell in grid["cells"] if cell["split"] == "mini clean"]
+    assert wers == sorted(wers)
 
 
 def test_the_front_are_the_runs_that_none_of_their_data_betters() -> None:

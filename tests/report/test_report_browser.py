@@ -353,3 +353,64 @@ def test_recordings_without_a_reference_are_drawn_without_errors(
     assert "no reference" in page and "worst" not in page and "tspan>+ " not in page
     assert "Word error rate" not in page and "insertion" not in page
     assert re.findall(r"<ins[^>]*>(\w+)<", page) == ["night", "nine"]
+
+
+def test_all_metrics_are_rows_and_each_says_its_unit(window: Browser, page: Path) -> None:
+    window.open(page, "all=1")
+    names = window.run(
+        "return [...document.querySelectorAll('#results td.label')].map((each) => each.innerText)"
+    )
+    assert len(names) > 40 and {"WER %", "CER, %", "RWER, %"} <= set(names)
+    assert window.run("return document.querySelectorAll('#results thead th').length") == 14
+
+
+def test_the_slider_ends_with_the_recording_or_the_last_word(window: Browser, page: Path) -> None:
+    ends = {}
+    for clock in ("cu", "ca"):
+        window.open(page, f"utt=u1&clock={clock}")
+        ends[clock] = float(window.run("return document.getElementById('time').max"))
+    line = next(each for each in embedded(page)["timelines"] if each["utt"] == "u1")
+    assert ends["cu"] == line["duration_s"] < ends["ca"]
+    window.run("const t = document.getElementById('time'); t.value = t.max;"
+               "t.dispatchEvent(new Event('input'))")  # fmt: skip
+    assert "after the recording" in window.run("return document.querySelector('.bar output').value")
+
+
+def test_paper_has_all_of_the_table_and_no_controls(window: Browser, page: Path) -> None:
+    media = {"cmd": "Emulation.setEmulatedMedia", "params": {"media": "print"}}
+    window.call("POST", "/goog/cdp/execute", media)
+    try:
+        hidden = window.run(
+            "return ['.controls', '#theme', '.player', 'details'].every((name) =>"
+            "[...document.querySelectorAll(name)].every((e) => !e.getClientRects().length))"
+        )
+        assert hidden
+        style = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"
+        assert window.run(style, ".scroll", "overflowX") == "visible"
+        assert window.run(style, "figure", "breakInside") == "avoid"
+    finally:
+        media["params"] = {"media": ""}
+        window.call("POST", "/goog/cdp/execute", media)
+
+
+def test_a_run_far_behind_the_others_does_not_stretch_the_axis(
+    window: Browser, tmp_path: Path
+) -> None:
+    grid = write_grid(tmp_path / "grid")
+    write_cell(grid / "method=star,chunk=100ms,data.split=clean", compute_s=9.0)
+    made = build(grid, tmp_path / "page.html")
+    assert embedded(made)["farthest"]["mini clean"] < 5
+    window.open(made)
+    assert "stand at the right edge" in window.run("return document.body.innerText")
+    ticks = (
+        "return [...document.querySelectorAll('figure.wide svg text.faint')]"
+        ".map((each) => each.textContent)"
+    )
+    assert max(map(float, window.run(ticks))) <= 60  # of errors in percent; no latency of 60 s
+
+
+def test_a_text_without_a_reference_stands_there_once(window: Browser, tmp_path: Path) -> None:
+    write_unjudged(tmp_path)
+    window.open(build(tmp_path))
+    text = window.run("return document.getElementById('timelines').innerText")
+    assert text.count("the harbour opens at nine") == 1
