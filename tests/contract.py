@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from streaming_asr.chunking import deliveries
-from streaming_asr.method import SAMPLE_RATE, Batched, Method, Samples, Update, Word
+from streaming_asr.method import (
+    SAMPLE_RATE,
+    Batched,
+    Method,
+    Samples,
+    Update,
+    Word,
+    display_text,
+    revise,
+)
 
 TIME_TOLERANCE_S = 0.02  # one encoder frame
 PROBABILITY_TOLERANCE = 1e-2  # batched sums run in another order
@@ -49,6 +58,14 @@ def run(method: Method[Any], audio: Samples, setting: Setting) -> list[Update]:
     if key not in setting.said:
         setting.said[key] = feed(method, chunks(method, audio, setting), setting)
     return setting.said[key]
+
+
+def text_of(method: Method[Any], pieces: Sequence[Samples], setting: Setting) -> str:
+    """What a method has committed at the end of a stream that comes in these pieces."""
+    words: list[Word] = []
+    for update in feed(method, pieces, setting):
+        revise(words, update.retracted, update.committed)
+    return display_text(words)
 
 
 def same_words(a: Sequence[Word], b: Sequence[Word]) -> bool:

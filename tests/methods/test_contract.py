@@ -13,7 +13,7 @@ import pytest
 from contract import CHECKS, Setting
 from places import ROOT
 
-from streaming_asr.method import Method
+from streaming_asr.method import Method, Samples
 
 CHECK = Callable[[Method[Any], Setting], None]
 CONF = ROOT / "conf" / "method"
@@ -123,8 +123,11 @@ def _configured(method: str) -> tuple[Method[Any], Setting]:
     return build(config.method), Setting(CHUNK, first_chunk, audio, other)
 
 
+METHODS = sorted({path.stem for path in CONF.glob("*.yaml")} - {"remote"})
+
+
 @pytest.mark.parametrize("check", CHECKS, ids=name)
-@pytest.mark.parametrize("method", sorted({path.stem for path in CONF.glob("*.yaml")} - {"remote"}))
+@pytest.mark.parametrize("method", METHODS)
 def test_every_configured_method_keeps_the_contract(method: str, check: CHECK) -> None:
     check(*_configured(method))
 
@@ -150,3 +153,49 @@ def test_every_method_keeps_the_contract_with_the_package_s_real_weights(
     model: str, method: str, check: CHECK
 ) -> None:
     check(*_with_real_weights(model, method))
+
+
+# -- the same audio in other steps ------------------------------------------------------------
+
+# Those whose text depends on where blocks end, or comes after the last step.
+SAME_TEXT = ("chunkformer", "offline", "reencode", "star", "u2")
+OTHER_TEXT = ("hush_word", "simul_whisper", "ufal", "whisperrt")
+MOST_POINTS = 1.0
+N_CLIPS = 20
+
+
+def test_every_method_is_asked_about_its_steps() -> None:
+    assert sorted(SAME_TEXT + OTHER_TEXT) == METHODS
+
+
+@pytest.mark.parametrize("method", SAME_TEXT)
+def test_where_a_step_ends_changes_nothing(method: str) -> None:
+    streaming, setting = _configured(method)
+    for audio in (setting.audio, setting.other):
+        texts = {contract.text_of(streaming, pieces, setting) for pieces in _steps(audio)}
+        assert len(texts) == 1, texts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", OTHER_TEXT)
+def test_larger_steps_lose_no_words(method: str) -> None:
+    """A late delivery is heard in one step: it may not make more errors than its chunks do."""
+    from streaming_asr.corpora import Mini
+    from streaming_asr.training.recipe import dev_wer
+
+    streaming, setting = _configured(method)
+    clips = Mini("clean", limit=N_CLIPS).utterances()
+    texts = [
+        [contract.text_of(streaming, pieces, setting) for pieces in _steps(clip.load(), seed)]
+        for seed, clip in enumerate(clips)
+    ]
+    in_chunks, at_once, at_random = (dev_wer(clips, each) for each in zip(*texts, strict=True))
+    assert at_once <= in_chunks + MOST_POINTS
+    assert at_random <= in_chunks + MOST_POINTS
+
+
+def _steps(audio: Samples, seed: int = 0) -> list[list[Samples]]:
+    """The audio in chunks, in one step, and in steps of 0.1 to 3 s."""
+    sizes = np.random.default_rng(seed).integers(1600, 48_000, len(audio) // 1600)
+    cuts = [range(FIRST_CHUNK, len(audio), CHUNK), [], np.cumsum(sizes)]
+    return [np.split(audio, [cut for cut in each if cut < len(audio)]) for each in cuts]
