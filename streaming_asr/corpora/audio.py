@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from math import gcd
 from pathlib import Path
@@ -26,11 +27,20 @@ from streaming_asr.corpora.headers import (
     check_recording,
     is_chained_ogg,
     is_counted,
+    is_ogg,
     stated_bytes,
     wav_goes_on,
     wav_parts,
 )
-from streaming_asr.corpora.media import Block, decoded, file_of, has_gap, length_s, unreadable
+from streaming_asr.corpora.media import (
+    MAX_PEAK,
+    Block,
+    decoded,
+    file_of,
+    has_gap,
+    length_s,
+    unreadable,
+)
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 
@@ -39,8 +49,6 @@ _SUFFIXES = (
     ".m4b .m4v .mka .mkv .mov .mp2 .mp4 .mpeg .mpg .mts .oga .ogv .ts .weba .webm .wma .wmv .wv"
 )
 SUFFIXES = tuple(_SUFFIXES.split())  # of recordings in a folder; a file may have any name
-# A lossy codec overshoots full scale a little; a file of integers stored as floats by a lot.
-MAX_PEAK = 2.0
 CANCELLED = 1e-3  # the mean of channels in antiphase has less of their power than this
 FAINT = 1e-3  # a peak of -60 dB: nobody spoke, or channels cancelled each other
 PIECE_S = 60
@@ -71,24 +79,36 @@ def load_audio(
     with _counted(path, audio_track) as file:
         if file is not None:
             return _load_counted(file, path, start_s, end_s)
-    first, last = (None if s is None else round(s * SAMPLE_RATE) for s in (start_s, end_s))
-    pieces, n = [], 0
-    for piece in _resampled(decoded(path, audio_track), path):
-        pieces.append(piece)
-        n += len(piece)
-        if last is None and n > MAX_S * SAMPLE_RATE:
-            raise _too_long(path, "it lasts over", MAX_S)
-        if last is not None and n >= last:
-            break
-    samples = np.concatenate(pieces)[first:last]
+    if end_s is None:
+        samples = _load_decoded(path, audio_track)[round(start_s * SAMPLE_RATE) :]
+    else:
+        state = Path(path).stat()
+        whole = _last_decoded(str(path), audio_track, state.st_mtime_ns, state.st_size)
+        samples = whole[round(start_s * SAMPLE_RATE) : round(end_s * SAMPLE_RATE)].copy()
     if not len(samples):
         raise _no_samples(path)
     return samples
 
 
+def _load_decoded(path: str | Path, audio_track: int | None) -> Samples:
+    pieces, n = [], 0
+    for piece in _resampled(decoded(path, audio_track), path):
+        pieces.append(piece)
+        n += len(piece)
+        if n > MAX_S * SAMPLE_RATE:
+            raise _too_long(path, "it lasts over", MAX_S)
+    return np.concatenate(pieces)
+
+
+@lru_cache(maxsize=1)  # a corpus asks for one part of a recording after another
+def _last_decoded(path: str, audio_track: int | None, changed_ns: int, size: int) -> Samples:
+    return _load_decoded(path, audio_track)
+
+
 def _load_counted(file: Any, path: str | Path, start_s: float, end_s: float | None) -> Samples:
     rate = file.samplerate
     with _reading(path):
+        _check_header(file, path)
         if end_s is None:
             _check_whole(file, path)
             if file.frames > MAX_S * rate:
@@ -115,17 +135,27 @@ def _counted(path: str | Path, audio_track: int | None = None) -> Iterator[Any]:
     check_recording(path)
     with ExitStack() as stack:
         file = None
-        if audio_track in (None, 1) and is_counted(path):
+        if audio_track in (None, 1) and _is_counted(path):
             raw = stack.enter_context(
                 Path(path).open("rb", buffering=0)
             )  # without its name, which may be wrong
             with suppress(Exception):
                 file = stack.enter_context(_soundfile(raw))
-        if file is not None and _is_exact(file) and not (file.format == "OGG" and has_gap(path)):
+        if file is not None and _is_exact(file):
             _check_rate(file.samplerate, path)
             yield file
         else:
             yield None
+
+
+def _is_counted(path: str | Path) -> bool:
+    state = Path(path).stat()
+    return _was_counted(str(path), state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=64)  # all of a FLAC or an Ogg is read for it
+def _was_counted(path: str, changed_ns: int, size: int) -> bool:
+    return is_counted(path) and not (is_ogg(path) and has_gap(path))
 
 
 def _soundfile(source: IO[bytes]) -> Any:

@@ -121,6 +121,12 @@ def _is_one_ogg(content: mmap.mmap, path: str | Path) -> bool:
     return len(serials) == n_begins == 1
 
 
+def is_ogg(path: str | Path) -> bool:
+    """Return whether a file is an Ogg."""
+    with Path(path).open("rb") as file:
+        return file.read(4) == b"OggS"
+
+
 def is_chained_ogg(file: IO[bytes]) -> bool:
     """Return whether the last page of an Ogg belongs to another stream than the first."""
     first = _read(file, 0, _OGG_HEADER_BYTES)

@@ -27,6 +27,8 @@ from streaming_asr.corpora.headers import (
 )
 from streaming_asr.errors import UserError
 
+# A lossy codec overshoots full scale a little; a file of integers stored as floats by a lot.
+MAX_PEAK = 2.0
 # FFmpeg's own filter leaves smaller gaps as they are (aresample, min_hard_comp).
 JITTER_S = 0.1
 RESTART_S = 1.0  # time stamps that go back further begin again: another recording follows
@@ -318,7 +320,8 @@ def _blocks(media: _Media, path: str | Path, audio_track: int | None) -> Iterato
         start_s = container.start_time / 1e6
         log.warning("%s: its time stamps begin at %.0f s, which is its time 0", path, start_s)
     _check_index(media, track, path)
-    line = _TimeLine(path, _origin_s(container), _has_times(container))
+    is_lossy = not track.codec_context.name.startswith("pcm_")
+    line = _TimeLine(path, _origin_s(container), _has_times(container), is_lossy)
     end_s = undecoded_s = 0.0
     end_byte = 0
     why: Exception | None = None
@@ -425,6 +428,7 @@ class _TimeLine:
     path: str | Path
     origin_s: float
     has_times: bool
+    is_lossy: bool = False  # a damaged frame may have any values
     now_s: float = 0.0  # where the next sample lies
     audio_s: float = 0.0  # decoded so far
     shift_s: float = 0.0  # of time stamps that begin again
@@ -434,6 +438,8 @@ class _TimeLine:
     def placed(self, frame: Any) -> Iterator[Block]:
         """Yield the silence before a frame, if any, and its samples. Raises UserError."""
         data, rate = _floats(frame), frame.sample_rate
+        if self.is_lossy:
+            data = np.clip(np.nan_to_num(data, posinf=0.0, neginf=0.0), -MAX_PEAK, MAX_PEAK)
         gap_s = 0.0
         if self.has_times and frame.pts is not None:
             at_s = float(frame.pts * frame.time_base) - self.origin_s + self.shift_s

@@ -10,6 +10,7 @@ import re
 import struct
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from containers import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streaming_asr.corpora import audio
+from streaming_asr.corpora import audio, media
 from streaming_asr.corpora.audio import Reader, duration_s, load_audio
 from streaming_asr.errors import UserError
 
@@ -310,3 +311,35 @@ def test_whatever_a_decoder_raises_is_an_error_of_its_file(
     monkeypatch.setattr(av, "open", broken)
     with pytest.raises(UserError, match=r"a\.mkv: not readable as audio \(.*a fault.*\)"):
         load_audio(path)
+
+
+def test_a_damaged_frame_of_a_lossy_codec_is_no_reason_to_refuse_the_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_recording(tmp_path / "a.mkv", [Track("aac", 48_000)])
+    floats = media._floats
+
+    def damaged(frame: Any) -> Any:
+        data = floats(frame)
+        data[5:8, 0] = (40.0, np.nan, np.inf)
+        return data
+
+    monkeypatch.setattr(media, "_floats", damaged)
+    heard = load_audio(path)
+    assert np.isfinite(heard).all() and np.abs(heard).max() <= 1
+
+
+def test_parts_of_one_recording_are_decoded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_recording(tmp_path / "a.mp3", [Track("libmp3lame", 44_100)], form="mp3")
+    whole = load_audio(path)
+    opened: list[object] = []
+    decoded = audio.decoded
+    monkeypatch.setattr(audio, "decoded", lambda *which: opened.append(which) or decoded(*which))
+    for at_s in (0.0, 0.5, 1.5):
+        part = load_audio(path, at_s, at_s + 0.5)
+        np.testing.assert_array_equal(part, whole[round(16_000 * at_s) :][:8000])
+    assert len(opened) == 1
+    write_recording(path, [Track("libmp3lame", 44_100, first=5)], form="mp3")
+    assert not np.array_equal(load_audio(path, 1.5, 2.0), part)
