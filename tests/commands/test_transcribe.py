@@ -455,3 +455,18 @@ def test_compare_without_a_recording_is_refused(
 ) -> None:
     assert compare.main(command) == 2
     assert "audio" in capsys.readouterr().err
+
+
+def test_a_recording_whose_text_is_a_full_stop_has_no_word(talk: Path) -> None:
+    class FullStop:
+        lookahead_samples = 0
+
+        def start(self, **_: object) -> None:
+            return None
+
+        def step(self, state: None, audio: object, *, last: bool) -> Update:
+            return Update((Word(" .", 0.1, 0.2),) if last else (), () if last else (Word(" ."),))
+
+    told = transcribe.transcript(FullStop(), np.zeros(32_000, np.float32), talk, compose(MINI))
+    assert (told.words, told.text, told.written("srt")) == ([], "", "")
+    assert json.loads(told.written("json"))["words"] == []

@@ -476,9 +476,12 @@ def test_a_gap_between_blocks_does_not_break_a_sentence() -> None:
     texts = ["The", "harbour", "opens", "at", "nine.", "Bring", "a", "coat", "with", "you."]
     begins = [0.3, 0.6, 1.9, 2.2, 2.5, 4.1, 4.4, 4.7, 5.0, 5.3]
     step = Step("audio", 96_000, {"wall": 1}, committed=[f" {text}" for text in texts],
-                words=[[start, start + 0.3, None] for start in begins])  # fmt: skip
+                words=[[start, start, None] for start in begins])  # fmt: skip
     log = UtteranceLog(utt="u", text="", duration_samples=96_000, steps=[step])
     assert _said(log) == [(0.3, "The harbour opens at nine."), (4.1, "Bring a coat with you.")]
+    # Words that last have times of their own, and a pause is one.
+    step.words = [[start, start + 0.3, None] for start in begins]
+    assert _said(log)[1] == (1.9, "opens at nine.")
 
 
 def test_recordings_without_a_reference_are_not_wrong(tmp_path: Path) -> None:
