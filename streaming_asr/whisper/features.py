@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
@@ -32,11 +33,32 @@ LOOKAHEAD_SAMPLES = 200
 @functools.lru_cache(maxsize=8)
 @torch.inference_mode(False)  # kept, and a later use may want a gradient through it
 def _mel_filters(n_mels: int, device: torch.device) -> torch.Tensor:
-    """Return the Slaney filters of transformers' feature extractor, (n_mels, 201) float32."""
-    from transformers import WhisperFeatureExtractor
+    """Return Whisper's filters, (n_mels, 201) float32: triangles between 0 and 8 kHz at equal
+    distances on Slaney's mel scale, each with an area of 1 (Slaney 1998, Auditory Toolbox)."""
+    edges = _hertz(np.linspace(0.0, _mels(SAMPLE_RATE / 2), n_mels + 2))
+    bins = np.linspace(0, SAMPLE_RATE // 2, N_FFT // 2 + 1)
+    widths = np.diff(edges)
+    distances = edges - bins[:, None]  # (bins, edges)
+    rising, falling = -distances[:, :-2] / widths[:-1], distances[:, 2:] / widths[1:]
+    triangles = np.maximum(0.0, np.minimum(rising, falling))
+    areas = 2.0 / (edges[2:] - edges[:-2])
+    filters = (triangles * areas).T
+    return torch.as_tensor(filters, dtype=torch.float32, device=device).contiguous()
 
-    filters = WhisperFeatureExtractor(feature_size=n_mels).mel_filters
-    return torch.as_tensor(filters.T, dtype=torch.float32, device=device).contiguous()
+
+# Slaney's scale: 3 mel for 200 Hz up to 1 kHz, then 27 mel for a factor of 6.4.
+_MEL_HZ, _BREAK_HZ, _BREAK_MEL, _MEL_LOG = 200.0 / 3, 1000.0, 15.0, 27.0 / np.log(6.4)
+
+
+def _mels(hertz: float) -> float:
+    if hertz < _BREAK_HZ:
+        return hertz / _MEL_HZ
+    return float(_BREAK_MEL + np.log(hertz / _BREAK_HZ) * _MEL_LOG)
+
+
+def _hertz(mels: np.ndarray) -> np.ndarray:
+    above = _BREAK_HZ * np.exp((mels - _BREAK_MEL) / _MEL_LOG)
+    return np.where(mels < _BREAK_MEL, mels * _MEL_HZ, above)
 
 
 @functools.lru_cache(maxsize=8)

@@ -16,6 +16,7 @@ from streaming_asr.models.find import MULTILINGUAL_TOKENS
 from streaming_asr.models.hash import check_floats
 from streaming_asr.models.shared import shared
 from streaming_asr.whisper.from_ctranslate2 import locate
+from streaming_asr.whisper.light import load_plain
 from streaming_asr.whisper.quantise import check_device, quantise
 from streaming_asr.whisper.tensors import quiet, refuse_not_finite
 from streaming_asr.whisper.words import Detokenizer, refuse_other_than_english
@@ -142,6 +143,7 @@ def load_whisper(
     adapter: str | Path | None = None,
     tokenizer_path: str | Path | None = None,
     adapter_scale: float = 1.0,
+    trainable: bool = False,
 ) -> Whisper:
     """Load `path` (folder, hub name, name@revision) and merge `adapter` (peft folder, published
     checkpoint), `adapter_scale` of its change.
@@ -149,14 +151,16 @@ def load_whisper(
 
     dtype: float32, float16, bfloat16, or int8 on a CPU: the linear layers of encoder and decoder in
     8 bits, the adapter merged before; the output layer, which is the embedding too, in float32.
+    trainable: load transformers' class, which training, saving and peft need; without it a plain
+    model is loaded without transformers (`light.py`), with the same numbers.
     The cells of a sweep share it (`models.shared`): a training changes a model of its own alone.
     Raises UserError where the model or the adapter is missing or of another form.
     """
     check_one_of(LOADED_AS, dtype=dtype)
     named = [None if each is None else str(each) for each in (path, adapter, tokenizer_path)]
     return shared(
-        ("whisper", device, dtype, adapter_scale, *named),
-        lambda: _loaded(path, device, dtype, adapter, tokenizer_path, adapter_scale),
+        ("whisper", device, dtype, adapter_scale, trainable, *named),
+        lambda: _loaded(path, device, dtype, adapter, tokenizer_path, adapter_scale, trainable),
         lambda whisper: sum(each.nbytes for each in whisper.model.parameters()),
     )
 
@@ -168,12 +172,45 @@ def _loaded(
     adapter: str | Path | None,
     tokenizer_path: str | Path | None,
     adapter_scale: float,
+    trainable: bool,
 ) -> Whisper:
-    from transformers import AutoTokenizer, WhisperForConditionalGeneration
-
     check_device(dtype, device)
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")
+    plain = None
+    if not trainable and (adapter is None or Path(adapter).is_dir()):
+        plain = load_plain(
+            Path(locate(path)),
+            Path(locate(tokenizer_path or path)),
+            dtype=LOADED_AS[dtype],
+            adapter=None if adapter is None else Path(adapter),
+            adapter_scale=adapter_scale,
+        )
+    model: Any
+    tokenizer: Any
+    if plain is None:
+        model, tokenizer = _by_transformers(path, dtype, adapter, tokenizer_path, adapter_scale)
+    else:
+        model, tokenizer = plain
+        _add_timestamps(model.config, tokenizer)
+        _check_tokenizer(path, model.config, tokenizer)
+    # After the adapter is merged, which then costs no memory there.
+    model.to(torch.device(device))
+    if dtype == "int8":
+        quantise(model.model.encoder, model.model.decoder)
+    return Whisper(model, tokenizer)
+
+
+def _by_transformers(
+    path: str | Path,
+    dtype: str,
+    adapter: str | Path | None,
+    tokenizer_path: str | Path | None,
+    adapter_scale: float,
+) -> tuple[Any, Any]:
+    """Return transformers' model with the adapter merged, and its tokenizer. Raises UserError."""
+    from transformers import AutoTokenizer, WhisperForConditionalGeneration
+
     if adapter is not None:
         from streaming_asr.whisper.adapters import check_adapter, merge_adapter
 
@@ -202,11 +239,7 @@ def _loaded(
     _check_weights(path, model, loaded)
     if adapter is not None:
         model = merge_adapter(model, adapter, adapter_scale)
-    # After the adapter is merged, which then costs no memory there.
-    model.to(torch.device(device))  # type: ignore[arg-type]
-    if dtype == "int8":
-        quantise(model.model.encoder, model.model.decoder)
-    return Whisper(model, tokenizer)
+    return model, tokenizer
 
 
 def _check_weights(path: str | Path, model: Any, loaded: Mapping[str, Any]) -> None:

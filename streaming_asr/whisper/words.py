@@ -37,14 +37,21 @@ class TokenWord:
     stop: int
 
 
+def byte_characters() -> list[str]:
+    """Return the visible character for each of the 256 bytes in byte-level BPE (GPT-2).
+
+    Printable bytes stand for themselves, the others in order for U+0100 and what follows.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
 class Detokenizer:
     """Spells token ids below `eot`; control and timestamp tokens spell nothing."""
 
     def __init__(self, tokenizer: Any, eot: int) -> None:
-        from transformers.convert_slow_tokenizer import bytes_to_unicode
-
-        # Byte-level BPE writes every byte as one visible character; this is the way back.
-        table = {character: byte for byte, character in bytes_to_unicode().items()}
+        table = {character: byte for byte, character in enumerate(byte_characters())}
         tokens = tokenizer.convert_ids_to_tokens(list(range(eot)))
         self._bytes = [bytes(table[c] for c in token) for token in tokens]
 
