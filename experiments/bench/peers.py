@@ -72,7 +72,7 @@ def _ours(method: Any, chunk_s: float | None, first_s: float | None, audio: np.n
 
 @cache
 def weights() -> Whisper:
-    return load_whisper(parity.MODEL)
+    return load_whisper(parity.MODEL, trainable=True)
 
 
 def faster_whisper(_: Path) -> Pair:

@@ -82,7 +82,7 @@ class OfflineRecipe(CorpusRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.train_on(sorted(self.items, key=lambda item: item.n_samples))
-        loaded = load_whisper(self.model_path)
+        loaded = load_whisper(self.model_path, trainable=True)
         self.whisper = loaded
         self.targets = Targets(loaded.tokenizer)
         self.model = _Trained(loaded.model.requires_grad_(True), self.targets.eot + 1)

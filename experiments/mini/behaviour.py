@@ -222,7 +222,7 @@ def main() -> int:
     from streaming_asr.whisper.load import load_whisper
 
     try:
-        whisper = load_whisper(args.model)
+        whisper = load_whisper(args.model, trainable=True)
         result = {"model": args.model} | measure(
             whisper,
             MINI / f"{args.split}.jsonl",

@@ -202,7 +202,9 @@ def main() -> None:
     parser = parity.parser(__doc__.splitlines()[0], "ufal/SimulStreaming")
     parser.add_argument("--chunk-s", type=float, default=1.0)
     options = parser.parse_args()
-    model = reference(options.reference, load_whisper(parity.MODEL), options.chunk_s)
+    model = reference(
+        options.reference, load_whisper(parity.MODEL, trainable=True), options.chunk_s
+    )
     method = our_method(options.chunk_s)
     with parity.Rows(
         "simul_whisper",

@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--leave", nargs="+", choices=FAULTS, default=[], help="faults left in")
     parser.add_argument("--chunk-s", type=float, nargs="+", default=list(CHUNKS_S))
     options = parser.parse_args()
-    whisper = load_whisper(parity.MODEL)
+    whisper = load_whisper(parity.MODEL, trainable=True)
     with parity.Rows(
         "whisperrt",
         f"tomer9080/WhisperRT-Streaming@{parity.commit_of(options.reference)}",

@@ -107,6 +107,7 @@ def _write_model(folder: Path, config: Any, adapter: Path | None) -> None:
         dtype=config.dtype,
         adapter=adapter,
         adapter_scale=scale,
+        trainable=True,
     )
     whisper.save(folder)
 

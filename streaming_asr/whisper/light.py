@@ -67,6 +67,11 @@ class Settings(SimpleNamespace):
         return dict(vars(self))
 
 
+def settings_of(file: Path) -> Settings:
+    """Return the content of a JSON file as attributes. Raises OSError and ValueError."""
+    return Settings(**_json(file))
+
+
 class Tokens:
     """The tokenizer of a folder, as far as inference uses one of transformers."""
 

@@ -194,7 +194,7 @@ class StarRecipe(BlockRecipe):
         self.config, self.shift = config, 0.0
 
         torch.manual_seed(self.seed)
-        self.whisper = load_whisper(self.model_path)
+        self.whisper = load_whisper(self.model_path, trainable=True)
         extractor = None
         if self.features != "whisper":
             kept = None if begun is None else begun / self.features

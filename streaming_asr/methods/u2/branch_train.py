@@ -101,7 +101,7 @@ class U2BranchRecipe(BlockRecipe):
         said = [item for item in self.items if plain(item.text) and not has_digits(item.text)]
         texts = (item.text for item in said)
         pieces = load_pieces(begun) if card else learn_pieces(texts, self.pieces)
-        self.whisper = load_whisper(self.model_path, adapter=self.adapter)
+        self.whisper = load_whisper(self.model_path, adapter=self.adapter, trainable=True)
         self.tokenizer = PieceTokenizer(self.whisper, pieces, STRIDE)
         self.train_on([item for item in said if self._can_be_learned(item)])
         if not self.items:

@@ -7,6 +7,7 @@ adapter (adapter_config.json), or a whole model under model/, or neither where o
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -64,16 +65,22 @@ def load_head(folder: str | Path, whisper: Whisper) -> nn.Linear:
 
 
 def load_trained(
-    model_path: str, folder: str | Path | None, *, device: str = "cpu", dtype: str = "float32"
+    model_path: str,
+    folder: str | Path | None,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    trainable: bool = False,
 ) -> Whisper:
     """Return the backbone with what a U2 folder trained: a whole model, or an adapter."""
+    form: dict[str, Any] = {"device": device, "dtype": dtype, "trainable": trainable}
     if folder is None:
-        return load_whisper(model_path, device=device, dtype=dtype)
+        return load_whisper(model_path, **form)
     folder = Path(folder)
     whole = folder / MODEL_FOLDER
     if (whole / "config.json").is_file():
         # Weights in the package leave out the tokenizer, which is the base model's.
         shared = None if (whole / "tokenizer.json").is_file() else model_path
-        return load_whisper(whole, device=device, dtype=dtype, tokenizer_path=shared)
+        return load_whisper(whole, **form, tokenizer_path=shared)
     adapter = folder if (folder / "adapter_config.json").is_file() else None
-    return load_whisper(model_path, device=device, dtype=dtype, adapter=adapter)
+    return load_whisper(model_path, **form, adapter=adapter)

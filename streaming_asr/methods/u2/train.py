@@ -50,7 +50,6 @@ from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import SAMPLE_RATE
-from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.search import BeamSearch
 from streaming_asr.whisper.together import alone
 from streaming_asr.whisper.window import FRAME_S, frames_of
@@ -90,9 +89,7 @@ class U2Recipe(BlockRecipe):
             self.train_on(_subset(self.items, self.hours, self.seed))
 
         torch.manual_seed(self.seed)
-        self.whisper = (
-            load_whisper(self.model_path) if self.rank else load_trained(self.model_path, begun)
-        )
+        self.whisper = load_trained(self.model_path, None if self.rank else begun, trainable=True)
         if begun is not None and (begun / HEAD_FILE).is_file():
             head = load_head(begun, self.whisper)
             self.tokenizer = CtcTokenizer(self.whisper, head.out_features - 1)

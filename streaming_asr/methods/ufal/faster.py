@@ -17,13 +17,13 @@ import numpy as np
 from faster_whisper import WhisperModel
 from faster_whisper.feature_extractor import FeatureExtractor
 from faster_whisper.transcribe import Segment
-from transformers import AutoConfig, GenerationConfig
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_SAMPLES, NULL, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.methods.ufal.convert import converted
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.guard import GUARDS, even
+from streaming_asr.whisper.light import Settings, settings_of
 from streaming_asr.whisper.recogniser import Hypothesis
 from streaming_asr.whisper.words import refuse_other_than_english
 
@@ -82,7 +82,7 @@ class Model(WhisperModel):  # type: ignore[misc]
 
     def __init__(self, folder: Path, settings_folder: Path, **options: Any) -> None:
         super().__init__(str(folder), local_files_only=True, **options)
-        self.config = AutoConfig.from_pretrained(settings_folder)
+        self.config = settings_of(settings_folder / "config.json")
         # faster-whisper assumes 448.
         self.max_length = self.config.max_target_positions
         no_timestamps = self.hf_tokenizer.token_to_id("<|notimestamps|>")
@@ -90,11 +90,11 @@ class Model(WhisperModel):  # type: ignore[misc]
         self.feature_extractor = _Features(
             self.config.num_mel_bins, self.config.max_source_positions
         )
-        has_settings = (settings_folder / "generation_config.json").is_file()
-        settings = GenerationConfig.from_pretrained(settings_folder) if has_settings else None
-        suppressed = getattr(settings, "suppress_tokens", None)
+        file = settings_folder / "generation_config.json"
+        settings = settings_of(file) if file.is_file() else Settings()
+        suppressed = settings.suppress_tokens
         self.suppressed: list[int] = [-1] if suppressed is None else list(suppressed)
-        if getattr(settings, "is_multilingual", False) and not self.model.is_multilingual:
+        if settings.is_multilingual and not self.model.is_multilingual:
             self.model = _Multilingual(self.model)
 
     def transcribe(self, *args: Any, **options: Any) -> Any:

@@ -102,7 +102,7 @@ class WhisperRTRecipe(BlockRecipe):
         self.chunk = round(self.chunk_s / FRAME_S)
         self.first_chunk = round(self.first_chunk_s / FRAME_S)
 
-        self.whisper = load_whisper(self.model_path)
+        self.whisper = load_whisper(self.model_path, trainable=True)
         self.prompt_of = self.prompts()
         # leading space included; a text's are its words' in turn
         self.word_tokens = cache(lambda word: self.whisper.text_tokens(f" {word}"))
