@@ -211,7 +211,7 @@ def hush_row(folder: str, audio_s: float, repeats: int = 5) -> Row:
     from streaming_asr.methods.hush_word.padding import PaddedEncoder, make_padding
     from streaming_asr.whisper.load import load_whisper
 
-    whisper = load_whisper(folder)
+    whisper = load_whisper(folder, trainable=True)
     # Half a second of noise costs what half a second of hush word costs.
     short, full = (
         PaddedEncoder(whisper, make_padding(kind, whisper)) for kind in ("noise", "full")

@@ -104,6 +104,10 @@ class Tokens:
         """Return the spellings of token ids, in the visible characters of byte-level BPE."""
         return [self.backend_tokenizer.id_to_token(number) for number in ids]
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, control tokens too."""
+        return str(self.backend_tokenizer.decode(list(ids), skip_special_tokens=False))
+
     def add_tokens(self, tokens: Sequence[str]) -> int:
         """Add tokens behind the last one; return how many were new."""
         return int(self.backend_tokenizer.add_tokens(list(tokens)))
@@ -117,8 +121,8 @@ class Network(nn.Module):
         super().__init__()
         self.config, self.generation_config = config, generation
         self.model = nn.Module()
-        self.model.encoder = _encoder(tensors, config.encoder_layers)
-        self.model.decoder = _decoder(tensors, config.decoder_layers)
+        self.model.encoder = _encoder(tensors, config)
+        self.model.decoder = _decoder(tensors, config)
         embedding = self.model.decoder.embed_tokens.weight
         self.proj_out = _bare(nn.Linear, in_features=config.d_model, out_features=config.vocab_size)
         self.proj_out.weight, self.proj_out.bias = embedding, None
@@ -162,6 +166,15 @@ def load_plain(
     if not all(all_finite(value) for value in tensors.values()):
         return None
     return Network(Settings(**config), Settings(**generation), tensors), tokens
+
+
+def has_plain_lora(folder: Path) -> bool:
+    """Return whether a folder holds an adapter that `load_plain` may merge."""
+    try:
+        files_are_there = all((folder / name).is_file() for name in LORA_FILES)
+        return files_are_there and _is_plain_lora(_json(folder / LORA_FILES[0]))
+    except Exception:  # whatever a damaged file raises
+        return False
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -236,10 +249,8 @@ def _add_lora(
 
     from streaming_asr.whisper.adapter_config import check_base
 
-    if not all((folder / name).is_file() for name in LORA_FILES):
-        return False
     content = _json(folder / LORA_FILES[0])
-    if not _is_plain_lora(content) or tensors["model.encoder.conv1.bias"].dtype != torch.float32:
+    if tensors["model.encoder.conv1.bias"].dtype != torch.float32:
         return False
     check_base(content, Settings(**config), folder / LORA_FILES[0])
     pairs = load_file(folder / LORA_FILES[1])
@@ -333,17 +344,19 @@ def _weights(tensors: Mapping[str, torch.Tensor], name: str) -> Any:
     return module
 
 
-def _attention(tensors: Mapping[str, torch.Tensor], name: str) -> nn.Module:
-    module = nn.Module()
+def _attention(tensors: Mapping[str, torch.Tensor], name: str, n_heads: int) -> nn.Module:
+    module = _bare(nn.Module, num_heads=n_heads)
     for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
         module.add_module(part, _linear(tensors, f"{name}.{part}"))
     return module
 
 
-def _layer(tensors: Mapping[str, torch.Tensor], name: str, attentions: Sequence[str]) -> nn.Module:
+def _layer(
+    tensors: Mapping[str, torch.Tensor], name: str, attentions: Sequence[str], n_heads: int
+) -> nn.Module:
     module = nn.Module()
     for attention in attentions:
-        module.add_module(attention, _attention(tensors, f"{name}.{attention}"))
+        module.add_module(attention, _attention(tensors, f"{name}.{attention}", n_heads))
         norm = f"{attention}_layer_norm"
         module.add_module(norm, _norm(tensors, f"{name}.{norm}"))
     for part in ("fc1", "fc2"):
@@ -352,22 +365,28 @@ def _layer(tensors: Mapping[str, torch.Tensor], name: str, attentions: Sequence[
     return module
 
 
-def _encoder(tensors: Mapping[str, torch.Tensor], n_layers: int) -> nn.Module:
+def _encoder(tensors: Mapping[str, torch.Tensor], config: Settings) -> nn.Module:
     module, name = nn.Module(), "model.encoder"
     for part in ("conv1", "conv2", "embed_positions"):
         module.add_module(part, _weights(tensors, f"{name}.{part}"))
-    layers = [_layer(tensors, f"{name}.layers.{i}", ("self_attn",)) for i in range(n_layers)]
+    layers = [
+        _layer(tensors, f"{name}.layers.{i}", ("self_attn",), config.encoder_attention_heads)
+        for i in range(config.encoder_layers)
+    ]
     module.add_module("layers", nn.ModuleList(layers))
     module.add_module("layer_norm", _norm(tensors, f"{name}.layer_norm"))
     return module
 
 
-def _decoder(tensors: Mapping[str, torch.Tensor], n_layers: int) -> nn.Module:
+def _decoder(tensors: Mapping[str, torch.Tensor], config: Settings) -> nn.Module:
     module, name = nn.Module(), "model.decoder"
     for part in ("embed_tokens", "embed_positions"):
         module.add_module(part, _weights(tensors, f"{name}.{part}"))
     attentions = ("self_attn", "encoder_attn")
-    layers = [_layer(tensors, f"{name}.layers.{i}", attentions) for i in range(n_layers)]
+    layers = [
+        _layer(tensors, f"{name}.layers.{i}", attentions, config.decoder_attention_heads)
+        for i in range(config.decoder_layers)
+    ]
     module.add_module("layers", nn.ModuleList(layers))
     module.add_module("layer_norm", _norm(tensors, f"{name}.layer_norm"))
     return module

@@ -16,7 +16,7 @@ from streaming_asr.models.find import MULTILINGUAL_TOKENS
 from streaming_asr.models.hash import check_floats
 from streaming_asr.models.shared import shared
 from streaming_asr.whisper.from_ctranslate2 import locate
-from streaming_asr.whisper.light import load_plain
+from streaming_asr.whisper.light import has_plain_lora, load_plain
 from streaming_asr.whisper.quantise import check_device, quantise
 from streaming_asr.whisper.tensors import quiet, refuse_not_finite
 from streaming_asr.whisper.words import Detokenizer, refuse_other_than_english
@@ -178,7 +178,8 @@ def _loaded(
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")
     plain = None
-    if not trainable and (adapter is None or Path(adapter).is_dir()):
+    has_plain_adapter = adapter is None or has_plain_lora(Path(adapter))
+    if has_plain_adapter and not trainable:
         plain = load_plain(
             Path(locate(path)),
             Path(locate(tokenizer_path or path)),
@@ -188,17 +189,24 @@ def _loaded(
         )
     model: Any
     tokenizer: Any
-    if plain is None:
+    if plain is None or not _can_spell(path, *plain):
         model, tokenizer = _by_transformers(path, dtype, adapter, tokenizer_path, adapter_scale)
     else:
         model, tokenizer = plain
-        _add_timestamps(model.config, tokenizer)
-        _check_tokenizer(path, model.config, tokenizer)
     # After the adapter is merged, which then costs no memory there.
     model.to(torch.device(device))
     if dtype == "int8":
         quantise(model.model.encoder, model.model.decoder)
     return Whisper(model, tokenizer)
+
+
+def _can_spell(path: str | Path, model: Any, tokenizer: Any) -> bool:
+    """Return whether the tokenizer spells every token of text. Raises UserError for that of
+    another model."""
+    _add_timestamps(model.config, tokenizer)
+    _check_tokenizer(path, model.config, tokenizer)
+    end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    return end is not None and None not in tokenizer.convert_ids_to_tokens(range(end))
 
 
 def _by_transformers(

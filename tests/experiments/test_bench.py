@@ -99,7 +99,7 @@ def test_naive_logits_are_the_full_models() -> None:
     from streaming_asr.whisper.encoder import encode_masked
     from streaming_asr.whisper.load import load_whisper
 
-    whisper = load_whisper(tiny_folder())
+    whisper = load_whisper(tiny_folder(), trainable=True)
     naive = Naive(whisper)
     update = naive.cross_attention[0].query.lora_a @ naive.cross_attention[0].query.lora_b
     assert update.abs().max() > 0.01  # there is an update to leave unmerged
@@ -120,7 +120,7 @@ def test_random_weights_load_as_a_multilingual_whisper(
     from streaming_asr.whisper.load import load_whisper
 
     monkeypatch.setitem(models.DIMENSIONS, "tiny", (16, 2, 1))
-    whisper = load_whisper(models.random_whisper("tiny", tmp_path))
+    whisper = load_whisper(models.random_whisper("tiny", tmp_path), trainable=True)
     assert whisper.eot == 50257
     assert whisper.prompt() == [50258, 50259, 50359, 50363]
     assert (whisper.n_mels, whisper.context_frames, whisper.max_tokens) == (80, 1500, 448)

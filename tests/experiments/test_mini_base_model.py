@@ -21,13 +21,13 @@ def window(*words: tuple[str, float, float, int], timestamps: bool = False) -> W
 
 
 def test_letters_share_a_words_time_and_what_is_not_spelled_as_said_is_not_counted() -> None:
-    targets = Targets(load_whisper(tiny_folder()).tokenizer)
+    targets = Targets(load_whisper(tiny_folder(), trainable=True).tokenizer)
     labels = targets.letters(window(("ab", 0.04, 0.12, 0), ("12", 0.16, 0.2, 0)), 12)
     assert labels.tolist() == [0, 0, 1, 1, 2, 2, 0, 0, -100, -100, 0, 0]
 
 
 def test_an_utterance_stands_between_its_timestamps() -> None:
-    targets = Targets(load_whisper(tiny_folder()).tokenizer)
+    targets = Targets(load_whisper(tiny_folder(), trainable=True).tokenizer)
     made, n_fixed = targets.sequence(window(("the", 0.1, 0.5, 0), timestamps=True), 4.0)
     stamps = [targets.no_timestamps + 1 + round(s / 0.02) for s in (0.1, 0.5)]
     assert n_fixed == 0

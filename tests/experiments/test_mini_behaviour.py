@@ -111,7 +111,7 @@ def test_all_figures_are_measured_padded_and_unpadded(
 ) -> None:
     monkeypatch.setattr(behaviour, "EMPTY_S", 1.0)
     monkeypatch.setattr(behaviour, "N_NOISES", 1)
-    whisper = load_whisper(tiny_folder(max_tokens=128))
+    whisper = load_whisper(tiny_folder(max_tokens=128), trainable=True)
     found = behaviour.measure(whisper, manifest, n_cuts=2)
     for padding in ("padded", "unpadded"):
         assert sum(found[padding]["cut"][name] for name in behaviour.OUTCOMES) == pytest.approx(100)
@@ -122,4 +122,4 @@ def test_a_split_without_word_times_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "untimed.jsonl"
     path.write_text('{"audio_filepath": "a.wav", "text": "the fox"}\n')
     with pytest.raises(UserError, match="cuts need word times"):
-        behaviour.measure(load_whisper(tiny_folder()), path)
+        behaviour.measure(load_whisper(tiny_folder(), trainable=True), path)

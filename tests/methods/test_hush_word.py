@@ -40,7 +40,7 @@ CHUNK, FIRST = 4800, 9600
 
 @functools.cache
 def whisper():
-    return load_whisper(FOLDER)
+    return load_whisper(FOLDER, trainable=True)
 
 
 @pytest.fixture

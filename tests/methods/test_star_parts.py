@@ -256,7 +256,7 @@ TOKENS = [5, 90, 17, 200, 31, 8]
 
 @pytest.fixture(scope="module")
 def whisper():
-    return load_whisper(tiny_folder())
+    return load_whisper(tiny_folder(), trainable=True)
 
 
 def anchors_of(n: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -36,7 +36,7 @@ TEXT = " she had 3 Stück Käse für $12.50 — 不过 the quick fox"
 
 @pytest.fixture(scope="module")
 def whisper():
-    return load_whisper(tiny_folder(multilingual=True))
+    return load_whisper(tiny_folder(multilingual=True), trainable=True)
 
 
 # -- tokens -------------------------------------------------------------------------------------
@@ -223,7 +223,9 @@ def beeper_of_30_s(tmp_path_factory):
 
 def make_beeper(folder, context_frames):
     """(model folder, U2 folder, the word of each beep)."""
-    whisper = load_whisper(tiny_folder(d_model=64, layers=1, context_frames=context_frames))
+    whisper = load_whisper(
+        tiny_folder(d_model=64, layers=1, context_frames=context_frames), trainable=True
+    )
     encoder = whisper.model.model.encoder
     with torch.no_grad():
         encoder.embed_positions.weight.zero_()
@@ -493,7 +495,10 @@ def test_a_wrong_setting_is_refused(options, answer) -> None:
 def test_a_folder_without_a_head_or_with_that_of_another_model_is_refused(tmp_path) -> None:
     with pytest.raises(UserError, match=r"no ctc_head.safetensors there; train one"):
         new_method("u2", str(tiny_folder()), weights=str(tmp_path))
-    save_head(embedding_head(load_whisper(tiny_folder(d_model=64, layers=1)), 300), tmp_path)
+    save_head(
+        embedding_head(load_whisper(tiny_folder(d_model=64, layers=1), trainable=True), 300),
+        tmp_path,
+    )
     with pytest.raises(UserError, match="use the model that the head was trained on"):
         new_method("u2", str(tiny_folder()), weights=str(tmp_path))
     (tmp_path / "ctc_head.safetensors").write_bytes(b"nothing")

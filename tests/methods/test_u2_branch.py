@@ -59,7 +59,7 @@ def folder(model, adapter, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def whisper(model):
-    return load_whisper(model)
+    return load_whisper(model, trainable=True)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,10 @@ def test_a_new_window_forgets_the_frame_that_waits(model, folder) -> None:
 
 def test_the_decoder_hears_the_adapted_encoder_untouched(model, adapter, folder) -> None:
     first = load_first_pass(model, folder)
-    adapted, plain_one = load_whisper(model, adapter=adapter), load_whisper(model)
+    adapted, plain_one = (
+        load_whisper(model, adapter=adapter, trainable=True),
+        load_whisper(model, trainable=True),
+    )
     mel = log_mel(torch.from_numpy(noise(1.0)), 80)[None]
     with torch.inference_mode():
         (heard,) = first.encode([part_of(first.whisper.model, mel)])
@@ -131,7 +134,7 @@ def test_the_decoder_hears_the_adapted_encoder_untouched(model, adapter, folder)
 
 
 def test_before_it_learns_the_branch_is_the_layers_that_it_copies(model, adapter) -> None:
-    whisper = load_whisper(model, adapter=adapter)
+    whisper = load_whisper(model, adapter=adapter, trainable=True)
     branch = Branch(whisper, 1, 4, 10)
     mel = log_mel(torch.from_numpy(noise(1.0)), 80)[None]
     part = part_of(whisper.model, mel)

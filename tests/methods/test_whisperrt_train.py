@@ -361,8 +361,8 @@ def test_fitting_lowers_the_loss_and_leaves_an_adapter_that_run_can_merge(
         "base_model_name_or_path"
     ].startswith("/")
 
-    merged = load_whisper(tiny_folder(), adapter=folder)
-    plain = load_whisper(tiny_folder())
+    merged = load_whisper(tiny_folder(), adapter=folder, trainable=True)
+    plain = load_whisper(tiny_folder(), trainable=True)
     batch = batch_of(recipe)
     mel, ends = batch.mels[0][None], batch.ends[0]
     with torch.no_grad():
@@ -550,7 +550,7 @@ def test_frames_are_as_far_apart_as_the_decoders_keys_and_values_of_them(recipe)
     stir(recipe)  # the decoder's adapter does not change what is measured
     torch.manual_seed(0)
     known, one, other = (torch.randn(n, 32) for n in (400, 5, 5))
-    layers = load_whisper(tiny_folder()).model.model.decoder.layers
+    layers = load_whisper(tiny_folder(), trainable=True).model.model.decoder.layers
     attentions = [layer.encoder_attn for layer in layers]
     apart = []
     with torch.no_grad():

@@ -125,6 +125,17 @@ def test_every_form_of_lora_is_base_plus_the_share_of_the_change(form: str) -> N
         torch.testing.assert_close(more[name], base[name] + 1.5 * change[name])
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_plain_model_takes_every_form_to_the_same_bits(form: str) -> None:
+    folder = of_form(form)
+    light, full = (
+        weights(load_whisper(tiny_folder(), adapter=folder, trainable=each).model)
+        for each in (False, True)
+    )
+    assert light.keys() == full.keys()
+    assert [name for name in full if not torch.equal(light[name], full[name])] == []
+
+
 def test_adalora_is_merged_as_peft_merges_it() -> None:
     config = peft.AdaLoraConfig(init_r=4, target_r=2, total_step=10, target_modules=["q_proj"])
     folder = saved(config)
@@ -153,9 +164,9 @@ def test_the_share_holds_for_whole_tensors_of_a_published_checkpoint(tmp_path: P
 def test_a_model_with_another_output_layer_than_its_embedding_is_saved_whole(
     tmp_path: Path,
 ) -> None:
-    whisper = load_whisper(tiny_folder(), adapter=of_form("saved embedding"))
+    whisper = load_whisper(tiny_folder(), adapter=of_form("saved embedding"), trainable=True)
     whisper.save(tmp_path / "merged")
-    again = load_whisper(tmp_path / "merged").model
+    again = load_whisper(tmp_path / "merged", trainable=True).model
     assert torch.equal(again.proj_out.weight, model().proj_out.weight)
     embedding = whisper.model.model.decoder.embed_tokens.weight
     assert torch.equal(again.model.decoder.embed_tokens.weight, embedding)
@@ -186,13 +197,13 @@ def test_a_pickled_adapter_is_merged_as_its_safetensors_are(tmp_path: Path) -> N
 @pytest.mark.parametrize("sizes", [{"layers": 3}, {"decoder_layers": 3}, {"layers": 5}])
 def test_an_adapter_of_a_deeper_model_is_refused(sizes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=r"also changes base_model\.model\.model\.\w+\.layers\.2\."):
-        load_whisper(tiny_folder(), adapter=plain(**sizes))
+        load_whisper(tiny_folder(), adapter=plain(**sizes), trainable=True)
 
 
 @pytest.mark.parametrize("sizes", [{"layers": 3}, {"decoder_layers": 3}])
 def test_an_adapter_of_a_shallower_model_is_refused(sizes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=r"lacks base_model\.model\.model\.\w+\.layers\.2\."):
-        load_whisper(tiny_folder(**sizes), adapter=plain())
+        load_whisper(tiny_folder(**sizes), adapter=plain(), trainable=True)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +331,7 @@ def test_an_adapter_that_is_no_lora_is_named_before_the_model_is_loaded(
 ) -> None:
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": kind}))
     with pytest.raises(UserError, match=f"peft_type is '{kind}', and only LoRA is merged here"):
-        load_whisper(tmp_path / "no model", adapter=tmp_path)
+        load_whisper(tmp_path / "no model", adapter=tmp_path, trainable=True)
 
 
 WRONG = [
@@ -384,7 +395,7 @@ def test_a_configuration_that_is_not_json_is_one_error(tmp_path: Path) -> None:
     for text in texts:
         file.write_text(text)
         with pytest.raises(UserError, match=r"adapter_config\.json: .*copy the adapter's folder"):
-            load_whisper(tmp_path / "no model", adapter=tmp_path)
+            load_whisper(tmp_path / "no model", adapter=tmp_path, trainable=True)
     file.write_bytes(b'{"r": "\xff"}')
     with pytest.raises(UserError, match=r"adapter_config\.json: no UTF-8 text"):
-        load_whisper(tmp_path / "no model", adapter=tmp_path)
+        load_whisper(tmp_path / "no model", adapter=tmp_path, trainable=True)

@@ -30,13 +30,15 @@ def test_the_share_of_the_change_is_what_dev_chose_for_the_chunk_or_a_number(
 
 
 def test_half_of_the_change_is_merged_half_way(tmp_path: Path) -> None:
-    wrapped = with_lora(load_whisper(tiny_folder()).model, rank=2, target_modules=["q_proj"])
+    wrapped = with_lora(
+        load_whisper(tiny_folder(), trainable=True).model, rank=2, target_modules=["q_proj"]
+    )
     for name, parameter in wrapped.named_parameters():
         if "lora_B" in name:
             torch.nn.init.ones_(parameter)
     save_lora(wrapped, tmp_path, "tiny")
     none, half, all_of_it = (
-        merge_adapter(load_whisper(tiny_folder()).model, tmp_path, scale)
+        merge_adapter(load_whisper(tiny_folder(), trainable=True).model, tmp_path, scale)
         .model.encoder.layers[0].self_attn.q_proj.weight
         for scale in (0.0, 0.5, 1.0)
     )  # fmt: skip

@@ -21,7 +21,7 @@ ENDS = [[30, 45, 60], [75], [30, 60, 90, 120, 150, 180, 200]]  # the last fills 
 
 @pytest.fixture(scope="module")
 def whisper():
-    return load_whisper(tiny_folder())
+    return load_whisper(tiny_folder(), trainable=True)
 
 
 def mels(whisper):

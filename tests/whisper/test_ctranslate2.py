@@ -50,7 +50,7 @@ def greedy(whisper, frames, prompt, n_tokens, suppressed):
 @torch.inference_mode()
 def compared(folder: Path, clips, n_tokens: int, language: str | None = None):
     """Largest encoder difference, and the token ids of both for each clip."""
-    whisper = load_whisper(locate(folder))
+    whisper = load_whisper(locate(folder), trainable=True)
     model = ctranslate2.models.Whisper(str(folder), compute_type="float32", intra_threads=1)
     suppressed = list(range(whisper.eot + 1, whisper.config.vocab_size))
     suppressed += whisper.generation.suppress_tokens or []
@@ -92,8 +92,8 @@ def test_a_folder_of_each_type_and_size_computes_what_ctranslate2_computes(kind,
 
 
 def test_settings_and_tokens_come_through():
-    made = load_whisper(converted())
-    first = load_whisper(tiny_folder(seed=2))
+    made = load_whisper(converted(), trainable=True)
+    first = load_whisper(tiny_folder(seed=2), trainable=True)
     assert made.tokenizer.get_vocab() == first.tokenizer.get_vocab()
     assert made.tokenizer.get_vocab()["<|0.02|>"] == made.config.vocab_size - 200
     assert made.alignment_heads == first.alignment_heads
@@ -109,9 +109,9 @@ def test_a_multilingual_vocabulary_brings_its_languages():
     source = tiny_folder(multilingual=True, vocabulary_size=51866)
     TransformersConverter(str(source)).convert(str(folder), quantization="float16")
     shutil.copy(source / "tokenizer.json", folder)
-    made = load_whisper(folder)
+    made = load_whisper(folder, trainable=True)
     assert made.multilingual and made.generation.lang_to_id.keys() == {"<|en|>", "<|zh|>", "<|de|>"}
-    assert made.prompt("de") == load_whisper(source).prompt("de")
+    assert made.prompt("de") == load_whisper(source, trainable=True).prompt("de")
     with pytest.raises(UserError, match="this model knows de, en, zh"):
         made.prompt("fr")
 
@@ -125,12 +125,12 @@ def test_a_folder_is_converted_once_and_again_when_it_changes(tmp_path):
     told = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(told | {"suppress_ids": [3]}))
     assert locate(folder) != first
-    assert load_whisper(folder).generation.suppress_tokens == [3]
+    assert load_whisper(folder, trainable=True).generation.suppress_tokens == [3]
 
 
 def test_all_forms_of_one_model_have_one_hash():
     """The tiny weights are rounded first, as OpenAI's are: their files hold float16."""
-    rounded = load_whisper(converted("float16"))
+    rounded = load_whisper(converted("float16"), trainable=True)
     folder = Path(tempfile.mkdtemp())
     rounded.model.float().save_pretrained(folder / "single")
     rounded.model.half().save_pretrained(folder / "half")

@@ -30,7 +30,7 @@ class Notes(fakes.Ticker):
 
 @pytest.fixture(scope="module")
 def whisper():
-    return load_whisper(tiny_folder(multilingual=True))
+    return load_whisper(tiny_folder(multilingual=True), trainable=True)
 
 
 def sounds() -> list[np.ndarray]:
@@ -150,4 +150,4 @@ def test_a_method_that_detects_keeps_the_contract(whisper, check) -> None:
 
 def test_an_english_model_has_nothing_to_detect() -> None:
     with pytest.raises(UserError, match="language=detect: this model knows English alone"):
-        DetectsLanguage(Notes(), load_whisper(tiny_folder()))
+        DetectsLanguage(Notes(), load_whisper(tiny_folder(), trainable=True))

@@ -22,7 +22,7 @@ FOLDER = str(tiny_folder(seed=0, max_tokens=256))
 
 @pytest.fixture(scope="module")
 def whisper():
-    return load_whisper(FOLDER)
+    return load_whisper(FOLDER, trainable=True)
 
 
 def histories(whisper, n):

@@ -16,7 +16,7 @@ from streaming_asr.whisper.load import load_whisper
 @pytest.fixture(scope="module")
 def whisper():
     """In 64 bits: what differs by the order of sums alone differs by nothing that is seen."""
-    whisper = load_whisper(tiny_folder(layers=3))
+    whisper = load_whisper(tiny_folder(layers=3), trainable=True)
     whisper.model.double()
     return whisper
 

@@ -26,7 +26,7 @@ from streaming_asr.whisper.masks import block_ends, mask_from_ends
 
 @pytest.fixture(scope="module")
 def whisper():
-    return load_whisper(tiny_folder())
+    return load_whisper(tiny_folder(), trainable=True)
 
 
 def test_the_mask_is_equation_37_written_out():
@@ -130,7 +130,7 @@ def test_the_future_does_not_reach_a_finished_block(whisper):
 
 
 def test_gradients_flow_through_the_masked_encoder():
-    model = load_whisper(tiny_folder()).model.requires_grad_(True)
+    model = load_whisper(tiny_folder(), trainable=True).model.requires_grad_(True)
     encode_masked(model, torch.randn(1, 80, 41), ends=[10, 15, 20]).square().sum().backward()
     assert model.model.encoder.layers[0].self_attn.q_proj.weight.grad.abs().sum() > 0
 

@@ -47,8 +47,8 @@ def outputs(model):
 
 def test_a_merged_adapter_equals_the_unmerged_one(adapted):
     folder, unmerged = adapted
-    merged = load_whisper(tiny_folder(), adapter=folder).model
-    plain = load_whisper(tiny_folder()).model
+    merged = load_whisper(tiny_folder(), adapter=folder, trainable=True).model
+    plain = load_whisper(tiny_folder(), trainable=True).model
     torch.testing.assert_close(outputs(merged), outputs(unmerged), atol=1e-5, rtol=1e-5)
     assert (outputs(merged) - outputs(plain)).abs().max() > 0.01
     assert not any("lora" in name for name, _ in merged.named_parameters())
@@ -82,13 +82,13 @@ def test_a_published_checkpoint_equals_the_peft_adapter_of_the_same_updates(
     assert any(key.endswith("encoder.blocks.0.attn.query.lora_A") for key in state)
     path = tmp_path / "published.pt"
     torch.save({"cfg": {"rank": 4, "gran": 15}, "state_dict": state} if nested else state, path)
-    merged = load_whisper(tiny_folder(), adapter=path).model
+    merged = load_whisper(tiny_folder(), adapter=path, trainable=True).model
     torch.testing.assert_close(outputs(merged), outputs(unmerged), atol=1e-5, rtol=1e-5)
 
 
 def test_full_weights_in_a_published_checkpoint_replace_ours(adapted, tmp_path):
     _, unmerged = adapted
-    plain = load_whisper(tiny_folder()).model
+    plain = load_whisper(tiny_folder(), trainable=True).model
     encoder_layer = plain.model.encoder.layers[0]
     names = {
         "decoder.blocks.1.attn.query.weight": plain.model.decoder.layers[1].self_attn.q_proj.weight,
@@ -100,7 +100,7 @@ def test_full_weights_in_a_published_checkpoint_replace_ours(adapted, tmp_path):
     path = tmp_path / "published.pt"
     extra = {key: weight * 1.5 for key, weight in names.items()}
     torch.save(published(unmerged, **extra), path)
-    ours = load_whisper(tiny_folder(), adapter=path).model.model
+    ours = load_whisper(tiny_folder(), adapter=path, trainable=True).model.model
     assert torch.equal(ours.encoder.layers[0].fc1.bias, extra["encoder.blocks.0.mlp.0.bias"])
     assert torch.equal(ours.encoder.layer_norm.weight, extra["encoder.ln_post.weight"])
     assert torch.equal(ours.decoder.embed_positions.weight, extra["decoder.positional_embedding"])

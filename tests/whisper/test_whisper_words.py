@@ -12,7 +12,7 @@ from streaming_asr.whisper.load import load_whisper
 
 @pytest.fixture(scope="module")
 def whisper():
-    return load_whisper(tiny_folder())
+    return load_whisper(tiny_folder(), trainable=True)
 
 
 def encode(whisper, text):
