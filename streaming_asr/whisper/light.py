@@ -100,8 +100,9 @@ class Tokens:
         number = self.backend_tokenizer.token_to_id(token)
         return self.unk_token_id if number is None else int(number)
 
-    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
-        """Return the spellings of token ids, in the visible characters of byte-level BPE."""
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
+        """Return the spellings of token ids in the visible characters of byte-level BPE; None for
+        an id that has none."""
         return [self.backend_tokenizer.id_to_token(number) for number in ids]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -120,7 +121,7 @@ class Network(nn.Module):
     def __init__(self, config: Settings, generation: Settings, tensors: Mapping[str, Any]) -> None:
         super().__init__()
         self.config, self.generation_config = config, generation
-        self.model = nn.Module()
+        self.model: Any = nn.Module()
         self.model.encoder = _encoder(tensors, config)
         self.model.decoder = _decoder(tensors, config)
         embedding = self.model.decoder.embed_tokens.weight
@@ -135,9 +136,9 @@ class Network(nn.Module):
     def dtype(self) -> torch.dtype:
         return self.proj_out.weight.dtype
 
-    def get_input_embeddings(self) -> nn.Module:
+    def get_input_embeddings(self) -> Any:
         """Return the decoder's token embedding."""
-        return self.model.decoder.embed_tokens  # type: ignore[no-any-return,union-attr]
+        return self.model.decoder.embed_tokens
 
 
 def load_plain(
