@@ -122,9 +122,9 @@ class Network(nn.Module):
         super().__init__()
         self.config, self.generation_config = config, generation
         self.model: Any = nn.Module()
-        self.model.encoder = _encoder(tensors, config)
-        self.model.decoder = _decoder(tensors, config)
-        embedding = self.model.decoder.embed_tokens.weight
+        decoder: Any = _decoder(tensors, config)
+        self.model.encoder, self.model.decoder = _encoder(tensors, config), decoder
+        embedding = decoder.embed_tokens.weight
         self.proj_out = _bare(nn.Linear, in_features=config.d_model, out_features=config.vocab_size)
         self.proj_out.weight, self.proj_out.bias = embedding, None
 
