@@ -23,6 +23,8 @@ from streaming_asr.commands import cli
 from streaming_asr.commands.cli import COMMANDS as PROGRAMS
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora import Mini
+from streaming_asr.files import cache_root
+from streaming_asr.models.packages import find_packaged, packaged
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += sorted((ROOT / "experiments").glob("*/*.md"))
@@ -246,6 +248,62 @@ def test_the_cells_of_a_notebook_run(
     assert told[notebook.stem] in printed and not {"error", "stderr"} & {
         output.get("name", output["output_type"]) for output in kept
     }
+
+
+def real_is_here() -> bool:
+    """Whether tiny.en and the English prompts lie on this machine."""
+    is_model = find_packaged(packaged()["openai/whisper-tiny.en"]) is not None
+    return is_model and (cache_root() / "prompts" / "en").is_dir()
+
+
+def readme_block(first: str) -> list[str]:
+    """The lines of the README's indented block that holds `first`."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"(?:^ {4}.*\n)+", text, re.MULTILINE)
+    (block,) = [block for block in blocks if first in block]
+    return [line.strip() for line in block.splitlines()]
+
+
+def elided(line: str) -> str:
+    """A printed line with what depends on the machine's speed left out: seconds, real-time factors,
+    and all of a row behind its WER except the coverage, the one whole number."""
+    line = re.sub(r"in [\d.]+ s,", "in … s,", line.strip())
+    if row := re.match(r"(\S.*?\d+ ms +[\d.]+)((?: +[\d.…]+)+)$", line):
+        rest = [word if word.isdecimal() else "…" for word in row[2].split()]
+        line = " ".join([row[1], *rest])
+    return " ".join(line.split())
+
+
+def test_only_what_depends_on_the_speed_is_left_out_of_an_output() -> None:
+    row = "whisperrt [1]  300 ms  13.7    24.2    1.17    1.59   0.33        87  0.813     0.26"
+    assert elided(row) == "whisperrt [1] 300 ms 13.7 … … … … 87 … …"
+    assert elided(row) != elided(row.replace("13.7", "10.9"))
+    assert elided(row) != elided(row.replace(" 87 ", " 88 "))
+    told = "talk.wav: 4.7 s of audio in 2.3 s, hush_word, tiny.en, chunk=1s"
+    assert elided(told) == "talk.wav: 4.7 s of audio in … s, hush_word, tiny.en, chunk=1s"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not real_is_here(), reason="needs `get tiny.en prompts`")
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [
+        ("demo", "prompts dev · model=tiny.en"),
+        ("transcribe talk.wav --srt", "wrote talk.srt"),
+    ],
+)
+def test_the_readme_shows_what_its_commands_print(
+    command: str, first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    clip = ROOT / "streaming_asr" / "data" / "voices" / "audio" / "af_jessica-0.ogg"
+    soundfile.write(tmp_path / "talk.wav", *soundfile.read(clip))
+    assert cli.main(shlex.split(command)) == 0
+    captured = capsys.readouterr()
+    printed = [elided(line) for line in (captured.out + captured.err).splitlines()]
+    assert [line for line in map(elided, readme_block(first)) if line not in printed] == []
 
 
 def test_the_readme_is_short() -> None:
