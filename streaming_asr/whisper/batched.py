@@ -76,14 +76,13 @@ def in_slices(ends: Sequence[int], device: torch.device | str = "cpu") -> Attend
     A slice of queries meets the keys up to the end of its last block alone. In bfloat16 the plain
     products are twice as fast with their gradients as torch's fused attention on a CPU.
     """
-    until = visible_until(ends, device)
+    until = visible_until(ends)  # on the CPU: a GPU would be waited for once a slice
     slices = []
     for first in range(0, len(until), SLICE):
         own = until[first : first + SLICE]
         stop = int(own[-1])
-        slices.append(
-            (first, first + len(own), stop, torch.arange(stop, device=device) < own[:, None])
-        )
+        mask = torch.arange(stop) < own[:, None]
+        slices.append((first, first + len(own), stop, mask.to(device, non_blocking=True)))
 
     def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.cat(

@@ -70,7 +70,7 @@ def recipe(corpus, adapter):
 
 
 def batch_of(recipe, step=0, progress=0.0) -> BranchBatch:
-    return recipe.draw(step, rank=0, world=1, progress=progress)
+    return recipe.precompute(recipe.draw(step, rank=0, world=1, progress=progress))
 
 
 def train(recipe, folder, steps):
@@ -183,6 +183,17 @@ def test_a_row_s_class_is_the_piece_spoken_then_and_the_blank_in_pauses(recipe) 
     blank = made.tokenizer.blank
     said = [piece for piece in pieces for _ in range(2)]
     assert labels.tolist() == [blank] * 10 + said + [blank] * 8
+
+
+def test_features_of_a_batch_are_those_of_each_window_as_it_was_drawn(recipe) -> None:
+    made = recipe(augment=None)  # speech of the shards, int16
+    drawn = made.draw(3, rank=0, world=1, progress=0.0)
+    assert drawn.mels == [] and drawn.audio.dtype == torch.int16
+    windows = made.windows(made.rng(3, 0), made.batch)
+    batch = made.precompute(drawn)
+    for mel, ends, window in zip(batch.mels, batch.ends, windows, strict=True):
+        torch.testing.assert_close(mel, made.mel(window.audio, ends), atol=1e-5, rtol=0)
+    assert made.precompute(batch) is batch
 
 
 def test_masks_lie_within_their_window_and_follow_from_the_step(recipe) -> None:

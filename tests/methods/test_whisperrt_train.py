@@ -19,7 +19,7 @@ from streaming_asr.corpora.manifest import write_manifest
 from streaming_asr.corpora.shards import by_voice, read_shards, write_shards
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.train import U2Recipe
-from streaming_asr.methods.whisperrt.prefixes import as_int16, pack
+from streaming_asr.methods.whisperrt.prefixes import pack
 from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.training.loop import FitConfig, fit
@@ -125,17 +125,6 @@ def test_features_of_a_batch_are_those_of_each_window_as_it_was_drawn(recipe):
         whole = torch.zeros(context)
         whole[: len(window.audio)] = torch.from_numpy(window.audio)
         torch.testing.assert_close(offline, log_mel(whole, 80), atol=1e-5, rtol=0)
-
-
-def test_samples_of_16_bits_come_back_as_they_were_and_others_are_rounded():
-    exact = np.array([-32768, -1, 0, 1, 32767], np.int16)
-    assert as_int16(exact.astype(np.float32) / 32768).tolist() == exact.tolist()
-    assert as_int16(np.array([1.0, -1.0, 0.4 / 32768, 0.6 / 32768])).tolist() == [
-        32767,
-        -32768,
-        0,
-        1,
-    ]
 
 
 def test_a_batch_moves_and_is_pinned_as_a_whole(recipe, monkeypatch):

@@ -26,6 +26,11 @@ class BranchBatch:
     classes: list[list[int]]
     n_words: int
     spoken: list[Tensor | None]  # (rows,) class spoken in each row; None without word times
+    audio: Tensor | None = None  # (batch, n) int16: what `mels` are made of where the model is
+
+    def pin_memory(self) -> BranchBatch:
+        """Return the batch with its samples in memory from which a GPU copies by itself."""
+        return self if self.audio is None else replace(self, audio=self.audio.pin_memory())
 
 
 class BranchModel(nn.Module):

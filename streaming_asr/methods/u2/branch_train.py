@@ -17,7 +17,7 @@ encodes them. Here and there some frames in front of the branch are replaced by 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
@@ -54,9 +54,10 @@ from streaming_asr.training.recipe import (
     dev_wer,
     random_chunk,
 )
+from streaming_asr.training.samples import as_int16, from_int16
 from streaming_asr.training.windows import Window, WindowOptions, place
 from streaming_asr.utterance import Utterance
-from streaming_asr.whisper.features import FRAME_SAMPLES
+from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel_windows
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.window import FRAME_S, frames_of
 
@@ -190,7 +191,7 @@ class U2BranchRecipe(BlockRecipe):
         texts = [plain(" ".join(window.texts)) for window in windows]
         too = progress < self.frames_share
         return BranchBatch(
-            [self.mel(window.audio, e) for window, e in zip(windows, ends, strict=True)],
+            [],
             ends,
             [_time_masks(rng, e[-1]) for e in ends],
             [self.tokenizer.encode(text) for text in texts],
@@ -199,7 +200,17 @@ class U2BranchRecipe(BlockRecipe):
                 self._spoken(window, e[-1]) if too and window.timed else None
                 for window, e in zip(windows, ends, strict=True)
             ],
+            as_int16([window.audio for window in windows]),
         )
+
+    @torch.no_grad()
+    def precompute(self, batch: BranchBatch) -> BranchBatch:
+        """Return the batch with its features, made where the model is."""
+        if batch.audio is None:
+            return batch
+        samples = from_int16(batch.audio.to(self.device, non_blocking=True))
+        mels = log_mel_windows(samples, self.whisper.n_mels, batch.ends)
+        return replace(batch, mels=mels, audio=None)
 
     def _spoken(self, window: Window, n_frames: int) -> Tensor:
         """Return (rows,) int64, the class spoken in each row, a word's time shared by its pieces;
@@ -212,16 +223,18 @@ class U2BranchRecipe(BlockRecipe):
 
     # -- training -------------------------------------------------------------------------------
 
-    def loss(self, model: nn.Module, batch: BranchBatch) -> tuple[Tensor, dict[str, float]]:
+    def loss(
+        self, model: nn.Module, batch: BranchBatch
+    ) -> tuple[Tensor, dict[str, float | Tensor]]:
         """Return the CTC loss per class, or 0.3 of it and the frame loss per row; among the figures
         the CTC loss in nats a word."""
-        logits = model(batch)
+        logits = model(self.precompute(batch))
         total = nats(logits, batch.classes).sum()
         n_classes = max(1, sum(map(len, batch.classes)))
         loss = total / n_classes
-        logs = {
+        logs: dict[str, float | Tensor] = {
             "audio_s": sum(ends[-1] for ends in batch.ends) * FRAME_S,
-            "nats_per_word": float(total.detach()) / max(1, batch.n_words),
+            "nats_per_word": total.detach() / max(1, batch.n_words),
             "weight": float(n_classes),
         }
         timed = [
@@ -229,9 +242,10 @@ class U2BranchRecipe(BlockRecipe):
         ]
         if timed:
             rows, labels = (torch.cat(each) for each in zip(*timed, strict=True))
-            frames = F.cross_entropy(rows.float(), labels.to(rows.device))
+            labels = labels.to(rows.device, non_blocking=True)
+            frames = F.cross_entropy(rows.float(), labels)
             loss = frames + CTC_BESIDE * loss
-            logs["frames_loss"] = float(frames.detach())
+            logs["frames_loss"] = frames.detach()
         return loss, logs
 
     @torch.inference_mode()

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from streaming_asr.training.samples import as_int16, from_int16
 from streaming_asr.whisper.batched import decode, encode_together
 from streaming_asr.whisper.encoder import encode_padded
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel, log_mel_windows
@@ -76,21 +77,12 @@ class Batch:
         context: encoder frames of the offline model."""
         if self.mels is not None:
             return self
-        audio = self.audio.float() / FULL_SCALE
+        audio = from_int16(self.audio)
         offline = None
         if taught:
             n = context * FRAME_SAMPLES
             offline = log_mel(F.pad(audio, (0, max(0, n - audio.shape[-1])))[:, :n], n_mels)
         return replace(self, mels=log_mel_windows(audio, n_mels, self.ends), offline=offline)
-
-
-FULL_SCALE = 32768
-"""Of the shards' int16, so that speech which no augmentation has changed comes back as it was."""
-
-
-def as_int16(audio: np.ndarray) -> Tensor:
-    """Return samples in [-1, 1] as int16: a quarter of the bytes that features take."""
-    return torch.from_numpy((audio * FULL_SCALE).round().clip(-FULL_SCALE, FULL_SCALE - 1)).short()
 
 
 def pack(examples: Sequence[Example], eot: int, last: int | None = None) -> Batch:
@@ -125,7 +117,7 @@ def pack(examples: Sequence[Example], eot: int, last: int | None = None) -> Batc
     longest = max(own[-1] for own in ends)
     known = [torch.arange(own[-1]) + i * longest for i, own in enumerate(ends)]
     return Batch(
-        pad_sequence([as_int16(example.audio) for example in examples], batch_first=True),
+        as_int16([example.audio for example in examples]),
         ends,
         learned=(padded["labels"] >= 0).flatten().nonzero()[:, 0],
         known=torch.cat(known),
