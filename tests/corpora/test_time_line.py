@@ -343,3 +343,11 @@ def test_parts_of_one_recording_are_decoded_once(
     assert len(opened) == 1
     write_recording(path, [Track("libmp3lame", 44_100, first=5)], form="mp3")
     assert not np.array_equal(load_audio(path, 1.5, 2.0), part)
+
+
+@pytest.mark.parametrize("codec", ["libopus", "flac"])
+def test_a_gap_between_the_pages_of_an_ogg_is_silence(tmp_path: Path, codec: str) -> None:
+    track = Track(codec, 48_000, n_words=6, gap_s=3.0)
+    path = write_recording(tmp_path / "a.ogg", [track], form="ogg")
+    assert_words(load_audio(path), track)
+    assert_words(Reader(path).read(10**6), track)
