@@ -147,7 +147,7 @@ class JSONErrors:
         start: Message | None = None  # of an answer in plain text, held back
         has_begun = False
 
-        async def sent(message: Message) -> None:
+        async def send_json(message: Message) -> None:
             nonlocal start, has_begun
             if message["type"].endswith("http.response.start") and message["status"] >= 400:
                 kind = Headers(raw=message["headers"]).get("content-type", "")
@@ -157,25 +157,25 @@ class JSONErrors:
             has_begun = True
             if start is not None:
                 text = message.get("body", b"").decode()
-                told = f"{scope['path'][:100]}: {text}"
-                error = JSONResponse({"error": Refused(start["status"], "invalid", told).told})
+                reason = f"{scope['path'][:100]}: {text}"
+                error = JSONResponse({"error": Refused(start["status"], "invalid", reason).told})
                 length = str(len(error.body)).encode()
-                kept = [(key, value) for key, value in start["headers"] if key == b"allow"]
+                headers = [(key, value) for key, value in start["headers"] if key == b"allow"]
                 fresh = [(b"content-type", b"application/json"), (b"content-length", length)]
-                start["headers"], message["body"] = kept + fresh, error.body
+                start["headers"], message["body"] = headers + fresh, error.body
                 await send(start)
                 start = None
             await send(message)
 
         try:
-            await self.app(scope, receive, sent)
+            await self.app(scope, receive, send_json)
         except Exception as error:
             if scope["type"] != "http" or has_begun:
                 raise
             log.exception("%s %s", scope["method"], scope["path"])
-            told = f"a fault of this server, see its log ({type(error).__name__})"
-            failed = Refused(500, "internal_error", told)
-            await JSONResponse({"error": failed.told}, 500)(scope, receive, send)
+            reason = f"a fault of this server, see its log ({type(error).__name__})"
+            failure = Refused(500, "internal_error", reason)
+            await JSONResponse({"error": failure.told}, 500)(scope, receive, send)
 
 
 async def _answer(request: Request, error: Exception) -> Response:

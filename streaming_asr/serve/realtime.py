@@ -276,14 +276,14 @@ class RealtimeSession:
             self._update(event.get("session"))
             self._emit("session.updated", session=self._described())
         elif kind == "transcription_session.update":
-            told = "transcription_session.update: is called session.update now, with"
+            reason = "transcription_session.update: is called session.update now, with"
             raise Refused(
-                400, "unknown_event", f'{told} {{"session": {{"type": "transcription", ...}}}}'
+                400, "unknown_event", f'{reason} {{"session": {{"type": "transcription", ...}}}}'
             )
         else:
-            told = f"type={str(kind)[:100]!r}: no such event; there are session.update and"
+            reason = f"type={str(kind)[:100]!r}: no such event; there are session.update and"
             raise Refused(
-                400, "unknown_event", f"{told} input_audio_buffer.append, .commit and .clear"
+                400, "unknown_event", f"{reason} input_audio_buffer.append, .commit and .clear"
             )
 
     def _append(self, audio: Any) -> None:
@@ -337,67 +337,71 @@ class RealtimeSession:
         session = _object(session, "session")
         _check_keys(session, "", {"type", "audio", "include", *FLAT, *REPORTED})
         if session.get("type") not in (None, "transcription"):
-            told = f"session.type={str(session['type'])[:100]}: this server transcribes only; give"
-            raise Refused(400, "invalid_session", f"{told} transcription")
+            reason = (
+                f"session.type={str(session['type'])[:100]}: this server transcribes only; give"
+            )
+            raise Refused(400, "invalid_session", f"{reason} transcription")
         audio = _object(session.get("audio"), "audio")
         _check_keys(audio, "audio.", {"input"})
-        given = dict(_object(audio.get("input"), "audio.input"))
-        _check_keys(given, "audio.input.", {"format", "transcription", "turn_detection"})
+        fields = dict(_object(audio.get("input"), "audio.input"))
+        _check_keys(fields, "audio.input.", {"format", "transcription", "turn_detection"})
         for flat, key in FLAT.items():
-            if flat in session and key in given:
-                told = f"{flat}: stands in audio.input.{key} too; give it once"
-                raise Refused(400, "invalid_session", told)
+            if flat in session and key in fields:
+                reason = f"{flat}: stands in audio.input.{key} too; give it once"
+                raise Refused(400, "invalid_session", reason)
             if flat in session:
-                given[key] = session[flat]
-        if given.get("turn_detection") is not None:
+                fields[key] = session[flat]
+        if fields.get("turn_detection") is not None:
             raise Refused(400, "no_turn_detection", "turn_detection: null; commit ends an item")
-        if given.get("transcription", {}) is None:
-            told = "transcription=null: this server transcribes only; leave it out"
-            raise Refused(400, "invalid_session", told)
-        models, language = self._transcription(given.get("transcription"))
-        form = self._format(given.get("format"))
+        if fields.get("transcription", {}) is None:
+            reason = "transcription=null: this server transcribes only; leave it out"
+            raise Refused(400, "invalid_session", reason)
+        models, language = self._transcription(fields.get("transcription"))
+        form = self._format(fields.get("format"))
         include = session.get("include", [STEPS] * self.tells_steps) or []
         if not isinstance(include, list):
             raise Refused(400, "invalid_session", "include: is a list of names")
         if others := [each for each in include if each != STEPS]:
-            told = f"include: {str(others[0])[:100]} is not supported here; leave it out"
-            raise Refused(400, "unknown_parameter", told)
-        wanted = (form, models, language)
-        if self.item is not None and wanted != (self.format, self.models, self.language):
+            reason = f"include: {str(others[0])[:100]} is not supported here; leave it out"
+            raise Refused(400, "unknown_parameter", reason)
+        settings = (form, models, language)
+        if self.item is not None and settings != (self.format, self.models, self.language):
             raise Refused(400, "session_busy", "commit before changing format, model or language")
-        self.format, self.models, self.language = wanted
+        self.format, self.models, self.language = settings
         self.tells_steps = STEPS in include
 
-    def _transcription(self, given: Any) -> tuple[list[str], str | None]:
+    def _transcription(self, fields: Any) -> tuple[list[str], str | None]:
         """Return the methods and the language, None for the server's own."""
-        given, place = _object(given, "transcription"), "audio.input.transcription."
-        _check_keys(given, place, {"model", "language", "prompt"})
-        model, language = given.get("model"), given.get("language", self.language)
+        fields, place = _object(fields, "transcription"), "audio.input.transcription."
+        _check_keys(fields, place, {"model", "language", "prompt"})
+        model, language = fields.get("model"), fields.get("language", self.language)
         if not isinstance(language, str | None) or not isinstance(model, str | None):
             raise Refused(400, "invalid_session", "model and language are texts")
         models = self.service.chosen(model) if model else self.models
-        if given.get("prompt"):
+        if fields.get("prompt"):
             raise self.service.no_prompt(f"{place}prompt", models)
         return models, self.service.language(models, language)
 
-    def _format(self, given: Any) -> AudioFormat:
-        if given is None:
+    def _format(self, fields: Any) -> AudioFormat:
+        if fields is None:
             return self.format
-        if isinstance(given, str):
-            given = BETA_FORMATS.get(given, {"type": given})
-        given = _object(given, "format")
-        _check_keys(given, "audio.input.format.", {"type", "rate"})
-        kind, rate = given.get("type"), given.get("rate")
+        if isinstance(fields, str):
+            fields = BETA_FORMATS.get(fields, {"type": fields})
+        fields = _object(fields, "format")
+        _check_keys(fields, "audio.input.format.", {"type", "rate"})
+        kind, rate = fields.get("type"), fields.get("rate")
         kind = self.format.kind if kind is None else kind
         rates = RATES.get(kind, ()) if isinstance(kind, str) else ()
         if rate is None and rates:
             same = kind == self.format.kind
             rate = self.format.rate if same else USUAL_HZ if USUAL_HZ in rates else rates[0]
         if not isinstance(rate, int) or rate not in rates:
-            told = f"format {str(kind)[:99]}, {str(rate)[:99]} Hz: taken are audio/pcm, 16 bit, at"
+            reason = (
+                f"format {str(kind)[:99]}, {str(rate)[:99]} Hz: taken are audio/pcm, 16 bit, at"
+            )
             pcm = RATES["audio/pcm"]
-            told = f"{told} {pcm[0]} to {pcm[-1]} Hz, audio/pcmu and audio/pcma at {G711_HZ} Hz"
-            raise Refused(400, "invalid_format", told)
+            reason = f"{reason} {pcm[0]} to {pcm[-1]} Hz, audio/pcmu and audio/pcma at {G711_HZ} Hz"
+            raise Refused(400, "invalid_format", reason)
         return AudioFormat(kind, rate)
 
     def _described(self) -> dict[str, Any]:
@@ -513,19 +517,19 @@ def _log(cell: Cell) -> bool:
     return True
 
 
-def _object(given: Any, name: str) -> Mapping[str, Any]:
+def _object(value: Any, name: str) -> Mapping[str, Any]:
     """Return what is an object, or nothing. Raises Refused for anything else."""
-    if given is None:
+    if value is None:
         return {}
-    if not isinstance(given, dict):
-        told = f"{name}: is {str(given)[:100]!r}, and must be an object"
-        raise Refused(400, "invalid_session", told)
-    return given
+    if not isinstance(value, dict):
+        reason = f"{name}: is {str(value)[:100]!r}, and must be an object"
+        raise Refused(400, "invalid_session", reason)
+    return value
 
 
-def _check_keys(given: Mapping[str, Any], place: str, names: Set[str]) -> None:
+def _check_keys(settings: Mapping[str, Any], place: str, names: Set[str]) -> None:
     """Raise Refused for a setting that is not among `names`; null and empty ones ask nothing."""
-    for key, setting in given.items():
+    for key, setting in settings.items():
         if key not in names and setting not in (None, "", [], {}):
-            told = f"session.{place}{key[:100]}: is not supported here; leave it out"
-            raise Refused(400, "unknown_parameter", told)
+            reason = f"session.{place}{key[:100]}: is not supported here; leave it out"
+            raise Refused(400, "unknown_parameter", reason)

@@ -92,12 +92,12 @@ class Service:
         OpenAI's for the first of all. Raises Refused for one that is not served.
         """
         names = [name.strip() for name in (text or "").split(",") if name.strip()]
-        found = [self.method_of(name) for name in names]
-        for name, method in zip(names, found, strict=True):
+        methods = [self.method_of(name) for name in names]
+        for name, method in zip(names, methods, strict=True):
             if method is None:
                 served = ", ".join(self.cells)
                 raise Refused(400, "model_not_found", f"model={name[:100]}: served are {served}")
-        return list(dict.fromkeys(filter(None, found))) or [next(iter(self.cells))]
+        return list(dict.fromkeys(filter(None, methods))) or [next(iter(self.cells))]
 
     def method_of(self, name: str) -> str | None:
         """Return the method that a name stands for; None where it is not served."""
@@ -109,8 +109,13 @@ class Service:
     def model(self, name: str, method: str) -> dict[str, Any]:
         """Return a method under a name, as OpenAI describes a model."""
         cell = self.cells[method]
-        shown = {"id": name, "object": "model", "created": self.started_s, "owned_by": "local"}
-        return shown | {"model": cell.model, "language": cell.default_language}
+        description = {
+            "id": name,
+            "object": "model",
+            "created": self.started_s,
+            "owned_by": "local",
+        }
+        return description | {"model": cell.model, "language": cell.default_language}
 
     def language(self, names: Sequence[str], language: str | None) -> str | None:
         """Return Whisper's code of a language that a client names, in any usual spelling; None, the
@@ -119,20 +124,20 @@ class Service:
         code = language_code(language or "")
         if code in ("", "auto", "detect"):
             return None
-        told = f"language={str(language)[:100]}"
+        reason = f"language={str(language)[:100]}"
         if code not in LANGUAGES:
-            raise Refused(400, "invalid_language", f"{told}: give a code such as en, de or fr")
+            raise Refused(400, "invalid_language", f"{reason}: give a code such as en, de or fr")
         for name in names:
             try:
                 check_known(OmegaConf.create(self.cells[name].header["config"]), {code})
             except UserError as error:
-                raise Refused(400, "invalid_language", f"{told}: {error}") from error
+                raise Refused(400, "invalid_language", f"{reason}: {error}") from error
         return code
 
     def no_prompt(self, setting: str, names: Sequence[str]) -> Refused:
         """Return the error for a prompt, which no method takes."""
-        told = f"{setting}: {', '.join(names)} takes no prompt; leave it out"
-        return Refused(400, "unsupported_parameter", told)
+        reason = f"{setting}: {', '.join(names)} takes no prompt; leave it out"
+        return Refused(400, "unsupported_parameter", reason)
 
     def admit(self, make: Callable[[str], Drained]) -> Drained:
         """Return the session that `make` makes of its id, counted. Raises Refused."""

@@ -153,15 +153,15 @@ def _wanted(service: Service, form: FormData) -> _Wanted:
         if not isinstance(file, UploadFile):
             raise UserError("file: none; send a recording as `file`, with a file name")
         texts = [(key, text) for key, text in form.multi_items() if isinstance(text, str) and text]
-        given = dict(texts)
+        fields = dict(texts)
         granularities = [text for key, text in texts if GRANULARITIES.fullmatch(key)]
-        for key in given:
+        for key in fields:
             if key not in SUPPORTED and not GRANULARITIES.fullmatch(key):
                 raise UserError(f"{key[:100]}: is not supported here; leave it out")
-        kind, streams = given.get("response_format", "json"), given.get("stream", "false").lower()
+        kind, streams = fields.get("response_format", "json"), fields.get("stream", "false").lower()
         check_one_of(FORMS, response_format=kind)
         check_one_of(("true", "false", "1", "0"), stream=streams)
-        _check_temperature(given.get("temperature", "0"))
+        _check_temperature(fields.get("temperature", "0"))
         for each in granularities:
             check_one_of(("segment", "word"), timestamp_granularities=each)
         if granularities and kind != "verbose_json":
@@ -170,13 +170,13 @@ def _wanted(service: Service, form: FormData) -> _Wanted:
             raise UserError("stream=true: comes as json; leave response_format out")
     except UserError as error:
         raise Refused(400, "invalid_form", str(error)) from error
-    methods = service.chosen(given.get("model"))[:1]
-    if "prompt" in given:
+    methods = service.chosen(fields.get("model"))[:1]
+    if "prompt" in fields:
         raise service.no_prompt("prompt", methods)
     return _Wanted(
         file,
         methods[0],
-        service.language(methods, given.get("language")),
+        service.language(methods, fields.get("language")),
         "stream" if streams in ("true", "1") else kind,
         frozenset(granularities or ["segment"]),
     )
@@ -306,8 +306,8 @@ def _decoded(file: UploadFile, most_s: int) -> Samples:
         except Refused:
             raise
         except Exception as error:  # a decoder may raise anything
-            told = str(error)
+            reason = str(error)
             if not isinstance(error, UserError):
                 log.warning("%s: a decoder failed", name, exc_info=error)
-                told = f"{copy.name}: cannot be decoded ({type(error).__name__}: {told})"
-            raise Refused(400, "invalid_audio", told.replace(copy.name, name)) from error
+                reason = f"{copy.name}: cannot be decoded ({type(error).__name__}: {reason})"
+            raise Refused(400, "invalid_audio", reason.replace(copy.name, name)) from error

@@ -430,7 +430,7 @@ def test_whatever_a_decoder_raises_is_the_recording_s_fault(
         assert answer.status_code == 400
         told = f"talk.wav: cannot be decoded ({type(error).__name__}: {error})"
         assert answer.json()["error"]["message"] == told
-    assert not service.sessions
+    until(lambda: not service.sessions)
 
 
 def test_a_fault_of_the_server_is_told_in_json_and_the_connection_lives(
