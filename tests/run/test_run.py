@@ -12,13 +12,12 @@ from run_fakes import RUN, arguments, cu_scores, program, texts
 
 from streaming_asr.cells import folder as cells
 from streaming_asr.cells import hashes
-from streaming_asr.config.settle import compose
+from streaming_asr.config.settle import compose, time_words_by_default
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.models.hash import model_hash
 from streaming_asr.run import cell as run_cell
 from streaming_asr.run import command as run
-from streaming_asr.run.cell import time_words_by_default
 
 CELL = "method=parrot,chunk=300ms,data=phrases,model=none"
 
