@@ -420,6 +420,11 @@ def test_a_field_that_cannot_be_met_is_rejected_by_name(
 def test_whatever_a_decoder_raises_is_the_recording_s_fault(
     service: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    uploads: list[str] = []
+    admit = service.admit
+    monkeypatch.setattr(
+        service, "admit", lambda make: admit(lambda name: (uploads.append(name), make(name))[1])
+    )
     for error in (ValueError("Frame does not match"), MemoryError(), KeyError("x"), OSError(5)):
 
         def fails(path: str, error: Exception = error) -> float:
@@ -430,7 +435,7 @@ def test_whatever_a_decoder_raises_is_the_recording_s_fault(
         assert answer.status_code == 400
         told = f"talk.wav: cannot be decoded ({type(error).__name__}: {error})"
         assert answer.json()["error"]["message"] == told
-    until(lambda: not service.sessions)
+    assert len(uploads) == 4 and not set(uploads) & set(service.sessions)
 
 
 def test_a_fault_of_the_server_is_told_in_json_and_the_connection_lives(
