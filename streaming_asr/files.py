@@ -98,6 +98,8 @@ def validator(schema: Path) -> Callable[[Any], Any]:
 
 def write_text(path: Path, text: str) -> Path:
     """Write all of `text` in UTF-8, or nothing, and return `path`. Raises UserError."""
+    if path.is_dir():  # which `beside` would replace, with all that is in it
+        raise UserError(f"{path}: is a folder; name a file in it")
     with beside(path) as scratch:
         scratch.write_text(text, encoding="utf-8", newline="\n")
     return path

@@ -35,6 +35,9 @@ def _compare(argv: list[str]) -> int:
     # A recording may stand there by itself.
     given = [a if a.startswith("-") or "=" in a else f"audio={a}" for a in given]
     line = CommandLine(["-m", *given])
+    several = [each for each in line.settings if each.startswith("audio=")]
+    if len(several) > 1:
+        raise UserError(f"{' '.join(several)}: name one recording, or a folder of them")
     name = line.pop("audio")
     if name is None:
         raise UserError("audio: name one recording, as in audio=talk.m4a method=whisperrt,ufal")

@@ -79,6 +79,8 @@ def test_a_recording_by_itself_is_transcribed_or_compared(
     assert "none.wav: no such folder or file; give a recording" in capsys.readouterr().err
     assert cli.main(["compare", "none.wav"]) == 2
     assert "audio=none.wav: no such file" in capsys.readouterr().err
+    assert cli.main(["compare", "a.wav", "b.wav"]) == 2  # and not one of them in silence
+    assert "audio=a.wav audio=b.wav: name one recording" in capsys.readouterr().err
 
 
 def test_options_that_are_settings_are_answered(capsys: pytest.CaptureFixture[str]) -> None:

@@ -314,6 +314,16 @@ def test_a_file_in_place_of_a_folder_is_called_one(
     )
 
 
+def test_a_folder_in_place_of_the_page_is_refused_and_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_cell(tmp_path / "runs" / "method=ufal,chunk=300ms")
+    before = sorted(tmp_path.rglob("*"))
+    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "runs")]) == 2
+    assert f"{tmp_path / 'runs'}: is a folder; name a file in it" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_the_command_needs_no_torch_and_says_where_the_page_is(tmp_path: Path) -> None:
     write_cell(tmp_path / "method=whisperrt,chunk=300ms")
     code = (
