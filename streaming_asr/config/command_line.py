@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields
 from itertools import pairwise
+from pathlib import Path
 
 from streaming_asr.config.defaults import defaults_of
 from streaming_asr.config.schema import RunConfig, key_of, value_of
@@ -43,6 +44,9 @@ class CommandLine:
                 self.multirun = True
             elif argument in CONFIG_DIR:
                 self.config_dir = next(rest, None)
+                if not self.config_dir or not Path(self.config_dir).is_dir():
+                    named = " ".join(filter(None, (argument, self.config_dir)))
+                    raise UserError(f"{named}: no such folder; name one of configuration files")
             elif argument.startswith("-"):
                 self.asks = True
             else:

@@ -63,6 +63,8 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         (["-m", "method=ufal,", "offline"], "write method=ufal,offline"),
         (["method=,ufal"], "write method=ufal"),
         (["-m", "chunk=1s,,3s"], "write chunk=1s,3s"),
+        (["-cd", "nodir"], "-cd nodir: no such folder"),
+        (["-cd"], "-cd: no such folder"),
         (["name=../../etc"], "name=../../etc: must be a folder within that of output"),
         (["name=a/.."], "name=a/..: must be a folder within that of output"),
         (["name=/etc"], "name=/etc: must be a folder within that of output"),
