@@ -28,6 +28,14 @@ WEIGHTS_FILE = "adapter_model.safetensors"
 PICKLED_FILE = "adapter_model.bin"  # of older versions of peft
 
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
+DIMS = {
+    "n_vocab": "vocab_size",
+    "n_mels": "num_mel_bins",
+    "n_audio_state": "d_model",
+    "n_audio_layer": "encoder_layers",
+    "n_text_layer": "decoder_layers",
+}
+"""OpenAI's names of a model's sizes, and those of transformers' configuration."""
 _ATTENTION = {"attn": "self_attn", "cross_attn": "encoder_attn"}
 _NORMS = {"attn_ln": "self_attn_layer_norm", "cross_attn_ln": "encoder_attn_layer_norm"}
 _PLAIN = {
@@ -199,9 +207,18 @@ def _adapter_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def merge_published(model: Any, path: Path) -> Any:
-    """Add a published WhisperRT checkpoint to `model`: its weights and its low-rank updates."""
+    """Add a published WhisperRT checkpoint to `model`: its weights and its low-rank updates.
+
+    path: a file that holds the tensors, or, as Lightning saves them, a state_dict next to the
+    settings and the state of the training, which are passed over. Raises UserError where it is not
+    for this model.
+    """
     what = f"checkpoint {str(path)!r}"
     content = load_pickled(path, what)
+    if isinstance(content, Mapping):
+        _check_dims(what, content.get("dims"), model.config)
+        if isinstance(content.get("state_dict"), Mapping):
+            content = content["state_dict"]
     base = model.model.state_dict()
     low_rank: dict[str, dict[str, torch.Tensor]] = {}
     changes: dict[str, torch.Tensor] = {}
@@ -227,6 +244,22 @@ def merge_published(model: Any, path: Path) -> Any:
         updated[weight] = (start.float() + delta.to(start.device)).to(base[weight].dtype)
     model.model.load_state_dict(updated, strict=False)
     return model
+
+
+def _check_dims(what: str, dims: object, config: Any) -> None:
+    """Raise UserError where a checkpoint declares other sizes than the model's.
+
+    A vocabulary of another size changes no low-rank update, so that only this check finds it.
+    dims: OpenAI's ModelDimensions, as a mapping or a stored object; None where there are none.
+    """
+    sizes = dims if isinstance(dims, Mapping) else vars(dims) if hasattr(dims, "__dict__") else {}
+    for key, our_key in DIMS.items():
+        size, ours = sizes.get(key), getattr(config, our_key)
+        if size is not None and size != ours:
+            raise UserError(
+                f"{what} is of a Whisper with {key}={size}, and this model has {ours}; use the "
+                "model it was trained on, English-only or multilingual and of the same size"
+            )
 
 
 def _low_rank_update(what: str, name: str, pair: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from _compat_pickle import IMPORT_MAPPING
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,21 @@ from streaming_asr.models.hash import check_floats
 
 if TYPE_CHECKING:
     import torch
+
+# Modules of Python whose classes training scripts store with a checkpoint: settings, paths, dates.
+DATA_MODULES = frozenset({"argparse", "collections", "datetime", "decimal", "enum", "pathlib"})
+DATA_CLASSES = frozenset({"types.SimpleNamespace", "builtins.range", "builtins.frozenset"})
+
+
+class StoredObject:
+    """Takes the place of an object of a class that torch does not load: what it holds, no code."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        if isinstance(state, Mapping):
+            self.__dict__.update(state)
 
 
 @contextmanager
@@ -38,18 +55,61 @@ def save_half(tensors: Mapping[str, torch.Tensor], file: Path) -> None:
 
 
 def load_pickled(file: Path, what: str) -> Any:
-    """Return what torch.save wrote, tensors alone. Raises UserError, naming `what`, else."""
+    """Return what torch.save wrote. Objects of foreign classes, as the settings that a training
+    script stores, become `StoredObject`; none of their code is imported or run.
+
+    Raises UserError, naming `what`, for a file that is damaged or holds calls of functions.
+    """
     import torch
 
+    objects = _foreign_classes(file)
+    if calls := sorted(filter(_is_code, map(_python_3_name, objects))):
+        raise UserError(
+            f"{what} holds code ({calls[0]}), which is not run; take a file from a source that you "
+            "trust, or save only its state_dict, with torch.save"
+        )
     try:
         # weights_only: a pickle may otherwise run any code.
-        return torch.load(file, map_location="cpu", weights_only=True)
+        with _standing_in(objects):
+            return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged file makes torch and pickle raise
         reason = str(error).partition("\n")[0] or repr(error)
         raise UserError(
             f"{what} is not a plain file of tensors: {reason}; save only its state_dict, with "
             "torch.save"
         ) from error
+
+
+def _foreign_classes(file: Path) -> list[str]:
+    """Return the names, module.Class, that torch does not load from the file by itself."""
+    import torch
+
+    listed: Any = getattr(torch.serialization, "get_unsafe_globals_in_checkpoint", None)
+    try:
+        return [] if listed is None else list(listed(file))  # None: torch before 2.6
+    except Exception:  # a damaged file, or one in torch's old form; the loader says so
+        return []
+
+
+def _standing_in(names: Iterable[str]) -> AbstractContextManager[Any]:
+    import torch
+
+    pairs: list[Any] = [(StoredObject, name) for name in names]
+    return torch.serialization.safe_globals(pairs) if pairs else nullcontext()
+
+
+def _python_3_name(name: str) -> str:
+    """Return the name of a class or function where torch.save wrote it as Python 2 has it."""
+    module, _, attribute = name.rpartition(".")
+    return f"{IMPORT_MAPPING.get(module, module)}.{attribute}"
+
+
+def _is_code(name: str) -> bool:
+    """Return whether a name in a pickle is of Python itself and not of a class that holds data."""
+    module = name.partition(".")[0]
+    if module in DATA_MODULES or name in DATA_CLASSES:
+        return False
+    return module in sys.stdlib_module_names
 
 
 def load_tensors(file: Path) -> dict[str, torch.Tensor]:

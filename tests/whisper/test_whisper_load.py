@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import peft
 import pytest
@@ -134,6 +138,97 @@ def test_checkpoints_of_another_form_are_refused(adapted, tmp_path):
         load_whisper(tiny_folder(d_model=64), adapter=folder)
     with pytest.raises(UserError, match=r"no adapter_config\.json"):
         load_whisper(tiny_folder(), adapter=tmp_path / "nowhere")
+
+
+class Config:
+    """Settings of a training script, which Lightning stores with its checkpoints."""
+
+    def __init__(self):
+        self.rank, self.gran = 4, 15
+
+
+class Code:
+    """Runs a function of Python where a pickle is loaded without care."""
+
+    def __init__(self, function, *arguments):
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self):
+        return self.function, self.arguments
+
+
+def lightning(state, **extra):
+    """What Lightning's ModelCheckpoint writes: the state of the training around the weights."""
+    callback = {"best_model_score": torch.tensor(0.25), "best_model_path": "some/file.ckpt"}
+    return {
+        "epoch": 3,
+        "pytorch-lightning_version": "2.1.0",
+        "state_dict": {f"model.{key}": value for key, value in state.items()},
+        "callbacks": {"ModelCheckpoint{'monitor': 'val/wer'}": callback},
+        "optimizer_states": [{"state": {0: {"exp_avg": torch.ones(3)}}}],
+        "hyper_parameters": {"cfg": Config(), "output": Path("logs"), **extra},
+    }
+
+
+def test_a_checkpoint_of_lightning_equals_the_adapter_in_it(adapted, tmp_path, monkeypatch):
+    _, unmerged = adapted
+    path = tmp_path / "some.ckpt"
+    torch.save(lightning(published(unmerged)), path)
+    # The file names a class that this process does not have, as for every user but its authors.
+    monkeypatch.delattr(sys.modules[Config.__module__], "Config")
+    merged = load_whisper(tiny_folder(), adapter=path, trainable=True).model
+    torch.testing.assert_close(outputs(merged), outputs(unmerged), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "name"),
+    [
+        (os.mkdir, ["{}"], r"\w+\.mkdir"),
+        (subprocess.check_call, [["mkdir", "{}"]], r"subprocess\.check_call"),
+        (eval, ["__import__('os').mkdir('{}')"], r"builtins\.eval"),
+    ],
+)
+def test_a_checkpoint_with_code_is_refused_and_the_code_is_not_run(
+    adapted, tmp_path, function, arguments, name
+):
+    _, unmerged = adapted
+    trace, path = tmp_path / "trace", tmp_path / "some.ckpt"
+    text = json.dumps(arguments).replace("{}", str(trace))
+    code = Code(function, *json.loads(text))
+    torch.save(lightning(published(unmerged), code=code), path)
+    with pytest.raises(UserError, match=rf"holds code \({name}\), which is not run; take a file"):
+        load_whisper(tiny_folder(), adapter=path)
+    assert not trace.exists()
+    torch.load(path, weights_only=False)  # the same file does run it there
+    assert trace.exists()
+
+
+class ModelDimensions:
+    """OpenAI's class of a model's sizes."""
+
+    def __init__(self, sizes):
+        self.__dict__.update(sizes)
+
+
+@pytest.mark.parametrize("kind", [dict, ModelDimensions])
+@pytest.mark.parametrize("key", ["n_vocab", "n_mels", "n_audio_state", "n_audio_layer"])
+def test_a_checkpoint_of_another_vocabulary_or_size_is_refused(adapted, tmp_path, kind, key):
+    _, unmerged = adapted
+    config = load_whisper(tiny_folder()).config
+    sizes = {
+        "n_mels": config.num_mel_bins,
+        "n_vocab": config.vocab_size,
+        "n_audio_state": config.d_model,
+        "n_audio_layer": config.encoder_layers,
+        "n_audio_head": 2,
+    }
+    path = tmp_path / "some.pt"
+    torch.save({"dims": kind(sizes), "state_dict": published(unmerged)}, path)
+    load_whisper(tiny_folder(), adapter=path)
+    wrong = sizes | {key: sizes[key] + 1}
+    torch.save({"dims": kind(wrong), "state_dict": published(unmerged)}, path)
+    with pytest.raises(UserError, match=f"{key}={wrong[key]}, and this model has {sizes[key]}; "):
+        load_whisper(tiny_folder(), adapter=path)
 
 
 def test_prompts_of_both_token_forms():
