@@ -76,7 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _load(given: list[str]) -> None:
     url, own, settings = _parsed(given)
-    counts, budget_s = _counts(own["streams"]), parse_duration(own["budget"]) / 1000
+    try:
+        counts, budget_s = _counts(own["streams"]), parse_duration(own["budget"]) / 1000
+    except UserError as error:
+        raise UserError(str(error).replace("chunk=", "budget=")) from error
     method, utterances, chunk = _composed(url, settings)
     rows: list[Row] = []
     audio_s = sum(each.duration_s for each in utterances)

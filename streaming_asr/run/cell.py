@@ -65,7 +65,8 @@ def run_cell(
     if number is not None:
         called = f"[{number}] {called}"
     folders.check_writable(folder)
-    loading(f"{plain['data']['name']} and {plain['model']['name']} for {called}")
+    chosen = hydra_node.runtime.choices
+    loading(f"data={chosen['data']} and model={chosen['model']} for {called}")
     corpus = build(config.data)
     spoken = {config.language} - {None, "detect"} or getattr(corpus, "languages", set)()
     if config.language is None:
