@@ -8,6 +8,7 @@ log-probability wins, the end token included.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -83,8 +84,8 @@ class BeamSearch:
 
     guard: none, or repeats (`whisper/guard.py`), under which no token completes a short copy that
     no speech supports, and a hypothesis ends before a long one, or is left out where others go on.
-    early_stopping: stop as soon as `beam` hypotheses have ended, as Whisper does; else go on while
-    a live hypothesis is likelier than every ended one.
+    early_stopping: stop as soon as `beam` hypotheses have ended, as Whisper does; else those go on
+    whose mean log-probability is better than that of every ended one, by which the text is chosen.
     """
 
     decoder: Decoder
@@ -143,7 +144,11 @@ class BeamSearch:
                     tokens, log_probs = [tokens[0][:1]], [log_probs[0][:1]]
                 parents, live = self._grow(live, ended, guide.judge(live), tokens, log_probs)
                 parents, live = self._without_loops(parents, live, ended, n_heard)
-            if not live or self._is_over(live, ended):
+            if len(ended) >= self.beam:
+                limit = self._limit(ended)
+                at = [i for i, one in enumerate(live) if one.mean_log_prob > limit]
+                parents, live = [parents[i] for i in at], [live[i] for i in at]
+            if not live:
                 break
             # An end that was found counts more than a text that was cut off.
             if len(live[0].tokens) >= max_new:
@@ -155,14 +160,9 @@ class BeamSearch:
                 feed = [[hypothesis.tokens[-1]] for hypothesis in live]
         return max(ended, key=lambda one: one.mean_log_prob, default=Hypothesis())
 
-    def _is_over(self, live: list[Hypothesis], ended: list[Hypothesis]) -> bool:
-        """Return whether enough hypotheses have ended."""
-        if len(ended) < self.beam:
-            return False
-        if self.early_stopping:
-            return True
-        # A text only becomes less likely as it grows.
-        return max(map(_log_prob, ended)) >= max(map(_log_prob, live))
+    def _limit(self, ended: list[Hypothesis]) -> float:
+        """Return the mean above which a hypothesis goes on once `beam` have ended."""
+        return math.inf if self.early_stopping else max(one.mean_log_prob for one in ended)
 
     def _refuse_short_copies(
         self,
@@ -217,7 +217,7 @@ class BeamSearch:
         """
         candidates = sorted(
             (
-                (_log_prob(hypothesis) + log_prob, i, token, log_prob)
+                (sum(hypothesis.log_probs) + log_prob, i, token, log_prob)
                 for i, hypothesis in enumerate(live)
                 for token, log_prob in zip(tokens[i], log_probs[i], strict=True)
             ),
@@ -226,9 +226,10 @@ class BeamSearch:
         parents: list[int] = []
         grown: list[Hypothesis] = []
         closed: set[int] = set()
-        for _, i, token, log_prob in candidates:
-            is_full = self.early_stopping and len(ended) >= self.beam
-            if is_full or len(grown) >= self.beam:
+        n_tokens = len(live[0].log_probs) + 1 if live else 0
+        for total, i, token, log_prob in candidates:
+            is_late = len(ended) >= self.beam and total / n_tokens <= self._limit(ended)
+            if is_late or len(grown) >= self.beam:
                 break
             if i in closed:
                 continue
@@ -247,8 +248,3 @@ class BeamSearch:
                 if verdict is Verdict.WAIT:
                     ended.append(Hypothesis(parent.tokens, with_this, parent.frames, frame))
         return parents, grown
-
-
-def _log_prob(hypothesis: Hypothesis) -> float:
-    """Return the log-probability of all its tokens."""
-    return sum(hypothesis.log_probs)

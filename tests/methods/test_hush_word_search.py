@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from contextlib import nullcontext
 
 import pytest
@@ -67,11 +68,11 @@ def skips(token):
     return token >= COMMA
 
 
-def decode(table, reference=None, beam=2):
+def decode(table, reference=None, beam=2, early_stopping=True):
     """(text, width of each pass, the full ones at the end as one)."""
     decoder = Table(table)
     followed = None if reference is None else Reference(reference, skips)
-    search = BeamSearch(decoder, EOT, beam)
+    search = BeamSearch(decoder, EOT, beam, early_stopping=early_stopping)
     best = alone(search.passes(Rows(beam), [0], 5, 20, NULL, followed), NULL)
     widths = decoder.widths
     while beam > 1 and widths[-2:] == [beam, beam]:
@@ -134,6 +135,38 @@ def test_empty_text_and_the_limit_of_tokens():
     assert decode({(): {EOT: 0.9}}, [1, 2]) == ([], [1])
     endless = {tuple([1] * n): {1: 0.9} for n in range(50)}
     assert len(decode(endless, [1] * 50)[0]) == len(decode(endless)[0]) == 20
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+def test_unlikely_ends_in_mid_text_do_not_stop_the_search(beam):
+    """Each token of the text is as likely as the others and likelier than an end before it."""
+    drawn = random.Random(beam)
+    n_stopped = 0
+    for _ in range(40):
+        text = tuple(drawn.choices(range(1, COMMA), k=drawn.randint(3, 12)))
+        p = drawn.uniform(0.55, 0.9)
+        table = {
+            text[:n]: {token: p, EOT: drawn.uniform(0.005, 0.2), drawn.randrange(COMMA): 0.01}
+            | {token: p}
+            for n, token in enumerate(text)
+        }
+        table[text] = {EOT: 0.9}
+        reference = list(text[: drawn.randint(0, len(text))])
+        assert decode(table, reference, beam, early_stopping=False)[0] == list(text)
+        n_stopped += decode(table, reference, beam)[0] != list(text)
+    assert n_stopped == 0 if beam == 1 else n_stopped > 5
+
+
+def test_once_enough_have_ended_only_better_hypotheses_go_on():
+    table = {
+        (): {1: 0.9},
+        (1,): {2: 0.9, EOT: 0.05, 3: 0.01},
+        (1, 2): {3: 0.9, EOT: 0.05},
+        (1, 2, 3): {EOT: 0.9},
+    }
+    assert decode(table, [1]) == ([1, 2], [1, 1, 2])
+    # 1 2 3 goes on by itself: 1 3 and what follows is worse than the end after 1 2.
+    assert decode(table, [1], early_stopping=False) == ([1, 2, 3], [1, 1, 2, 1])
 
 
 TABLE_4 = [(2.794, 0.552), (2.807, 0.548), (2.852, 0.537), (2.556, 0.611), (2.577, 0.606)]

@@ -56,10 +56,7 @@ class Transcriber(WindowDecoder):
             beam,
             whisper.max_tokens // 2,
             guard=guard,
-            # After a hush word an end in mid-text is unlikely, but not so unlikely as after zeros
-            # up to the context. A search that begins where the text of the round before ended has
-            # few other texts to take its places, and five such ends would stop it.
-            early_stopping=False,
+            early_stopping=False,  # see `search.py`
         )
         self.encoder = encoder
         self.limit_samples = encoder.limit_samples

@@ -8,7 +8,9 @@ Punctuation and control tokens go on at width 1 and are matched with nothing.
 The paper leaves open, and here it is so: the reference is the whole text of the round before, its
 unconfirmed end included, without its punctuation (with it every skipped mark would be a mismatch);
 its end is a mismatch; the end of the text, a control token, is taken at width 1; after a fallback
-the search stays wide.
+the search stays wide. Where `beam` hypotheses have ended, those with a better mean go on: the
+paper's search stops there, as Whisper's does. But a search that becomes wide late has few other
+texts, so that unlikely ends in mid-text take the places, and the last words would be lost.
 """
 
 from __future__ import annotations
