@@ -91,6 +91,11 @@ class Tokens:
         encoded = self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens)
         return SimpleNamespace(input_ids=encoded.ids)
 
+    @property
+    def added_tokens_decoder(self) -> dict[int, Any]:
+        """Return the added tokens by their ids."""
+        return dict(self.backend_tokenizer.get_added_tokens_decoder())
+
     def get_vocab(self) -> dict[str, int]:
         """Return the token ids by spelling, added tokens too."""
         return dict(self.backend_tokenizer.get_vocab(with_added_tokens=True))

@@ -17,6 +17,7 @@ from streaming_asr.models.hash import check_floats
 from streaming_asr.models.shared import shared
 from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.light import has_plain_lora, load_plain
+from streaming_asr.whisper.model_files import check_added_tokens, check_sizes
 from streaming_asr.whisper.quantise import check_device, quantise
 from streaming_asr.whisper.tensors import quiet, refuse_not_finite
 from streaming_asr.whisper.words import Detokenizer, refuse_other_than_english
@@ -180,8 +181,10 @@ def _loaded(
     plain = None
     has_plain_adapter = adapter is None or has_plain_lora(Path(adapter))
     if has_plain_adapter and not trainable:
+        source = Path(locate(path))
+        check_sizes(source)
         plain = load_plain(
-            Path(locate(path)),
+            source,
             Path(locate(tokenizer_path or path)),
             dtype=LOADED_AS[dtype],
             adapter=None if adapter is None else Path(adapter),
@@ -202,10 +205,12 @@ def _loaded(
 
 def _can_spell(path: str | Path, model: Any, tokenizer: Any) -> bool:
     """Return whether the tokenizer spells every token of text. Raises UserError for that of
-    another model."""
+    another model, and for one with added tokens of text."""
     _add_timestamps(model.config, tokenizer)
     _check_tokenizer(path, model.config, tokenizer)
     end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    if end is not None:
+        check_added_tokens(path, tokenizer, end)
     return end is not None and None not in tokenizer.convert_ids_to_tokens(range(end))
 
 
@@ -224,6 +229,7 @@ def _by_transformers(
 
         check_adapter(adapter)
     source = locate(path)
+    check_sizes(Path(source))
     try:
         for file in sorted(Path(source).glob("*.safetensors")):
             check_floats(file)  # transformers would take whole numbers for weights
@@ -236,6 +242,7 @@ def _by_transformers(
             _add_timestamps(model.config, tokenizer)
             _check_tokenizer(path, model.config, tokenizer)
             end: Any = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+            check_added_tokens(path, tokenizer, end)
             Detokenizer(tokenizer, end)  # every token up to there can be spelt
     except UserError:
         raise

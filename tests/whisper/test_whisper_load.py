@@ -445,3 +445,72 @@ def test_a_tokenizer_without_timestamps_gets_them(tmp_path):
 def test_an_english_model_refuses_another_language():
     with pytest.raises(UserError, match="language 'fr': this model is English-only"):
         load_whisper(tiny_folder()).prompt("fr")
+
+
+# -- files that contradict each other -------------------------------------------------------
+
+
+def with_json(tmp_path, name, **values):
+    """A copy of the tiny folder with other values in one of its JSON files."""
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder(layers=3), folder, dirs_exist_ok=True)
+    content = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(content | values))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("key", "stored"),
+    [
+        ("max_target_positions", 64),
+        ("max_source_positions", 200),
+        ("vocab_size", 542),
+        ("d_model", 32),
+        ("num_mel_bins", 80),
+        ("encoder_ffn_dim", 64),
+        ("decoder_ffn_dim", 64),
+    ],
+)
+def test_a_size_that_the_weights_do_not_have_is_named(tmp_path, key, stored):
+    for value in (stored - 1, stored * 7, 0, "64 frames", None):
+        folder = with_json(tmp_path, "config.json", **{key: value})
+        with pytest.raises(UserError, match=f"{key} is {value!r}, and the weights have {stored} "):
+            load_whisper(folder)
+
+
+def test_a_number_of_heads_that_does_not_divide_the_width_is_named(tmp_path):
+    for value in (0, -1, 5, 33):
+        folder = with_json(tmp_path, "config.json", decoder_attention_heads=value)
+        with pytest.raises(UserError, match=f"heads is {value}; must divide d_model=32"):
+            load_whisper(folder)
+
+
+@pytest.mark.parametrize("pair", [[3, 0], [0, 2], [-1, 0], [10, 12], [0], "ab", 7, [0.5, 1]])
+def test_alignment_heads_that_the_decoder_lacks_are_named(tmp_path, pair):
+    folder = with_json(tmp_path, "generation_config.json", alignment_heads=[[0, 1], pair])
+    with pytest.raises(UserError, match=r"generation_config\.json: alignment_heads has .*delete"):
+        load_whisper(folder)
+
+
+@pytest.mark.parametrize("text", ["Grüezi", " hello", "[sil]", "<cutoff>", "Ġword"])
+def test_a_token_of_text_that_fine_tuning_added_is_refused(tmp_path, text):
+    folder = with_json(tmp_path, "config.json")
+    tokenizer = load_whisper(folder).tokenizer
+    tokenizer.add_tokens([text])
+    tokenizer.save_pretrained(folder)
+    model = WhisperForConditionalGeneration.from_pretrained(folder)
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model.save_pretrained(folder)
+    with pytest.raises(UserError, match=f"its tokenizer adds {re.escape(repr(text))} to Whisper's"):
+        load_whisper(folder)
+
+
+def test_a_control_token_that_fine_tuning_added_does_no_harm(tmp_path):
+    folder = with_json(tmp_path, "config.json")
+    tokenizer = load_whisper(folder).tokenizer
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|speaker|>"]})
+    tokenizer.save_pretrained(folder)
+    model = WhisperForConditionalGeneration.from_pretrained(folder)
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model.save_pretrained(folder)
+    assert load_whisper(folder).suppressed[-1] == -torch.inf
