@@ -10,64 +10,119 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from streaming_asr.corpora.audio import Cut
 from streaming_asr.corpora.nist import ctm_words
-from streaming_asr.corpora.rows import Time, json_rows, names_of
+from streaming_asr.corpora.rows import AUDIO_SUFFIXES, Time, json_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import check_file
 from streaming_asr.text.normalise import light_key
 from streaming_asr.text.units import Unit, timed_units, unit_of, written_units
 from streaming_asr.utterance import TimedWord, Utterance
 
-SILENCES = frozenset({"", "sil", "sp", "spn", "<eps>", "<sil>", "#"})
+SILENCES = frozenset({"", "sil", "sp", "spn", "<eps>", "<sil>", "[sil]", "#"})
 UNKNOWN = frozenset({"<unk>", "[unk]", "unk", "<oov>"})
 READ = ".TextGrid, .ctm, .jsonl"
+
+
+class _Entry(NamedTuple):
+    """Where the words of a recording are; None: they are read when asked for."""
+
+    file: Path
+    words: list[TimedWord] | None
 
 
 class Alignments:
     """Word times by utterance id, from one file or from a folder of files."""
 
     def __init__(self, path: str | Path) -> None:
-        """Find the TextGrids, which are read when asked for; read other files. Raises UserError."""
+        """Find the TextGrids, which are read when asked for; read other files.
+
+        Raises UserError, which names both places where two files time one recording.
+        """
         self.path = Path(path).expanduser()
-        self._grids: dict[str, Path] = {}
-        self._rows: dict[str, list[TimedWord]] = {}
+        self._entries: dict[str, _Entry] = {}
+        self._by_stem: dict[str, list[str]] = {}
+        self._user_of: dict[str, str] = {}
         if not self.path.exists():
             raise UserError(f"alignments={path}: not there; name a file or folder of {READ}")
         self.files: list[Path] = []
         for file in sorted(self.path.rglob("*")) if self.path.is_dir() else [self.path]:
             kind = ".ctm" if file.name == "ctm" else file.suffix.lower()
-            if kind == ".textgrid":
-                self._grids[file.stem] = file
-            elif kind in (".ctm", ".jsonl"):
-                self._rows |= read_ctm(file) if kind == ".ctm" else read_jsonl(file)
-            else:
+            if kind not in (".textgrid", ".ctm", ".jsonl"):
                 continue
+            folder = file.relative_to(self.path).parent if self.path.is_dir() else Path()
+            if kind == ".textgrid":
+                self._add((folder / file.stem).as_posix(), _Entry(file, None))
+            else:
+                for name, words in (read_ctm if kind == ".ctm" else read_jsonl)(file).items():
+                    self._add(
+                        (folder / name.removeprefix("./").lstrip("/")).as_posix(),
+                        _Entry(file, words),
+                    )
             self.files.append(file)
-        if not self._grids and not self._rows:
+        if not self._entries:
             raise UserError(f"alignments={path}: no word times in it; forms read: {READ}")
+
+    def _add(self, name: str, entry: _Entry) -> None:
+        before = self._entries.get(name)
+        if before is None:
+            self._by_stem.setdefault(name.rpartition("/")[2], []).append(name)
+        elif (before.words is None) == (entry.words is None):
+            raise UserError(
+                f"{entry.file}: times {name}, and so does {before.file}; keep one of them"
+            )
+        elif before.words is not None:
+            return  # a TextGrid next to the words that were made of it
+        self._entries[name] = entry
 
     def of(self, utterance: Utterance) -> list[TimedWord] | None:
         """Return the words as the aligner spelled them, in the utterance's own time; None where
         there are none.
 
-        Found under the utterance's id or the last part of it; for a part of a longer recording
-        also under the recording's name.
+        Found under the utterance's id, or where one of the two names is the end of the other, as
+        in 1089/134686/1089-134686-0000 and p225/001 in wav/p225/001. For a part of a longer
+        recording also under the recording's name. Raises UserError where several files would fit,
+        and where the same words would be taken for two utterances.
         """
-        for name in (utterance.id, utterance.id.rpartition("/")[2]):
-            if (words := self._named(name)) is not None:
-                return words
-        if isinstance(utterance.audio, Cut):
-            return _cut_out(utterance, self._named(utterance.audio.path.stem))
+        if (name := self._name_of(utterance.id)) is not None:
+            first = self._user_of.setdefault(name, utterance.id)
+            if first != utterance.id:
+                raise UserError(
+                    f"{self._entries[name].file}: the word times of {name} fit {first} and "
+                    f"{utterance.id}; name them by the whole id"
+                )
+            return self._words(name)
+        cut = utterance.audio
+        if isinstance(cut, Cut):
+            for recording in (cut.recording, cut.path.with_suffix("").as_posix()):
+                if recording and (name := self._name_of(recording)) is not None:
+                    return _cut_out(utterance, self._words(name))
         return None
 
-    def _named(self, name: str) -> list[TimedWord] | None:
-        if name in self._grids and name not in self._rows:
-            return read_textgrid(self._grids[name])
-        return self._rows.get(name)
+    def _name_of(self, name: str) -> str | None:
+        """Return the entry of an utterance's or a recording's name. Raises UserError for two."""
+        if name in self._entries:
+            return name
+        near = [
+            each
+            for each in self._by_stem.get(name.rpartition("/")[2], ())
+            if each.endswith(f"/{name}") or name.endswith(f"/{each}")
+        ]
+        if len(near) > 1:
+            one, other = (f"{each} ({self._entries[each].file})" for each in near[:2])
+            raise UserError(
+                f"alignments={self.path}: {one} and {other} both fit {name}; name them by the "
+                "whole id, or keep one"
+            )
+        return near[0] if near else None
+
+    def _words(self, name: str) -> list[TimedWord]:
+        entry = self._entries[name]
+        return read_textgrid(entry.file) if entry.words is None else entry.words
 
 
 def beside(utterance: Utterance) -> list[TimedWord] | None:
@@ -79,7 +134,10 @@ def beside(utterance: Utterance) -> list[TimedWord] | None:
     if (grid := audio.with_suffix(".TextGrid")).is_file():
         words = read_textgrid(grid)
     elif (ctm := audio.with_suffix(".ctm")).is_file():
-        words = next(iter(read_ctm(ctm).values()), None)
+        words_of = read_ctm(ctm)
+        words = words_of.get(audio.stem)
+        if words is None and len(words_of) == 1:
+            words = next(iter(words_of.values()))
     return _cut_out(utterance, words)
 
 
@@ -127,10 +185,29 @@ def match(
     One aligned word per written word is taken by order, if most of them are spelled alike (numbers
     may not be). Else written words are put together of aligned ones, letter by letter: "don't" of
     "don" and "'t"; an unknown word stands for one written word. Pure punctuation is not timed.
+    Where the texts differ, labels in brackets, as [noise] and <cutoff>, are left out.
     """
     written = written_units(text, unit)
-    timed = [word for word in spoken if word.text.lower() not in SILENCES]
-    aligned = [TimedWord(*each) for each in timed_units(timed, unit) if light_key(each[0])]
+    spoken = [word for word in spoken if word.text.strip().lower() not in SILENCES]
+    words = [word for word in spoken if not _is_label(word.text)]
+    times = _match(written, _units(spoken, unit))
+    if times is None and len(words) < len(spoken):
+        return _match(written, _units(words, unit))
+    return times
+
+
+def _units(spoken: Sequence[TimedWord], unit: Unit) -> list[TimedWord]:
+    return [TimedWord(*each) for each in timed_units(spoken, unit) if light_key(each[0])]
+
+
+def _is_label(text: str) -> bool:
+    """Return whether an aligned "word" is a label of an event."""
+    bracketed = re.fullmatch(r"<.*>|\[.*\]|\{.*\}|\(.*\)", text.strip()) is not None
+    return bracketed and text.strip().lower() not in UNKNOWN
+
+
+def _match(written: Sequence[str], aligned: Sequence[TimedWord]) -> tuple[TimedWord, ...] | None:
+    """Return the times of `aligned` on `written`, or None where the texts differ."""
     if len(written) == len(aligned):
         known = [
             (a, b) for a, b in zip(written, aligned, strict=True) if b.text.lower() not in UNKNOWN
@@ -170,42 +247,56 @@ def read_textgrid(path: Path) -> list[TimedWord]:
     """Return the words of a TextGrid's tier `words`, one per speaker in MFA's. Raises UserError."""
     check_file(path)
     from praatio import textgrid
-    from praatio.utilities.errors import PraatioException
 
     try:
         grid = textgrid.openTextgrid(str(path), includeEmptyIntervals=False)
-    except (PraatioException, OSError, ValueError, IndexError, KeyError) as error:
+    except Exception as error:  # whatever a damaged file makes praatio raise
         raise UserError(f"{path}: not readable as a TextGrid ({error}); align it again") from error
     tiers = [name for name in grid.tierNames if re.search(r"(^|[ -])words?$", name.lower())]
     if not tiers:
         there = ", ".join(grid.tierNames) or "none"
         raise UserError(f"{path}: has no tier `words`, but {there}; name the tier of the words so")
+    if points := [n for n in tiers if not isinstance(grid.getTier(n), textgrid.IntervalTier)]:
+        raise UserError(
+            f"{path}: tier {points[0]!r} holds points, and a word has a begin and an end; write "
+            "the words as a tier of intervals"
+        )
     words = [
         TimedWord(entry.label, float(entry.start), float(entry.end))
         for name in tiers
         for entry in grid.getTier(name).entries
-        if entry.label.lower() not in SILENCES
+        if entry.label.strip().lower() not in SILENCES
     ]
     return sorted(words, key=lambda word: word.start)
 
 
 def read_ctm(path: Path) -> dict[str, list[TimedWord]]:
-    """Return the words of each recording (or utterance) of a CTM file, in the order of time."""
+    """Return the words of each recording (or utterance) of a CTM file, in the order of time, by
+    its name without the ending of an audio file. Raises UserError for two of one name."""
     words_of: dict[str, list[TimedWord]] = {}
     for name, words in ctm_words(path).items():
-        timed = [TimedWord(word.text, word.start_s, word.end_s) for word in words]
-        words_of |= dict.fromkeys(names_of(name), timed)
+        suffix = Path(name).suffix
+        stem = name.removesuffix(suffix) if suffix.lower() in AUDIO_SUFFIXES else name
+        if stem in words_of:
+            raise UserError(f"{path}: times {stem} with an ending and without; keep one of them")
+        words_of[stem] = [TimedWord(word.text, word.start_s, word.end_s) for word in words]
     return words_of
 
 
 def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
     """Return the words of a file that `align` wrote, or of a manifest, by utterance id."""
     words_of: dict[str, list[TimedWord]] = {}
+    places: dict[str, str] = {}
     for where, row in json_rows(path):
         try:
             if row.get("words"):
                 timed = msgspec.convert(row["words"], list[tuple[str, Time, Time]])
-                words_of[row["id"]] = [TimedWord(*word) for word in timed]
+                name = msgspec.convert(row["id"], str)
+                if (before := places.setdefault(name, where)) != where:
+                    raise UserError(f"{where}: {name} stands in {before} already; keep one of them")
+                words_of[name] = [TimedWord(*word) for word in timed]
+        except UserError:
+            raise
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f'{where}: a line is {{"id": ..., "words": [[word, start_s, end_s], ...]}}'

@@ -432,6 +432,7 @@ class Cut:
     path: Path
     start_s: float
     end_s: float
+    recording: str | None = None  # its name in the corpus, where that is not the file's
 
     def __call__(self) -> Samples:
         return load_audio(self.path, self.start_s, self.end_s)

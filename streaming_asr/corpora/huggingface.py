@@ -14,15 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streaming_asr.corpora.audio import duration_s, to_mono_16k
 from streaming_asr.corpora.loader import Loader, recorded
 from streaming_asr.errors import UserError
 from streaming_asr.machine import no_way
-from streaming_asr.method import Samples
+from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import Utterance
 
 TEXTS = ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_transcription")
 SPEAKERS = ("speaker_id", "speaker", "client_id")
+MOST_HZ = 1_000_000
 IDS = ("id", "utt_id", "segment_id", "original_full_path")
 
 
@@ -59,6 +62,8 @@ class HuggingFace(Loader):
         paths = table.select_columns([self.audio_column])
         for i, row in enumerate(light):
             audio = paths[i][self.audio_column] or {}
+            if not isinstance(audio, dict):
+                audio = {}
             stem = Path(audio.get("path") or "").stem
             name = str(row[ids]) if ids else stem or f"{self.split}-{i:06d}"
             where = f"{self.source}, {self.split}, row {i}"
@@ -72,6 +77,15 @@ class HuggingFace(Loader):
                 "speaker": None if speaker is None else str(row[speaker]),
                 "language": self.language,
             }
+            if audio.get("array") is not None:
+                try:
+                    samples = partial(_of_array, table, i, self.audio_column, name)
+                    length_s = len(samples()) / SAMPLE_RATE
+                except UserError as error:
+                    yield UserError(f"{where}: {error}")
+                    continue
+                yield Utterance(name, " ".join(text.split()), samples, length_s, **about)
+                continue
             if audio.get("bytes") is None:
                 yield recorded(
                     Path(audio.get("path") or "nowhere"), text, where, name=name, **about
@@ -109,9 +123,25 @@ class HuggingFace(Loader):
                 there = ", ".join(table) or "none"
                 raise UserError(f"data.split={self.split}: {self.source} has {there}")
             table = table[self.split]
-        if self.audio_column in table.column_names:
+        if isinstance(table.features.get(self.audio_column), datasets.Audio):
             table = table.cast_column(self.audio_column, datasets.Audio(decode=False))
         return table
+
+
+def _of_array(table: Any, index: int, column: str, name: str) -> Samples:
+    """Return the audio of a row that holds samples and their rate. Raises UserError."""
+    audio = table[index][column]
+    rate = audio.get("sampling_rate")
+    try:
+        data = np.atleast_2d(np.asarray(audio["array"], dtype=np.float32))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name}: its array is no list of numbers ({error}); replace it") from error
+    if data.ndim != 2 or not data.size or not np.isfinite(data).all():
+        raise UserError(f"{name}: its array is empty or holds other than finite numbers")
+    if not isinstance(rate, int) or not 0 < rate <= MOST_HZ:
+        raise UserError(f"{name}: sampling_rate is {str(rate)[:60]}; must be samples per second")
+    # Decoded audio of several channels has a row for each.
+    return to_mono_16k(data.T if data.shape[0] < data.shape[1] else data, rate, name)
 
 
 def _load(table: Any, index: int, column: str, name: str) -> Samples:

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from streaming_asr.corpora.audio import SUFFIXES, Cut
 from streaming_asr.corpora.loader import Loader, need_folder, recorded
-from streaming_asr.corpora.rows import text_lines
+from streaming_asr.corpora.rows import MOST, text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -49,8 +50,8 @@ class Kaldi(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         need_folder(self.path, "Kaldi")
-        recordings = dict(pairs(self.path / "wav.scp"))
-        texts = dict(pairs(self.path / "text"))
+        recordings = table(self.path / "wav.scp")
+        texts = table(self.path / "text")
         speakers, languages = self._optional("utt2spk"), self._optional("utt2lang")
         cuts = self._segments()
         for name, text in texts.items():
@@ -69,7 +70,10 @@ class Kaldi(Loader):
                     "not run; write its audio to a file and name that"
                 )
                 continue
-            cut = {"audio": Cut(file, *times), "duration_s": times[1] - times[0]} if times else {}
+            cut: dict[str, Any] = {}
+            if times:
+                audio = Cut(file, *times, recording=recording)
+                cut = {"audio": audio, "duration_s": times[1] - times[0]}
             yield recorded(
                 file,
                 text,
@@ -85,10 +89,10 @@ class Kaldi(Loader):
     def _segments(self) -> dict[str, tuple[str, tuple[float, float] | None]]:
         path = self.path / "segments"
         cuts: dict[str, tuple[str, tuple[float, float] | None]] = {}
-        for name, rest in pairs(path) if path.is_file() else ():
+        for name, rest in self._optional("segments").items():
             try:
                 recording, begin, end = rest.split()
-                if not 0 <= float(begin) < float(end):
+                if not 0 <= float(begin) < float(end) <= MOST:
                     raise ValueError
             except ValueError as error:
                 raise UserError(
@@ -100,7 +104,7 @@ class Kaldi(Loader):
 
     def _optional(self, name: str) -> dict[str, str]:
         path = self.path / name
-        return dict(pairs(path)) if path.is_file() else {}
+        return table(path) if path.is_file() else {}
 
     def _file(self, source: str) -> Path | None:
         """Return the audio file of a line of wav.scp; None for a pipe that does more."""
@@ -114,9 +118,20 @@ class Kaldi(Loader):
         return Path(self.root).expanduser() / files[0]
 
 
-def pairs(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a file of Kaldi: a name and what follows it."""
-    for line in text_lines(path):
+def table(path: Path) -> dict[str, str]:
+    """Return what follows the name that begins each line of a file of Kaldi.
+
+    Raises UserError for a name that stands there twice.
+    """
+    rows: dict[str, str] = {}
+    line_of: dict[str, int] = {}
+    for number, line in enumerate(text_lines(path), start=1):
         if line.strip():
             name, *rest = line.split(maxsplit=1)
-            yield name, rest[0].strip() if rest else ""
+            if (before := line_of.setdefault(name, number)) != number:
+                raise UserError(
+                    f"{path}, line {number}: {name} stands in line {before} already; give each its "
+                    "own name"
+                )
+            rows[name] = rest[0].strip() if rest else ""
+    return rows

@@ -6,6 +6,7 @@ the audio; word times come from the supervision's alignment "word".
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,11 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from streaming_asr.corpora.alignments import match
 from streaming_asr.corpora.audio import to_mono_16k
 from streaming_asr.corpora.loader import Loader
 from streaming_asr.errors import UserError
 from streaming_asr.method import Samples
+from streaming_asr.text.units import joined, unit_of
 from streaming_asr.utterance import TimedWord, Utterance
+
+EDGE_S = 0.05  # a supervision may end so much outside its cut: Lhotse rounds times
 
 
 @dataclass(kw_only=True, eq=False)
@@ -47,33 +52,80 @@ class LhotseCuts(Loader):
             ) from error
 
     def _utterance(self, cut: Any) -> Utterance | UserError:
-        supervisions = sorted(cut.supervisions, key=lambda s: s.start)
-        text = " ".join(s.text.strip() for s in supervisions if s.text)
+        if not getattr(cut, "has_recording", False):
+            return UserError(f"{self.path}: cut {cut.id} has no recording, only features")
+        supervised = sorted(_supervisions(cut), key=lambda pair: pair[0].start)
+        parts = []
+        for supervision, shift_s in supervised:
+            part = _part(cut, supervision, shift_s)
+            if isinstance(part, str):
+                return UserError(f"{self.path}: cut {cut.id}, supervision {supervision.id}: {part}")
+            parts.append(part)
+        text = " ".join(part for part, _ in parts if part)
         if not text:
             return UserError(
                 f"{self.path}: cut {cut.id} has no supervision with text; filter it out"
             )
-        if not getattr(cut, "has_recording", False):
-            return UserError(f"{self.path}: cut {cut.id} has no recording, only features")
-        speakers = {s.speaker for s in supervisions} - {None}
-        languages = {s.language for s in supervisions} - {None}
-        # Supervisions move with their cut, their alignments stay in the recording's time. A mix of
-        # several recordings has no such time.
-        words = [
-            TimedWord(item.symbol, max(0.0, item.start - cut.start), item.end - cut.start)
-            for s in (supervisions if getattr(cut, "recording", None) is not None else ())
-            for item in (s.alignment or {}).get("word", ())
-            if item.end > cut.start
-        ]
+        words: list[TimedWord] | None = None
+        if all(timed is not None for part, timed in parts if part):
+            words = [word for _, timed in parts for word in timed or ()]
+        # Of people who speak at once the words have no order in time.
+        if words and any(a.start > b.start for a, b in itertools.pairwise(words)):
+            words = None
+        speakers = {supervision.speaker for supervision, _ in supervised} - {None}
+        languages = {supervision.language for supervision, _ in supervised} - {None}
         return Utterance(
             id=cut.id,
-            text=" ".join(text.split()),
+            text=text,
             audio=partial(_load, cut),
             duration_s=float(cut.duration),
             speaker=speakers.pop() if len(speakers) == 1 else None,
             language=_code(languages.pop()) if len(languages) == 1 else None,
-            words=tuple(words) or None,
+            words=tuple(words) if words else None,
         )
+
+
+def _supervisions(cut: Any) -> Iterator[tuple[Any, float]]:
+    """Yield each supervision, in the time of the cut, and what is added to its alignment's times.
+
+    Supervisions move with their cut, their alignments stay in the recording's time. A padded or
+    mixed cut has a track for each recording.
+    """
+    for track in getattr(cut, "tracks", None) or ():
+        for supervision in track.cut.supervisions:
+            yield supervision.with_offset(track.offset), track.offset - track.cut.start
+    if not hasattr(cut, "tracks"):
+        for supervision in cut.supervisions:
+            yield supervision, -cut.start
+
+
+def _part(cut: Any, supervision: Any, shift_s: float) -> tuple[str, list[TimedWord] | None] | str:
+    """Return the text of a supervision that lies in the cut and its words in the cut's time, or
+    what is wrong with it."""
+    text = " ".join((supervision.text or "").split())
+    items = (supervision.alignment or {}).get("word") or ()
+    aligned = [TimedWord(i.symbol, i.start + shift_s, i.end + shift_s) for i in items]
+    unit = unit_of(supervision.language)
+    words = match(text, aligned, unit) if aligned else None
+    if aligned and words is None:
+        return "its alignment `word` is of another text; align it again"
+    if supervision.start >= -EDGE_S and supervision.end <= cut.duration + EDGE_S:
+        inside = words
+    elif words is None:
+        return (
+            f"lasts from {supervision.start:g} to {supervision.end:g} s of a cut of "
+            f"{cut.duration:g} s, and which of its words are in the cut is not known; cut at "
+            "supervisions (trim_to_supervisions), or align the words"
+        )
+    else:
+        inside = tuple(w for w in words if 0 <= (w.start + w.end) / 2 < cut.duration)
+        text = joined((word.text for word in inside), unit)
+    if inside is None:
+        return text, None
+    return text, [
+        TimedWord(word.text, max(0.0, word.start), min(word.end, float(cut.duration)))
+        for word in inside
+    ]
 
 
 def _load(cut: Any) -> Samples:

@@ -8,16 +8,18 @@ parts of one recording, and a text may be missing (then `text` of another name i
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from streaming_asr.corpora.audio import Cut, File
 from streaming_asr.corpora.loader import Loader, is_there, missing
-from streaming_asr.corpora.rows import text_rows
+from streaming_asr.corpora.rows import json_row, numbers, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
+
+IDS = ("id", "utt_id")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -36,14 +38,16 @@ class Nemo(Loader):
         root = Path(self.audio_root).expanduser() if self.audio_root else self.path.parent
         for where, line in text_rows(self.path):
             try:
-                row = json.loads(line)
-                file = root / row["audio_filepath"]
-                text = row.get(self.text_key)
-                offset_s = float(row.get("offset") or 0.0)
-                length_s = float(row["duration"]) if row.get("duration") is not None else 0.0
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                yield UserError(f"{where}: no NeMo line with audio_filepath ({error!r})")
+                row = json_row(line, where)
+                file = root / _text(row, "audio_filepath", where)
+                offset_s = _seconds(row, "offset", where) or 0.0
+                length_s = _seconds(row, "duration", where) or 0.0
+                _check_channel(row, where)
+                spoken_in = _text(row, "lang", where) or _text(row, "language", where)
+            except UserError as error:
+                yield error
                 continue
+            text = row.get(self.text_key)
             if not isinstance(text, str):
                 yield UserError(f"{where}: no `{self.text_key}`; name another with data.text_key=")
             elif not is_there(file):
@@ -52,8 +56,9 @@ class Nemo(Loader):
                 yield UserError(f"{where}: an offset without a duration; give both")
             else:
                 cut = Cut(file, offset_s, offset_s + length_s) if "offset" in row else None
-                name = str(row.get("id") or row.get("utt_id") or file.stem)
-                if cut is not None and "id" not in row and "utt_id" not in row:
+                given = next((row[key] for key in IDS if row.get(key) not in (None, "")), None)
+                name = file.stem if given is None else str(given)
+                if cut is not None and given is None:
                     name += f"-{round(offset_s * 1000):08d}-{round(length_s * 1000):06d}"
                 speaker = row.get("speaker")
                 yield Utterance(
@@ -62,6 +67,30 @@ class Nemo(Loader):
                     audio=cut if cut is not None and length_s else File(file),
                     duration_s=length_s,
                     speaker=None if speaker is None else str(speaker),
-                    language=row.get("lang") or row.get("language") or self.language,
+                    language=spoken_in or self.language,
                     audio_path=str(file),
                 )
+
+
+def _text(row: Mapping[str, Any], key: str, where: str) -> str:
+    """Return a value that is a text, "" for none. Raises UserError."""
+    value = row.get(key)
+    if key == "audio_filepath" and not value:
+        raise UserError(f"{where}: no NeMo line with audio_filepath; name the recording")
+    if not isinstance(value, str | None) or "\0" in (value or ""):
+        raise UserError(f"{where}: {key} is {str(value)[:60]!r}; must be a text")
+    return value or ""
+
+
+def _seconds(row: Mapping[str, Any], key: str, where: str) -> float | None:
+    """Return a value in seconds, None for none. Raises UserError."""
+    return None if row.get(key) is None else numbers([row[key]], f"{where}, {key}")[0]
+
+
+def _check_channel(row: Mapping[str, Any], where: str) -> None:
+    """Raise UserError for a line that is of one channel: recordings are read as their mean."""
+    if row.get("channel_selector") not in (None, "average"):
+        raise UserError(
+            f"{where}: channel_selector={str(row['channel_selector'])[:60]!r}, and all channels "
+            "are read as their mean; write the channel to a file of its own and name that"
+        )

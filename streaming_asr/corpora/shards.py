@@ -12,18 +12,32 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
 from streaming_asr.corpora.lists import without_listed
 from streaming_asr.corpora.loader import Loader
-from streaming_asr.corpora.rows import text_lines
+from streaming_asr.corpora.rows import Time, json_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside, write_text
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord, Utterance
 
 PER_SHARD = 2000  # utterances
+
+
+class _Line(msgspec.Struct):
+    """A line of a shard's index."""
+
+    text: str
+    words: tuple[tuple[str, Time, Time], ...]
+    speaker: str
+    offset: Annotated[int, msgspec.Meta(ge=0)]
+    n: Annotated[int, msgspec.Meta(ge=1)]
+    language: str | None = None
+    id: str = ""  # shards of old have none
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +85,18 @@ def read_shards(folder: Path) -> list[Item]:
     items: list[Item] = []
     for index in sorted(Path(folder).glob("shard-*.jsonl")):
         shard = np.load(index.with_suffix(".npy"), mmap_mode="r")
-        for line in text_lines(index):
-            row = json.loads(line)
-            words = tuple((str(w), float(a), float(b)) for w, a, b in row["words"])
-            where = row["offset"], row["n"], shard
-            known = row.get("language"), row.get("id", "")
-            items.append(Item(row["text"], words, row["speaker"], *where, *known))
+        for where, row in json_rows(index):
+            try:
+                line = msgspec.convert(row, _Line)
+            except msgspec.ValidationError as error:
+                raise UserError(f"{where}: {error}; write the shards again") from error
+            if line.offset + line.n > len(shard):
+                raise UserError(
+                    f"{where}: ends at sample {line.offset + line.n} of {len(shard)}; write the "
+                    "shards again"
+                )
+            place = line.offset, line.n, shard
+            items.append(Item(line.text, line.words, line.speaker, *place, line.language, line.id))
     if not items:
         raise UserError(
             f"{folder}: no training shards (shard-*.npy, shard-*.jsonl); make them with `python -m "
