@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny import tiny_folder
-from transformers import WhisperForConditionalGeneration
+from transformers import AutoTokenizer, WhisperForConditionalGeneration
 
 from streaming_asr.errors import UserError
 from streaming_asr.models.hash import weights_hash
@@ -495,7 +495,7 @@ def test_alignment_heads_that_the_decoder_lacks_are_named(tmp_path, pair):
 @pytest.mark.parametrize("text", ["Grüezi", " hello", "[sil]", "<cutoff>", "Ġword"])
 def test_a_token_of_text_that_fine_tuning_added_is_refused(tmp_path, text):
     folder = with_json(tmp_path, "config.json")
-    tokenizer = load_whisper(folder).tokenizer
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_tokens([text])
     tokenizer.save_pretrained(folder)
     model = WhisperForConditionalGeneration.from_pretrained(folder)
@@ -507,7 +507,7 @@ def test_a_token_of_text_that_fine_tuning_added_is_refused(tmp_path, text):
 
 def test_a_control_token_that_fine_tuning_added_does_no_harm(tmp_path):
     folder = with_json(tmp_path, "config.json")
-    tokenizer = load_whisper(folder).tokenizer
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|speaker|>"]})
     tokenizer.save_pretrained(folder)
     model = WhisperForConditionalGeneration.from_pretrained(folder)
