@@ -24,6 +24,7 @@ from streaming_asr.config.build import build
 from streaming_asr.config.settle import compose
 from streaming_asr.corpora.audio import RATES_HZ, Resampler, to_mono_16k
 from streaming_asr.errors import UserError
+from streaming_asr.machine import let_waiting_threads_sleep
 from streaming_asr.method import SAMPLE_RATE, Method, Samples, Update
 from streaming_asr.simulate.stepper import Stepper
 
@@ -35,6 +36,7 @@ def load_method(name: str, *, model: str = "tiny.en", chunk: str = "300ms", **se
 
     settings: the method's own, as `beam=3`. Raises UserError as `run` does.
     """
+    let_waiting_threads_sleep()
     own = [f"method.{key}={'null' if value is None else value}" for key, value in settings.items()]
     return build(compose([f"method={name}", f"model={model}", f"chunk={chunk}", *own]).method)
 

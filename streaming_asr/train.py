@@ -35,7 +35,7 @@ from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.schema import check_settings, setting
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR, beside
-from streaming_asr.machine import ran_out_of_memory
+from streaming_asr.machine import let_waiting_threads_sleep, ran_out_of_memory
 from streaming_asr.terminal import exit_status
 
 
@@ -283,6 +283,7 @@ def _check_recipe(argv: Sequence[str]) -> None:
 
 def main() -> int:
     """Run the command line and return its exit status."""
+    let_waiting_threads_sleep()
     return exit_status(lambda: _check_recipe(sys.argv[1:])) or program("train", _job)
 
 

@@ -20,6 +20,7 @@ from streaming_asr.config.schema import DTYPES, check_settings, device_setting, 
 from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
+from streaming_asr.machine import let_waiting_threads_sleep
 from streaming_asr.utterance import Utterance
 
 # Settings of aligners that cannot change a result.
@@ -134,4 +135,5 @@ def safe(name: str) -> str:
 
 def main() -> int:
     """Run the command line and return its exit status."""
+    let_waiting_threads_sleep()
     return program("align", lambda config: align(config) and None)
