@@ -17,9 +17,10 @@ from experiments.chunkformer import parity
 from experiments.chunkformer.parity import delay_frames
 from streaming_asr.methods.chunkformer import layers
 from streaming_asr.methods.chunkformer.context import Context
+from streaming_asr.methods.chunkformer.context import whole as tables_of
 from streaming_asr.methods.chunkformer.encoder import encoder_flops
 from streaming_asr.methods.chunkformer.endless import Cache, advance
-from streaming_asr.methods.chunkformer.layers import n_frames
+from streaming_asr.methods.chunkformer.layers import SelfAttention, n_frames
 
 FIXTURE = FIXTURES / "chunkformer.json"
 LENGTHS = (500, 15, 14, 0, 231, 1)
@@ -160,6 +161,40 @@ def test_what_is_kept_does_not_grow_with_the_recording(network, context) -> None
         ]
         sizes.append(sum(part.rows.numel() for part in held))
     assert sizes[-1] == sizes[-2] == max(sizes)
+
+
+@pytest.mark.parametrize("instalments", [1, 3])
+def test_a_chunk_longer_than_all_audio_costs_no_more_than_the_audio(
+    network, instalments: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths: list[tuple[int, int]] = []
+    forward = SelfAttention.forward
+
+    def noted(self, x, queries, keys_values, valid, positions):
+        widths.append((queries.index.shape[1], valid.shape[1]))
+        return forward(self, x, queries, keys_values, valid, positions)
+
+    encoder = network.encoder
+    whole = frames(encoder, (500, 231))
+    longest = max(map(len, whole))
+    endless, near = Context(22_500, 0, 0), Context(longest, 0, 0)
+    wanted = encoder(whole, near, tables=tables_of([len(part) for part in whole], near))
+    monkeypatch.setattr(SelfAttention, "forward", noted)
+    in_one_pass = encoder(whole, endless)
+    caches, positions = [Cache.empty(encoder) for _ in whole], encoder.positions(near)
+    done: list[list[Tensor]] = [[] for _ in whole]
+    size = -(-longest // instalments)
+    for k in range(instalments):
+        parts = [part[k * size : (k + 1) * size] for part in whole]
+        last = [k == instalments - 1] * len(whole)
+        for rows, out in zip(
+            done, advance(encoder, endless, positions, caches, parts, last), strict=True
+        ):
+            rows.append(out)
+    for expected, one, several in zip(wanted, in_one_pass, done, strict=True):
+        assert largest(one, expected) < 4e-6
+        assert largest(torch.cat(several), expected) < 4e-6
+    assert set(widths) == {(longest, longest)}
 
 
 # -- look-ahead ---------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -81,6 +81,8 @@ class Encoder(nn.Module):
         if sum(lengths) == 0:
             return list(frames)
         x = torch.cat(list(frames))
+        if tables is None and context.chunk > max(lengths):  # the same chunks, in smaller tables
+            context = replace(context, chunk=max(lengths))
         tables = tables or whole(lengths, context, x.device)
         for layer, positions in zip(self.layers, self.positions(context), strict=True):
             x, keys_values = layer.enter(x)

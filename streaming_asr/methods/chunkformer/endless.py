@@ -76,6 +76,11 @@ class Cache:
 
     layers: list[LayerCache] = field(default_factory=list)
 
+    @property
+    def n_held(self) -> list[int]:
+        """Return how many frames wait in each layer for those to their right."""
+        return [max(len(one.waiting.rows), len(one.heard.rows)) for one in self.layers]
+
     @staticmethod
     def empty(encoder: Encoder) -> Cache:
         none = encoder.after_norm.weight.new_zeros
@@ -101,8 +106,10 @@ def advance(
     are complete.
 
     All that is given out is equal to `encoder(...)` of the whole audio. last: which audios end.
-    again: look-aheads, so many of each audio's newest frames, which come once more; for these the
-    context has the look-ahead in its chunk and no right side, and `last` is set.
+    positions: of `encoder.positions` for this context, or for a smaller chunk where no audio has
+    more frames than that. again: look-aheads, so many of each audio's newest frames, which come
+    once more; for these the context has the look-ahead in its chunk and no right side, and `last`
+    is set.
     """
     again = again or [0] * len(frames)
     # What one layer gives out is the next one's input; a layer may hold all of it back.
@@ -141,8 +148,13 @@ def _attend(
     if len(x):
         sources = [one.keys_values for one in held]
         rows = torch.cat([one.rows for one in sources])
-        keys = table(_spans(sources, ready.starts), left, chunk, right, device=x.device)
-        x = layer.attend(x, ready.queries, rows_of(ready.queries), rows, keys, positions)
+        width = ready.width
+        keys = table(_spans(sources, ready.starts), left, width, right, device=x.device)
+        # Positions begin with the largest distance; those of a smaller chunk lie among them.
+        n_distances = left + 2 * width + right
+        n_chunk = (positions.shape[-1] - left - right) // 2  # the chunk that they were made for
+        near = positions[..., n_chunk - width : n_chunk - width + n_distances]
+        x = layer.attend(x, ready.queries, rows_of(ready.queries), rows, keys, near)
     for one, end in zip(held, ready.ends, strict=True):
         one.waiting.drop_before(end)
     return list(x.split(ready.lengths))
@@ -157,7 +169,7 @@ def _convolve(
     if len(x):
         sources = [one.gated for one in held]
         rows, spans = torch.cat([one.rows for one in sources]), _spans(sources, ready.starts)
-        taps = table(spans, SIDE, context.chunk, SIDE, seen=side, device=x.device)
+        taps = table(spans, SIDE, ready.width, SIDE, seen=side, device=x.device)
         x = layer.leave(x, rows, taps, rows_of(ready.queries))
     for one, end in zip(held, ready.ends, strict=True):
         one.heard.drop_before(end)
@@ -165,8 +177,13 @@ def _convolve(
 
 
 class _Ready(NamedTuple):
-    """The complete chunks of each audio, the frames to their right included."""
+    """The complete chunks of each audio, the frames to their right included.
 
+    width: of the longest of them, at most the context's chunk: a chunk that is longer than every
+    recording costs no more than the recording.
+    """
+
+    width: int
     ends: list[int]
     lengths: list[int]
     starts: list[range]
@@ -184,8 +201,9 @@ def _ready(
     lengths = [end - one.first for one, end in zip(held, ends, strict=True)]
     starts = [range(one.first, end, chunk) for one, end in zip(held, ends, strict=True)]
     x = torch.cat([one.rows[:n] for one, n in zip(held, lengths, strict=True)])
-    queries = table(_spans(held, starts, lengths), 0, chunk, 0, device=x.device)
-    return x, _Ready(ends, lengths, starts, queries)
+    width = min(chunk, max(lengths, default=0))
+    queries = table(_spans(held, starts, lengths), 0, width, 0, device=x.device)
+    return x, _Ready(width, ends, lengths, starts, queries)
 
 
 def _spans(

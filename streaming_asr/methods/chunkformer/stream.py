@@ -11,7 +11,7 @@ without padding (masked batch). It makes no promise on latency.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -104,8 +104,8 @@ class ChunkFormer(SharedPasses):
         self._network, self._tokens = loaded.network, loaded.tokens
         self._stream, self._chunk = stream, chunk
         self._context = Context(chunk + right, left, 0) if stream else Context(chunk, left, right)
-        with torch.inference_mode():
-            self._positions = self._network.encoder.positions(self._context)
+        self._positions: list[Tensor] = []
+        self._positions_chunk = 0
         self.lookahead_samples = LOOKAHEAD_SAMPLES + right * FRAME_SAMPLES if stream else 0
         self.samples_together = None if stream else self._pass_frames * FRAME_SAMPLES
 
@@ -178,11 +178,15 @@ class ChunkFormer(SharedPasses):
                 state.frames, state.closed = state.frames[n - n_again :], done
         if not active:
             return False
+        longest = max(
+            len(part) + max(state.cache.n_held, default=0)
+            for state, part in zip(active, frames, strict=True)
+        )
         with active[0].recorder.part("encode"):
             encoded = advance(
                 self._network.encoder,
                 self._context,
-                self._positions,
+                self._positions_for(longest),
                 [state.cache for state in active],
                 frames,
                 closes,
@@ -193,6 +197,16 @@ class ChunkFormer(SharedPasses):
             self._count(state, len(part), len(part) - n_again, n_chunks)
         self._decode(active, encoded)
         return True
+
+    def _positions_for(self, longest: int) -> list[Tensor]:
+        """Return the positions of chunks of up to `longest` frames. A chunk may be as long as all
+        recordings, so its positions are made for those that came so far, in steps of two."""
+        chunk = min(self._context.chunk, max(64, 1 << (longest - 1).bit_length()))
+        if chunk > self._positions_chunk:
+            context = replace(self._context, chunk=chunk)
+            self._positions = self._network.encoder.positions(context)
+            self._positions_chunk = chunk
+        return self._positions
 
     def _decode(self, states: Sequence[StreamState], encoded: Sequence[Tensor]) -> None:
         with states[0].recorder.part("decode"):
@@ -205,9 +219,11 @@ class ChunkFormer(SharedPasses):
                 begin = end
 
     def _count(self, state: StreamState, n_computed: int, n_real: int, n_chunks: int) -> None:
-        shape = self._network.shape
+        shape, context = self._network.shape, self._context
+        if not self._stream and n_chunks == 1:
+            context = replace(context, chunk=min(context.chunk, max(1, n_computed)))
         state.recorder.count(
             frames_real=n_real,
             frames_computed=n_computed,
-            encoder_flops=encoder_flops(shape, self._context, n_computed, n_chunks),
+            encoder_flops=encoder_flops(shape, context, n_computed, n_chunks),
         )
