@@ -193,3 +193,11 @@ def cu_scores(folder: Path) -> dict[str, Any]:
     metrics = {k: v for k, v in found["metrics"].items() if k in names or "_cu" in k}
     assert len(metrics) > 20
     return metrics
+
+
+def errors_of(err: str) -> str:
+    """Return what a command wrote to stderr without the lines on loading and progress."""
+    lines = err.splitlines(keepends=True)
+    return "".join(
+        line for line in lines if not line.startswith("loading ") and " recordings, " not in line
+    )

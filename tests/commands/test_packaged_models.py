@@ -164,7 +164,7 @@ def test_get_downloads_checks_and_says_where_it_lies(nano, tmp_path, monkeypatch
 def test_get_refuses_what_it_does_not_know_before_it_fetches_anything(nano, capsys):
     assert get.main(["nano", "nanoo"]) == 2
     told = capsys.readouterr().err
-    assert "get='nanoo': one of nano" in told and "did you mean nano?" in told
+    assert "nanoo: nothing to get of that name; did you mean nano?" in told
 
 
 def test_every_pinned_model_is_a_model_of_its_name():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from places import ROOT
-from run_fakes import Phrases, arguments
+from run_fakes import Phrases, arguments, errors_of
 
 from streaming_asr import align, train
 from streaming_asr.corpora import Folder
@@ -37,7 +37,7 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         (["method.beam=abc"], "beam=abc: must be int"),
         (["data.snr_db=loud"], "snr_db=loud: must be float"),
         (["language=xx"], "language=xx: no language that Whisper knows"),
-        (["language=english"], "language=english: no language that Whisper knows"),
+        (["language=englisch"], "language=englisch: no language that Whisper knows"),
         (["language=xx", "method=ufal", "model=base"], "no language that Whisper knows"),
         (["language=de"], "knows English only"),
         (["language=detect"], "nothing to detect; leave language out, or take"),
@@ -110,7 +110,8 @@ def test_a_wrong_command_of_run_is_told_its_remedy(
 ) -> None:
     assert status(run.main, ["tracker=none", *command]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("error: ") and message in told and "Traceback" not in told
+    assert errors_of(told).startswith("error: ")
+    assert message in told and "Traceback" not in told
     assert told.count("\n") == 1
 
 

@@ -165,7 +165,7 @@ def test_a_missing_adapter_fails_its_own_cells_and_the_others_run(
     assert run.main(command) == 1
     root = tmp_path / "outputs" / "default"
     told = capsys.readouterr()
-    assert "1 of 2 cells failed" in told.err and "no such weights of trained" in told.err
+    assert "1 of 2 cells failed" in told.err and "has no trained weights of trained" in told.err
     finished, failed = read_results(root)
     assert (failed.method, failed.chunk_s, failed.split) == ("trained", 0.3, finished.split)
     assert failed.error is not None and "no such weights of trained" in failed.error
@@ -179,7 +179,7 @@ def test_where_no_cell_has_its_adapter_nothing_is_begun(
     conf = tmp_path / "conf" / "method"
     (conf / "trained.yaml").write_text((conf / "parrot.yaml").read_text() + "weights: auto\n")
     assert run.main(command) == 2
-    assert "chunk=100ms: no such weights of trained" in capsys.readouterr().err
+    assert "has no trained weights of trained" in capsys.readouterr().err
     assert not (tmp_path / "outputs").exists()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import run_fakes
 from omegaconf import OmegaConf
-from run_fakes import RUN, arguments, cu_scores, program, texts
+from run_fakes import RUN, arguments, cu_scores, errors_of, program, texts
 
 from streaming_asr.cells import folder as cells
 from streaming_asr.cells import hashes
@@ -184,7 +184,7 @@ def test_ctrl_c_says_how_to_go_on_and_exits_with_130(
     assert run.main(arguments(tmp_path, "method.kill_at=17")) == 130
     told = capsys.readouterr()
     assert "of 5 utterances are done" in told.out
-    assert told.err == "stopped by SIGINT; the same command goes on from what is done\n"
+    assert errors_of(told.err) == "stopped by SIGINT; the same command goes on from what is done\n"
 
 
 def test_a_log_scored_by_older_metrics_is_scored_again_without_running(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import run_fakes
 from places import HANG_S
-from run_fakes import RUN, arguments, cu_scores, program, texts
+from run_fakes import RUN, arguments, cu_scores, errors_of, program, texts
 
 from streaming_asr.cells import folder as cells
 from streaming_asr.config.command_line import CommandLine
@@ -190,7 +190,10 @@ def test_a_signal_that_stops_a_run_is_named_with_the_way_to_go_on(
     heeded = f"import signal; signal.signal(signal.{name}, signal.SIG_DFL); {RUN}"
     stopped = program(tmp_path, heeded, *arguments(tmp_path), KILL_AT="17", KILL_BY=name)
     assert stopped.returncode == status
-    assert stopped.stderr == f"stopped by {name}; the same command goes on from what is done\n"
+    assert (
+        errors_of(stopped.stderr)
+        == f"stopped by {name}; the same command goes on from what is done\n"
+    )
     assert "of 5 utterances are done" in stopped.stdout
 
 
@@ -251,7 +254,7 @@ def test_a_setting_that_cannot_be_is_refused_without_a_traceback(
         status = left.code
     err = capsys.readouterr().err
     assert status == 2
-    assert err.startswith("error: ")
+    assert errors_of(err).startswith("error: ")
     assert told in err
     assert "Traceback" not in err
 
