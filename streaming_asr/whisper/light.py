@@ -342,12 +342,27 @@ def _norm(tensors: Mapping[str, torch.Tensor], name: str) -> Any:
 
 
 def _weights(tensors: Mapping[str, torch.Tensor], name: str) -> Any:
-    """Return the weight and bias of a convolution or an embedding, which are used by themselves."""
+    """Return the weights of an embedding, which are used by themselves."""
     module = nn.Module()
-    for leaf in ("weight", "bias"):
-        if f"{name}.{leaf}" in tensors:
-            module.register_parameter(leaf, _parameter(tensors, f"{name}.{leaf}"))
+    module.register_parameter("weight", _parameter(tensors, f"{name}.weight"))
     return module
+
+
+def _convolution(tensors: Mapping[str, torch.Tensor], name: str, stride: int) -> Any:
+    """Return a convolution of width 3 over (batch, channels, frames) that keeps the frames' rate
+    where `stride` is 1."""
+    n_out, n_in, width = tensors[f"{name}.weight"].shape
+    values = {
+        "in_channels": n_in,
+        "out_channels": n_out,
+        "kernel_size": (width,),
+        "stride": (stride,),
+        "padding": (1,),
+        "dilation": (1,),
+        "groups": 1,
+        "padding_mode": "zeros",
+    }
+    return _with_weights(_bare(nn.Conv1d, **values), tensors, name)
 
 
 def _attention(tensors: Mapping[str, torch.Tensor], name: str, n_heads: int) -> nn.Module:
@@ -373,8 +388,9 @@ def _layer(
 
 def _encoder(tensors: Mapping[str, torch.Tensor], config: Settings) -> nn.Module:
     module, name = nn.Module(), "model.encoder"
-    for part in ("conv1", "conv2", "embed_positions"):
-        module.add_module(part, _weights(tensors, f"{name}.{part}"))
+    module.add_module("conv1", _convolution(tensors, f"{name}.conv1", 1))
+    module.add_module("conv2", _convolution(tensors, f"{name}.conv2", 2))
+    module.add_module("embed_positions", _weights(tensors, f"{name}.embed_positions"))
     layers = [
         _layer(tensors, f"{name}.layers.{i}", ("self_attn",), config.encoder_attention_heads)
         for i in range(config.encoder_layers)

@@ -125,8 +125,8 @@ class Emitter:
         least_s: the word lasts so long or longer, where so much audio came after the last one.
         """
         # Attention may look ahead of the audio or back behind the last word; words are in order.
-        start_s = max(start_s, self.last_start_s if overlap else self.last_end_s)
-        start_s = max(min(start_s, heard_s - least_s), min(self.last_start_s, heard_s))
+        earliest_s = min(self.last_start_s if overlap else self.last_end_s, heard_s)
+        start_s = max(min(start_s, heard_s - least_s), earliest_s)
         end_s = min(max(end_s, start_s + least_s, self.last_end_s), heard_s)
         self.last_start_s, self.last_end_s = start_s, end_s
         return start_s, end_s

@@ -110,8 +110,8 @@ def test_a_wrong_command_of_run_is_told_its_remedy(
 ) -> None:
     assert status(run.main, ["tracker=none", *command]) == 2
     told = capsys.readouterr().err
-    assert errors_of(told).startswith("error: ")
-    assert message in told and "Traceback" not in told
+    told = errors_of(told)
+    assert told.startswith("error: ") and message in told and "Traceback" not in told
     assert told.count("\n") == 1
 
 

@@ -97,15 +97,16 @@ def test_a_reading_that_two_sources_hold_is_taken_once_and_none_of_a_test_reader
         rows = [json.loads(line) for line in manifests[-1].read_text().splitlines()]
         # 174 is a test reader; an id of another form may name another recording
         for row, key in zip(rows, ("19-198-0000", "174-50561-0000", "sample-000000"), strict=True):
-            row |= {"id": key, "text": f"{name} it is", "words": [[name, 0.5, 1.0]]}
+            words = [[name, 0.5, 1.0], ["it", 1.0, 1.5], ["is", 1.5, 2.0]]
+            row |= {"id": key, "text": f"{name} it is", "words": words}
         manifests[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = ["--speech", *map(str, manifests), "--out", str(tmp_path / "out")]
     program(given)
     items = read_shards(tmp_path / "out" / "shards")
     assert [(item.id, item.words[0][0]) for item in items] == [
-        ("19-198-0000", "First."),
-        ("sample-000000", "First."),
-        ("sample-000000", "Second."),
+        ("19-198-0000", "First"),
+        ("sample-000000", "First"),
+        ("sample-000000", "Second"),
     ]
     printed = capsys.readouterr()
     assert "1 that an earlier source holds" in printed.out

@@ -11,6 +11,7 @@ from transformers import WhisperFeatureExtractor
 from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
+from streaming_asr.whisper.load import load_whisper
 
 FOLDER = str(tiny_folder(seed=0, max_tokens=256))
 
@@ -23,7 +24,7 @@ def steps(method, audio, size=1600):
 
 def transformers_greedy(method, audio, n_tokens):
     """Token ids by transformers' full forward passes over padded audio."""
-    whisper = method._decoder.whisper
+    whisper = load_whisper(FOLDER, trainable=True)
     extractor = WhisperFeatureExtractor.from_pretrained(FOLDER)
     mel = extractor(audio, sampling_rate=16_000, return_tensors="pt").input_features
     tokens = whisper.prompt()
@@ -59,7 +60,7 @@ def test_a_beam_finds_the_likeliest_two_tokens_and_scores_them_as_transformers_d
         new_method("offline", folder, max_tokens=2),
         new_method("offline", folder, max_tokens=2, beam=6),
     )
-    whisper, gains = beam._decoder.whisper, []
+    whisper, gains = load_whisper(folder, trainable=True), []
     for seed in range(8):
         audio = noise(2.0, seed)
         one, many = (m._decoder.decode(audio, None, NULL) for m in (greedy, beam))

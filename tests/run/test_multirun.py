@@ -168,7 +168,7 @@ def test_a_missing_adapter_fails_its_own_cells_and_the_others_run(
     assert "1 of 2 cells failed" in told.err and "has no trained weights of trained" in told.err
     finished, failed = read_results(root)
     assert (failed.method, failed.chunk_s, failed.split) == ("trained", 0.3, finished.split)
-    assert failed.error is not None and "no such weights of trained" in failed.error
+    assert failed.error is not None and "has no trained weights of trained" in failed.error
     assert (root / "report.html").is_file()
 
 
