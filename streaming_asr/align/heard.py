@@ -16,6 +16,7 @@ from streaming_asr.events.log import EventWriter, Log, UtteranceLog, committed_w
 from streaming_asr.method import SAMPLE_RATE, Word, display_text
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.table import EVERYTHING
+from streaming_asr.references import problems
 from streaming_asr.utterance import TimedWord, Utterance
 
 ALIGNED_S = 20.0  # of a recording at once, below Whisper's context
@@ -112,6 +113,17 @@ def timed(
             words += [
                 TimedWord(w, begin_s + start, begin_s + end) for w, start, end in result.words
             ]
+        whole = reference or display_text(Word(text) for text, _ in hypothesis)
+        utterance = Utterance(
+            log.utt,
+            whole,
+            recording.copy,
+            log.duration_s,
+            words=tuple(words),
+            language=log.language,
+        )
+        if problem := next(problems(utterance), None):  # a text that nobody spoke
+            raise UserError(problem)
     except UserError as error:
         say(f"no word times, so no latency of words: {error}")
         return reference or "", None, None

@@ -46,6 +46,7 @@ def test_what_is_not_there_is_named_and_nothing_at_all_is_refused(
     def absent(checkouts: Path) -> peers.Pair:
         return peers.whisperrt(checkouts, 0.3)
 
+    monkeypatch.setenv("COLUMNS", "150")
     made: dict[str, Any] = {"whisperrt": (absent,), "them": (lambda _: pair([], wrong_at=0),)}
     monkeypatch.setattr(peers, "PEERS", made)
     monkeypatch.setattr(peers.parity, "prompts", lambda n: [])

@@ -322,7 +322,8 @@ def test_values_are_matched_by_pattern_by_list_and_literally(tmp_path: Path) -> 
 # -- the command ----------------------------------------------------------------------------
 
 
-def test_report_shows_papers_tables_and_results(tmp_path: Path, capsys) -> None:
+def test_report_shows_papers_tables_and_results(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     cell(tmp_path, limit=60)
     assert main([]) == 0
     listed = capsys.readouterr().out
