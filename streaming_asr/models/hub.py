@@ -1,0 +1,258 @@
+"""Published weights by their name on the hub: OWNER/REPO, OWNER/REPO/FILE or a short name.
+
+@REVISION may follow REPO. A name is looked up in the hub's cache; only `fetch` asks the hub.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.machine import no_way
+
+CARD = "README.md"
+FOLDER_FILES = (
+    # of a ChunkFormer
+    "config.yaml",
+    "vocab.txt",
+    "global_cmvn",
+    "pytorch_model.bin",
+    "pytorch_model.pt",
+    "pytorch_model.ckpt",
+    # of an adapter of peft
+    "adapter_config.json",
+    "adapter_model.*",
+)
+"""The files that a repository without a FILE in its name is asked for."""
+WHISPERRT = "MLSpeech/CarelessWhisper-Streaming"
+WHISPERRT_CHUNKS = {
+    "base": (40, 100, 200, 300),
+    "small": (40, 100, 200, 300),
+    "large-v2": (40, 100, 200, 300, 1000),
+}
+"""The chunks in ms of the checkpoints that WhisperRT's authors publish, by the size of Whisper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A repository of the hub and, in it, a file; without one the repository's weights."""
+
+    repository: str
+    revision: str | None = None
+    file: str | None = None
+
+    def __str__(self) -> str:
+        at = f"@{self.revision}" if self.revision else ""
+        return f"{self.repository}{at}" + (f"/{self.file}" if self.file else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Weights that the authors of a method publish, and the settings that use them."""
+
+    reference: Reference
+    use: str
+
+
+def published() -> dict[str, Published]:
+    """Return the published weights that have a short name."""
+    table = {}
+    for size, chunks in WHISPERRT_CHUNKS.items():
+        use = f"method=whisperrt model={size} method.weights="
+        for chunk in chunks:
+            name = f"whisperrt-{size}-{chunk}ms"
+            file = Reference(WHISPERRT, file=f"{size}_{chunk}.pt")
+            table[name] = Published(file, f"{use}{name} chunk={chunk}ms")
+        name = f"whisperrt-{size}-any_chunk"
+        table[name] = Published(Reference(WHISPERRT, file=f"{size}_rcs.pt"), f"{use}{name}")
+    name = "whisperrt-large-v2-300ms-multilingual"
+    use = f"method=whisperrt model=large-v2 method.weights={name} chunk=300ms"
+    table[name] = Published(Reference(WHISPERRT, file="large-v2_300_multi.pt"), use)
+    for name, repository in (
+        ("chunkformer-en", "khanld/chunkformer-large-en-libri-960h"),
+        ("chunkformer-vi", "khanld/chunkformer-ctc-large-vie"),
+    ):
+        use = f"method=chunkformer model=chunkformer model.path={name}"
+        table[name] = Published(Reference(repository), use)
+    return table
+
+
+def reference(name: str) -> Reference | None:
+    """Return what a name means on the hub; None for a path and for any other word."""
+    if name in published():
+        return published()[name].reference
+    if name.startswith((".", "/", "~")) or os.path.exists(name):
+        return None
+    part = r"[\w-][\w.-]*"
+    match = re.fullmatch(rf"({part}/{part})(?:@([\w.-]+))?((?:/{part})*)", name)
+    if match is None or len(match[1]) > 96:  # the hub's limit
+        return None
+    return Reference(match[1], match[2], match[3].removeprefix("/") or None)
+
+
+def cached(wanted: Reference) -> Path | None:
+    """Return the file or folder of a reference in the hub's cache; None where it lacks a file."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = snapshot_download(
+            wanted.repository, revision=wanted.revision, local_files_only=True
+        )
+    except (OSError, ValueError):
+        return None
+    if wanted.file is None:
+        return Path(folder) if _is_whole(Path(folder)) else None
+    file = Path(folder) / wanted.file
+    return file if file.is_file() else None
+
+
+def _is_whole(folder: Path) -> bool:
+    """Return whether a folder holds weights, which `fetch` puts there last."""
+    return bool(_weights([file.name for file in folder.iterdir()]))
+
+
+def _weights(names: Sequence[str]) -> list[str]:
+    patterns = ("pytorch_model.*", "adapter_model.*")
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def fetch(wanted: Reference) -> Path:
+    """Return the file or folder of a reference, from the hub where its cache lacks it. A download
+    that was broken off goes on where it stopped. Raises UserError in one sentence.
+    """
+    if (place := cached(wanted)) is not None:
+        return place
+    from huggingface_hub import constants, hf_hub_download
+
+    endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+    if constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE") == "1":
+        raise UserError(f"{wanted}: is not on this machine, and HF_HUB_OFFLINE is set; unset it")
+    if problem := no_way(endpoint):
+        raise UserError(
+            f"{wanted}: is not on this machine, and {problem}; where there is a network: "
+            f"{_hf_command(wanted)}"
+        )
+    with _explained(wanted):
+        names = _listed(wanted, endpoint)
+        for name in _chosen(wanted, names):
+            path = hf_hub_download(
+                wanted.repository, name, revision=wanted.revision, endpoint=endpoint
+            )
+    folder = Path(path)
+    for _ in name.split("/"):
+        folder = folder.parent
+    return folder / wanted.file if wanted.file else folder
+
+
+def on_this_machine(name: str) -> str:
+    """Return where the weights of a name lie, downloaded where it is one of the hub; a path as it
+    is. Raises UserError as `fetch`.
+    """
+    wanted = reference(name)
+    return name if wanted is None else str(fetch(wanted))
+
+
+def _listed(wanted: Reference, endpoint: str) -> list[str]:
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=endpoint)
+    info: Any = api.model_info(wanted.repository, revision=wanted.revision)
+    return [sibling.rfilename for sibling in info.siblings or ()]
+
+
+def _chosen(wanted: Reference, names: Sequence[str]) -> list[str]:
+    """Return which files of a repository to download, weights last. Raises UserError for none."""
+    card = [CARD] if CARD in names else []
+    if wanted.file is not None:
+        if wanted.file not in names:
+            near = did_you_mean(wanted.file, names)
+            raise UserError(
+                f"{wanted}: the repository has no such file{near}; it has {_some(names)}"
+            )
+        return [*card, wanted.file]
+    chosen = [name for name in names if any(fnmatchcase(name, each) for each in FOLDER_FILES)]
+    weights = _weights(chosen)
+    if not weights:
+        raise UserError(
+            f"{wanted}: the repository holds neither a ChunkFormer nor an adapter; it has "
+            f"{_some(names)}. Name a file as {wanted.repository}/FILE, or a Whisper by model.path"
+        )
+    return [*card, *(name for name in chosen if name not in weights), weights[0]]
+
+
+def _some(names: Sequence[str]) -> str:
+    listed = sorted(name for name in names if not name.startswith(".") and name != CARD)
+    more = f" and {len(listed) - 30} more" if len(listed) > 30 else ""
+    return (", ".join(listed[:30]) or "no files") + more
+
+
+def hub_failures() -> tuple[type[Exception], ...]:
+    """Return what the hub's client raises where a download fails."""
+    from huggingface_hub import errors
+
+    # Of its newer HTTP client, whose errors are no OSErrors.
+    http_error: type[Exception] = getattr(errors, "HTTPError", OSError)
+    return (OSError, ValueError, RuntimeError, http_error)
+
+
+@contextmanager
+def _explained(wanted: Reference) -> Iterator[None]:
+    """Raise what goes wrong with the hub as a UserError of one sentence."""
+    from huggingface_hub import errors
+
+    page = f"https://huggingface.co/{wanted.repository}"
+    login = "log in with `hf auth login`, or set HF_TOKEN"
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        raise UserError(
+            f"{wanted}: the repository is gated; accept its conditions at {page} and {login}"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise UserError(
+            f"{wanted}: the repository has no revision {wanted.revision}; leave it out, or take "
+            f"one from {page}"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise UserError(
+            f"{wanted}: the hub has no such repository, or it is private; correct the name, or, "
+            f"for a private one, {login}"
+        ) from error
+    except hub_failures() as error:
+        if isinstance(error, UserError):
+            raise
+        reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
+        raise UserError(
+            f"{wanted}: could not be downloaded ({reason.strip().rstrip('.')}); run the same "
+            f"command again, which goes on where it stopped, or use {_hf_command(wanted)}"
+        ) from error
+
+
+def _hf_command(wanted: Reference) -> str:
+    file = f" {wanted.file}" if wanted.file else ""
+    revision = f" --revision {wanted.revision}" if wanted.revision else ""
+    return f"`hf download {wanted.repository}{file}{revision}`"
+
+
+def licence_of(place: Path, wanted: Reference) -> str:
+    """Return the licence that the card of a downloaded repository states."""
+    from huggingface_hub import metadata_load
+
+    folder = place
+    for _ in (wanted.file or "").split("/") if wanted.file else ():
+        folder = folder.parent
+    card = folder / CARD
+    try:
+        stated: Any = metadata_load(card) if card.is_file() else None
+    except (OSError, ValueError):
+        stated = None
+    licence = stated.get("license") if isinstance(stated, dict) else None
+    name = stated.get("license_name") if isinstance(stated, dict) else None
+    return str(name or licence or f"none stated; see https://huggingface.co/{wanted.repository}")

@@ -1,0 +1,273 @@
+"""Published weights by their name on the hub, from a hub on this machine."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+from chunkformer_tiny import tiny_folder as tiny_chunkformer
+from loopback_hub import COMMIT, serving
+from tiny import tiny_folder
+from transformers import WhisperForConditionalGeneration
+
+from streaming_asr.commands import get
+from streaming_asr.config.build import build
+from streaming_asr.config.settle import compose
+from streaming_asr.errors import UserError
+from streaming_asr.methods.chunkformer.load import load
+from streaming_asr.models.hub import Reference, fetch, published, reference
+from streaming_asr.run import obtain
+from streaming_asr.run.obtain import obtain_models
+from streaming_asr.whisper.load import load_whisper
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+WHISPERRT = "MLSpeech/CarelessWhisper-Streaming"
+CHUNKFORMER = "khanld/chunkformer-large-en-libri-960h"
+CARD = b"---\nlicense: cc-by-nc-4.0\n---\n# Weights\n"
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub, an empty cache, and no token."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    for key in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "HF_HUB_OFFLINE", "HF_TOKEN"):
+        monkeypatch.delenv(key, raising=False)
+        monkeypatch.delenv(key.lower(), raising=False)
+    monkeypatch.setattr("huggingface_hub.file_download.HTTP_RETRY_WAIT_S", 0, raising=False)
+    with serving() as served:
+        monkeypatch.setenv("HF_ENDPOINT", served.url)
+        yield served
+
+
+def saved(content) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+def checkpoint(**dims) -> bytes:
+    """A checkpoint with the authors' key names and layout, for the tiny Whisper."""
+    config = load_whisper(tiny_folder()).config
+    torch.manual_seed(0)
+    d, state = config.d_model, {}
+    for name in ("query", "key", "value", "out"):
+        layer = f"model.encoder.blocks.0.attn.{name}"
+        state[f"{layer}.lora_layer.lora_A"] = 0.1 * torch.randn(d, 4)
+        state[f"{layer}.lora_layer.lora_B"] = 0.1 * torch.randn(4, d)
+    state["model.encoder.blocks.0.attn.query.base_layer.weight"] = torch.zeros(d, d)
+    sizes = {"n_vocab": config.vocab_size, "n_audio_state": d, "n_mels": config.num_mel_bins}
+    return saved({"dims": sizes | dims, "cfg": {"rank": 4, "gran": 15}, "state_dict": state})
+
+
+@pytest.fixture
+def whisperrt(hub):
+    """The authors' repository with two checkpoints."""
+    files = {"README.md": CARD, "base_300.pt": checkpoint(), "base_rcs.pt": checkpoint()}
+    hub.repositories[WHISPERRT] = files
+    return files
+
+
+def settings(weights: str) -> list[str]:
+    model = f"model.path={tiny_folder()}"
+    return ["method=whisperrt", "model=whisper", model, f"method.weights={weights}", "chunk=300ms"]
+
+
+@pytest.mark.parametrize("name", ["whisperrt-base-300ms", f"{WHISPERRT}/base_300.pt"])
+def test_a_checkpoint_is_downloaded_by_its_name_and_merged(hub, whisperrt, name, tmp_path, capsys):
+    first = compose(settings(name))
+    assert first.method.weights == name
+    assert hub.requests == []  # a configuration is settled without the hub
+    assert obtain_models([first])
+    assert capsys.readouterr().err.splitlines()[-1] == f"{name}: licence cc-by-nc-4.0"
+    second = compose(settings(name))
+    assert Path(second.method.weights).read_bytes() == whisperrt["base_300.pt"]
+    assert COMMIT in second.method.weights
+    assert not obtain_models([second])
+    merged = load_whisper(tiny_folder(), adapter=second.method.weights).model
+    file = tmp_path / "same.pt"
+    file.write_bytes(whisperrt["base_300.pt"])
+    state = load_whisper(tiny_folder(), adapter=file).model.state_dict()
+    assert all(torch.equal(value, state[key]) for key, value in merged.state_dict().items())
+    plain = load_whisper(tiny_folder()).model.model.encoder.layers[0].self_attn.q_proj.weight
+    assert not torch.equal(merged.model.encoder.layers[0].self_attn.q_proj.weight, plain)
+
+
+def test_a_method_built_in_python_downloads_its_weights(hub, whisperrt):
+    build(compose(settings("whisperrt-base-any_chunk")).method)
+    assert hub.ranges("base_rcs.pt") == [None]
+
+
+def test_a_chunkformer_is_used_by_the_name_of_its_repository(hub, tmp_path):
+    folder = tiny_chunkformer()
+    files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    hub.repositories[CHUNKFORMER] = {"README.md": CARD, "logo.png": b"x", **files}
+    for name in ("chunkformer-en", CHUNKFORMER):
+        line = ["method=chunkformer", f"model.path={name}"]
+        config = compose(line)
+        assert obtain_models([config]) == (name == "chunkformer-en")
+        config = compose(line)
+        assert Path(config.method.weights, "config.yaml").is_file()
+        assert compose([*line, "model=chunkformer"]).method.weights == config.method.weights
+    build(config.method)
+    theirs, ours = load(CHUNKFORMER), load(folder)
+    assert theirs.tokens == ours.tokens
+    state = ours.network.state_dict()
+    assert all(torch.equal(value, state[k]) for k, value in theirs.network.state_dict().items())
+    assert hub.ranges("logo.png") == []
+
+
+def test_get_prints_place_licence_and_use(hub, whisperrt, capsys):
+    assert get.main(["whisperrt-base-300ms"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("whisperrt-base-300ms: ")
+    assert lines[0].endswith("base_300.pt")
+    assert lines[1:] == [
+        f"  from the hub, {WHISPERRT}/base_300.pt",
+        "  licence: cc-by-nc-4.0",
+        "  use: method=whisperrt model=base method.weights=whisperrt-base-300ms chunk=300ms",
+    ]
+    del whisperrt["README.md"]
+    hub.repositories["me/some"] = {"one.pt": checkpoint()}
+    assert get.main(["me/some/one.pt"]) == 0
+    assert "licence: none stated; see https://huggingface.co/me/some" in capsys.readouterr().out
+
+
+def test_a_gated_repository_asks_for_a_token_and_takes_it(hub, whisperrt, monkeypatch, capsys):
+    hub.gated.add(WHISPERRT)
+    assert get.main(["whisperrt-base-300ms"]) == 2
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .endswith(
+            f"{WHISPERRT}/base_300.pt: the repository is gated; accept its conditions at "
+            f"https://huggingface.co/{WHISPERRT} and log in with `hf auth login`, or set HF_TOKEN"
+        )
+    )
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    assert get.main(["whisperrt-base-300ms"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("me/nothing/x.pt", "me/nothing/x.pt: the hub has no such repository, or it is private; "),
+        (f"{WHISPERRT}/base_301.pt", "no such file; did you mean base_300.pt?; it has base_300.pt"),
+        (f"{WHISPERRT}@v9/base_300.pt", "the repository has no revision v9; leave it out"),
+        (WHISPERRT, "holds neither a ChunkFormer nor an adapter; it has base_300.pt, base_rcs.pt"),
+    ],
+)
+def test_what_the_hub_does_not_have_is_one_sentence(hub, whisperrt, name, message):
+    with pytest.raises(UserError) as raised:
+        obtain_models([compose(settings(name))])
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_unreachable_hub_is_one_sentence(hub, whisperrt, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UserError) as raised:
+        fetch(Reference(WHISPERRT, file="base_300.pt"))
+    assert str(raised.value) == (
+        f"{WHISPERRT}/base_300.pt: is not on this machine, and 127.0.0.1 cannot be reached "
+        f"(Connection refused); where there is a network: `hf download {WHISPERRT} base_300.pt`"
+    )
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError, match="is not on this machine, and HF_HUB_OFFLINE is set"):
+        fetch(Reference(WHISPERRT, file="base_300.pt"))
+
+
+def test_a_file_of_another_size_than_announced_is_refused(hub, whisperrt):
+    hub.lies["base_300.pt"] = 1000
+    with pytest.raises(UserError, match=r"could not be downloaded \(.*size") as raised:
+        fetch(Reference(WHISPERRT, file="base_300.pt"))
+    assert "\n" not in str(raised.value)
+    hub.lies.clear()
+    place = fetch(Reference(WHISPERRT, file="base_300.pt"))
+    assert place.read_bytes() == whisperrt["base_300.pt"]
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_stopped(hub, whisperrt, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 10_000)
+    whisperrt["base_300.pt"] = bytes(range(256)) * 4096
+    hub.breaks["base_300.pt"] = [400_000]
+    place = fetch(Reference(WHISPERRT, file="base_300.pt"))
+    assert place.read_bytes() == whisperrt["base_300.pt"]
+    whole, rest = hub.ranges("base_300.pt")
+    assert whole is None
+    assert 0 < int(rest.removeprefix("bytes=").rstrip("-")) <= 400_000
+
+
+def test_a_command_that_failed_halfway_goes_on_when_it_is_run_again(hub, whisperrt, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 10_000)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    whisperrt["base_300.pt"] = bytes(range(256)) * 4096
+    hub.breaks["base_300.pt"] = [400_000] + 20 * [0]
+    with pytest.raises(UserError, match="run the same command again, which goes on where it stop"):
+        fetch(Reference(WHISPERRT, file="base_300.pt"))
+    hub.breaks.clear()
+    hub.requests.clear()
+    place = fetch(Reference(WHISPERRT, file="base_300.pt"))
+    assert place.read_bytes() == whisperrt["base_300.pt"]
+    (rest,) = hub.ranges("base_300.pt")
+    assert rest == "bytes=400000-"
+
+
+def test_an_adapter_of_peft_is_used_by_the_name_of_its_repository(hub):
+    config = peft.LoraConfig(r=4, lora_alpha=4, target_modules=["q_proj"])
+    model = WhisperForConditionalGeneration.from_pretrained(tiny_folder())
+    wrapped = peft.get_peft_model(model, config)
+    with torch.no_grad():
+        for name, weight in wrapped.named_parameters():
+            if "lora_B" in name:
+                weight.fill_(0.1)
+    with tempfile.TemporaryDirectory() as folder:
+        wrapped.save_pretrained(folder)
+        files = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
+        ours = load_whisper(tiny_folder(), adapter=Path(folder)).model.state_dict()
+    hub.repositories["me/lora"] = files | {"optimizer.pt": b"large"}
+    obtain_models([compose(settings("me/lora"))])
+    weights = compose(settings("me/lora")).method.weights
+    state = load_whisper(tiny_folder(), adapter=Path(weights)).model.state_dict()
+    assert all(torch.equal(value, ours[name]) for name, value in state.items())
+    assert hub.ranges("optimizer.pt") == []
+
+
+def test_a_checkpoint_of_another_vocabulary_is_refused(hub, whisperrt):
+    whisperrt["base_300.pt"] = checkpoint(n_vocab=51864)
+    with pytest.raises(UserError, match=r"n_vocab=51864, and this model has .*; use the model it"):
+        build(compose(settings("whisperrt-base-300ms")).method)
+
+
+def test_what_is_a_name_of_the_hub():
+    file = Reference("me/some.repo", "v1", "folder/one.pt")
+    assert reference("me/some.repo@v1/folder/one.pt") == file
+    assert str(file) == "me/some.repo@v1/folder/one.pt"
+    assert reference("me/some") == Reference("me/some")
+    for name in ("./me/some", "/me/some", "~/me/some", "some", "300ms", "auto", "me/", "me//x", ""):
+        assert reference(name) is None, name
+    assert reference("whisperrt-large-v2-1000ms") == Reference(WHISPERRT, None, "large-v2_1000.pt")
+    assert all(reference(name) == each.reference for name, each in published().items())
+
+
+@pytest.mark.parametrize("name", sorted(published()))
+def test_the_printed_settings_compose(name, hub):
+    config = compose(published()[name].use.split())
+    assert config.method.weights == name
+
+
+def test_detectors_that_are_not_the_published_ones_are_refused(hub, monkeypatch, capsys):
+    def clone(source, wanted, place, name, instead):
+        (place / "cif_models").mkdir(parents=True)
+        for file in obtain.DETECTORS_SHA256:
+            (place / "cif_models" / file).write_bytes(b"one")
+
+    monkeypatch.setattr(obtain, "clone_once", clone)
+    assert get.main([obtain.DETECTORS]) == 2
+    assert "base.pt: is not the detector that was published; remove" in capsys.readouterr().err
