@@ -124,8 +124,10 @@ def _weights(names: Sequence[str]) -> list[str]:
 
 
 def fetch(wanted: Reference) -> Path:
-    """Return the file or folder of a reference, from the hub where its cache lacks it. A download
-    that was broken off goes on where it stopped. Raises UserError in one sentence.
+    """Return the file or folder of a reference, from the hub where its cache lacks it.
+
+    The hub's client goes on where a connection broke off, five times. Raises UserError, one
+    sentence.
     """
     if (place := cached(wanted)) is not None:
         return place
@@ -231,7 +233,7 @@ def _explained(wanted: Reference) -> Iterator[None]:
         reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
         raise UserError(
             f"{wanted}: could not be downloaded ({reason.strip().rstrip('.')}); run the same "
-            f"command again, which goes on where it stopped, or use {_hf_command(wanted)}"
+            f"command again, or use {_hf_command(wanted)}"
         ) from error
 
 
