@@ -59,8 +59,15 @@ def table() -> dict[str, Callable[[], Got]]:
     recordings = {f"prompts:{language}": partial(get_prompts, language) for language in LANGUAGES}
     lists = {name: partial(get_speech, name) for name in list_names() if whole_list(name) == name}
     weights = {name: partial(get_published, name) for name in published()}
-    weights[DETECTORS] = get_detectors
-    return {**models, **weights, "prompts": partial(get_prompts, "en"), **recordings, **lists}
+    detectors = {DETECTORS: get_detectors}
+    return {
+        **models,
+        **weights,
+        **detectors,
+        "prompts": partial(get_prompts, "en"),
+        **recordings,
+        **lists,
+    }
 
 
 def get_model(model: Packaged) -> Got:
