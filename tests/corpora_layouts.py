@@ -29,20 +29,28 @@ def write(path: Path, *lines: str) -> Path:
 
 
 def text_grid(
-    path: Path, words: Sequence[tuple[str, float, float]], end: float, tier: str = "words"
+    path: Path,
+    words: Sequence[tuple[str, float, float]],
+    end: float,
+    tier: str = "words",
+    phones: Sequence[tuple[str, float, float]] | None = None,
+    blank: str = "",
 ) -> Path:
-    """A long TextGrid as MFA saves it: blank intervals included, a tier of phones after it."""
+    """A long TextGrid as MFA saves it: intervals without a word included, a tier of phones after.
 
-    def intervals(name: str) -> list[str]:
+    phones: as `words` where they are not named. blank: "<eps>" without MFA's clean-up.
+    """
+
+    def intervals(name: str, labels: Sequence[tuple[str, float, float]]) -> list[str]:
         rows: list[tuple[str, float, float]] = []
         at = 0.0
-        for label, start, stop in words:
+        for label, start, stop in labels:
             if start > at:
-                rows.append(("", at, start))
+                rows.append((blank, at, start))
             rows.append((label, start, stop))
             at = stop
         if at < end:
-            rows.append(("", at, end))
+            rows.append((blank, at, end))
         head = [
             '        class = "IntervalTier" ',
             f'        name = "{name}" ',
@@ -59,7 +67,7 @@ def text_grid(
             ]
         return head
 
-    phones = tier.replace("words", "phones") if "words" in tier else "phones"
+    second = tier.replace("words", "phones") if "words" in tier else "phones"
     return write(
         path,
         'File type = "ooTextFile"',
@@ -71,9 +79,9 @@ def text_grid(
         "size = 2 ",
         "item []: ",
         "    item [1]:",
-        *intervals(tier),
+        *intervals(tier, words),
         "    item [2]:",
-        *intervals(phones),
+        *intervals(second, words if phones is None else phones),
     )
 
 

@@ -4,8 +4,9 @@
     <out>/<aligner>/<corpus>-<split>/part-*.jsonl       several in folders of earlier versions
 
 A line is {"id", "text", "words": [[word, start_s, end_s], ...]}, `text` a hash of the transcript,
-or {"id", "text", "failed": why}. What stands there is not aligned again while its text is the
-same; what failed is tried again. `data.alignments=<folder>` reads it.
+with null for the times of a word that the aligner cannot time, or {"id", "text", "failed": why}.
+What stands there is not aligned again while its text is the same; what failed is tried again.
+`data.alignments=<folder>` reads it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from streaming_asr.align.result import Aligned
+from streaming_asr.align.result import UNTIMED, Aligned, is_timed
 from streaming_asr.corpora.rows import drop_torn_line, json_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -63,27 +64,49 @@ class Cache:
         if result.words is None:
             row["failed"] = result.reason
         else:
-            row["words"] = [[w.text, round(w.start, 4), round(w.end, 4)] for w in result.words]
+            row["words"] = [
+                [w.text, round(w.start, 4), round(w.end, 4)]
+                if is_timed(w)
+                else [w.text, None, None]
+                for w in result.words
+            ]
         self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self._file.flush()
 
     def results(self, utterances: list[Utterance]) -> list[Aligned]:
-        """Return the last that is known of each of `utterances`; that it was aligned wins."""
-        rows: dict[str, dict[str, Any]] = {}
+        """Return each of `utterances` that has a result for its present text: its last words, else
+        its last failure."""
+        with_words: dict[str, dict[str, Any]] = {}
+        failed: dict[tuple[str, str], dict[str, Any]] = {}
         for part in self._parts():
-            for _, known in json_rows(part):
-                if "words" in known or known["id"] not in rows:
-                    rows[known["id"]] = known
+            for _, row in json_rows(part):
+                if "words" in row:
+                    with_words[row["id"]] = row
+                else:
+                    failed[row["id"], row["text"]] = row
         results = []
         for utterance in utterances:
-            row = rows.get(utterance.id)
-            if row is not None and row["text"] == text_hash(utterance):
-                words = tuple(TimedWord(*w) for w in row["words"]) if "words" in row else None
+            text = text_hash(utterance)
+            row = with_words.get(utterance.id, {})
+            if row.get("text") != text:
+                row = failed.get((utterance.id, text), {})
+            if row:
+                words = tuple(map(_word, row["words"])) if "words" in row else None
                 results.append(Aligned(utterance, words, row.get("failed", "")))
         return results
 
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob("part-*.jsonl"))
+
+
+def _row(word: TimedWord) -> list[Any]:
+    times = [round(word.start, 4), round(word.end, 4)] if is_timed(word) else [None, None]
+    return [word.text, *times]
+
+
+def _word(row: list[Any]) -> TimedWord:
+    text, start, end = row
+    return TimedWord(text, UNTIMED, UNTIMED) if end is None else TimedWord(text, start, end)
 
 
 def text_hash(utterance: Utterance) -> str:

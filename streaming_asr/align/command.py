@@ -25,6 +25,7 @@ from streaming_asr.utterance import Utterance
 
 # Settings of aligners that cannot change a result.
 NEUTRAL = ("device", "dtype", "jobs", "batch", "temporary", "environment")
+MODELS = ("dictionary", "acoustic", "g2p")  # of MFA: a name or a file
 
 
 @dataclass
@@ -118,13 +119,17 @@ def label(config: DictConfig) -> str:
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
     """Return what a result depends on besides the corpus."""
-    from streaming_asr.models.hash import model_hash
+    from streaming_asr.models.hash import files_hash, model_hash
 
     settings = OmegaConf.to_container(config.aligner)
     assert isinstance(settings, dict)
     paths = [settings.get("path"), settings.get("model_path")]
     kept = {str(k): v for k, v in settings.items() if k not in (*NEUTRAL, "path", "model_path")}
     hashed = {"model": {"path": paths[0]}, "method": {"weights": paths[1]}}
+    for key in MODELS:
+        # Another model may lie at the same path later.
+        if key in kept and (file := Path(str(kept[key])).expanduser()).is_file():
+            kept[key] = f"{file.name} {files_hash([file])}"
     return {**kept, "model": model_hash(hashed)}
 
 

@@ -1,36 +1,54 @@
 """Word times from the Montreal Forced Aligner (McAuliffe et al. 2017), driven as a program.
 
-MFA lives in a conda environment of its own. It is taken from PATH where `mfa version` works there,
-else from the environment `environment`. A batch of utterances is written in its corpus layout,
-<speaker>/<utterance>.wav beside <utterance>.lab; `mfa align` leaves a TextGrid for each that it
+MFA lives in a conda environment of its own. It is taken from PATH where it works there, else from
+the environment `environment`. A batch of utterances is written in its corpus layout,
+<speaker>/<utterance>.wav next to <utterance>.lab; `mfa align` leaves a TextGrid for each that it
 could align, and its words are laid on the transcript's (`corpora.alignments.match`).
 
-Written from montreal-forced-aligner 3.4.3's documentation and sources, and tested against a program
-that stands in for it: not run against the real one here.
+Run with montreal-forced-aligner 3.4.3 (docs/align.md says on what). The tests replay what it
+printed and wrote there.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.align.result import Aligned, words_of
-from streaming_asr.corpora.alignments import laid_on, read_textgrid
+from streaming_asr.align.result import UNTIMED, Aligned, is_timed, words_of
+from streaming_asr.corpora.alignments import laid_on, read_textgrid, read_tier
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import SAMPLE_RATE
-from streaming_asr.utterance import Utterance
+from streaming_asr.utterance import TimedWord, Utterance
 
 INSTALL = """\
   conda create -n aligner -c conda-forge montreal-forced-aligner
   conda run -n aligner mfa model download dictionary english_mfa
   conda run -n aligner mfa model download acoustic english_mfa"""
 MANAGERS = ("conda", "mamba", "micromamba")
+# The clean-up of TextGrids joins "dogs' tempting" to one word. A user's global_config.yaml changes
+# the options that are not given.
+FIXED = (
+    "align --clean --final_clean --overwrite --quiet --output_format long_textgrid "
+    "--no_textgrid_cleanup --no_use_postgres"
+)
 PROBE_S = 120
+LIMIT_S = 1800
+"""A call may last so long and its audio once more. A call of 20 clips took 15 to 80 s of CPU time,
+mostly start-up, and MFA can wait for ever for a worker that ended."""
+NONE_ALIGNED = re.compile(r"^\S*\b(NoAlignmentsError|FeatureGenerationError):", re.MULTILINE)
+NO_MODEL = re.compile(r'Could not find a model named "([^"]+)"\s+for\s+(\w+)')
+NO_PROGRAM = re.compile(r"Could not find '([^']+)'|No such file or directory: '(sqlite3)'")
+PROGRAMS = ("fstcompile", "sqlite3")  # `mfa version` works without them, `mfa align` does not
+BRACKETS = str.maketrans("", "", "()[]{}<>\uff1c\uff1e")
+UNKNOWN_PHONE = "spn"
 
 
 class MfaAligner:
@@ -42,14 +60,21 @@ class MfaAligner:
         acoustic: str = "english_mfa",
         environment: str = "aligner",
         g2p: str | None = None,
+        single_speaker: bool = False,
         jobs: int = 3,
         batch: int = 2000,
     ) -> None:
-        """Find MFA, or raise UserError. g2p: a model for words outside the dictionary. batch:
-        utterances per call, after which what was found is kept."""
+        """Find MFA, or raise UserError.
+
+        g2p: a model for words outside the dictionary. single_speaker: adapt to no speaker, for a
+        corpus that names none. batch: utterances per call, after which its results are kept.
+        """
         settings: dict[str, Any] = {"aligner.jobs": jobs, "aligner.batch": batch}
         check_range(1, **settings)
-        self._dictionary, self._acoustic, self._g2p = dictionary, acoustic, g2p
+        self._dictionary = _model("dictionary", dictionary)
+        self._acoustic = _model("acoustic", acoustic)
+        self._g2p = _model("g2p", g2p) if g2p else None
+        self._single_speaker = single_speaker
         self._jobs, self._batch = jobs, batch
         self._command = find_mfa(environment)
 
@@ -61,90 +86,210 @@ class MfaAligner:
     def _align_batch(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
         with tempfile.TemporaryDirectory(prefix="mfa-") as name:
             folder = Path(name)
-            written: list[tuple[Utterance, Path]] = []
+            places: list[tuple[Utterance, Path]] = []
+            audio_s = 0.0
             for i, utterance in enumerate(utterances):
                 try:
-                    place = _write(folder / "corpus", f"u{i:06d}", utterance)
+                    place, length_s = _write(folder / "corpus", f"u{i:06d}", utterance)
                 except UserError as error:
                     yield Aligned(utterance, None, str(error))
                 else:
-                    written.append((utterance, place))
-            if written:
-                self._run(folder)
-            for utterance, place in written:
-                yield _read(utterance, folder / "aligned" / place.with_suffix(".TextGrid"))
+                    places.append((utterance, place))
+                    audio_s += length_s
+            why_none = self._run(folder, LIMIT_S + audio_s) if places else ""
+            for utterance, place in places:
+                grid = folder / "aligned" / place.with_suffix(".TextGrid")
+                if grid.is_file():
+                    yield _read(utterance, grid)
+                else:
+                    why = why_none or _export_error(folder / "aligned") or "no TextGrid"
+                    yield Aligned(
+                        utterance, None, f"{utterance.id}: MFA could not align it ({why})"
+                    )
 
-    def _run(self, folder: Path) -> None:
-        fixed = "align --clean --final_clean --overwrite --quiet --output_format long_textgrid"
-        command = [*self._command, *fixed.split(), "-j", str(self._jobs)]
-        command += ["-t", str(folder / "temporary")]
+    def _run(self, folder: Path, limit_s: float) -> str:
+        """Run `mfa align`; return "", or why it aligned nothing. Raises UserError."""
+        command = [*self._command, *FIXED.split()]
+        command += ["--single_speaker"] if self._single_speaker else []
+        # MFA's links break where the folder of temporary files is relative.
+        command += ["-j", str(self._jobs), "-t", str((folder / "temporary").absolute())]
         command += ["--g2p_model_path", self._g2p] if self._g2p else []
         command += [str(folder / "corpus"), self._dictionary, self._acoustic]
         command.append(str(folder / "aligned"))
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
-        if done.returncode == 0:
-            return
-        how = f"ended with status {done.returncode}"
-        remedy = (
-            f"Missing models: mfa model download acoustic {self._acoustic}; "
-            f"mfa model download dictionary {self._dictionary}. "
-        )
-        if done.returncode < 0 or done.returncode > 128:  # as a shell in between counts it
-            how = f"was killed (signal {abs(done.returncode) % 128})"
-            remedy = "Signal 9 is most often memory: give fewer aligner.jobs. "
-        said = "\n".join(f"  {line}" for line in (done.stderr + done.stdout).splitlines()[-8:])
+        status, output = _call(command, limit_s)
+        if status == 0:
+            return ""
+        if status is not None and (none := NONE_ALIGNED.search(output)):
+            return f"it aligned none of these utterances, {none[1]}"
+        how, remedy = _diagnosis(status, output, limit_s)
+        tail = "".join(f"  {line}\n" for line in output.splitlines()[-8:])
         raise UserError(
-            f"mfa align {how}\n{said}\n{remedy}"
+            f"mfa align {how}\n{tail}{remedy}"
             "What was aligned before is kept: the same command goes on with the rest"
         )
+
+
+def _call(command: Sequence[str], limit_s: float) -> tuple[int | None, str]:
+    """Run a program; return its status, None after `limit_s`, and what it printed, errors last."""
+    # In a session of its own, so that its workers end with it.
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=limit_s)
+        return process.returncode, output + errors
+    except subprocess.TimeoutExpired:
+        return None, _end(process)
+    except BaseException:
+        _end(process)
+        raise
+
+
+def _end(process: subprocess.Popen[str]) -> str:
+    """End a program and its workers; return what they printed, errors last."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        return "".join(process.communicate(timeout=PROBE_S))
+    except subprocess.TimeoutExpired:  # a worker in a session of its own has the pipe open
+        return ""
+
+
+def _diagnosis(status: int | None, output: str, limit_s: float) -> tuple[str, str]:
+    """Return how a call of MFA failed and what to do about it, a sentence or nothing."""
+    if status is None:
+        return f"did not end within {limit_s:.0f} s, its time limit, and was killed", (
+            "MFA can wait for ever where it cannot write: free disk space in the temporary folder "
+            "(TMPDIR); where the machine is slow, give a smaller aligner.batch. "
+        )
+    if status < 0 or status > 128:  # as a shell in between counts it
+        how = f"was killed (signal {abs(status) % 128})"
+        return how, "Signal 9 is most often memory: give fewer aligner.jobs. "
+    how = f"ended with status {status}"
+    if "PretrainedModelNotFoundError" in output:
+        # It is printed in a box of 80 columns.
+        plain = re.sub(r"[\s│]+", " ", output)
+        names = [f"mfa model download {kind} {name}" for name, kind in NO_MODEL.findall(plain)]
+        return how, f"A model is missing: {'; '.join(names) or 'mfa model download'}. "
+    if program := NO_PROGRAM.search(output):
+        name = program[1] or program[2]
+        return how, f"{name} is missing: MFA's conda environment has it. Install it:\n{INSTALL}\n"
+    return how, ""
+
+
+def _model(key: str, name: str) -> str:
+    """Return a model as MFA takes it. Raises UserError for a path to nothing."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return str(path)
+    if "/" in name or path.suffix in (".zip", ".dict", ".txt", ".yaml"):
+        raise UserError(
+            f"aligner.{key}={name}: no such file; correct the path, or give the name of a model "
+            "that `mfa model download` has"
+        )
+    return name
 
 
 def find_mfa(environment: str) -> list[str]:
     """Return the command that starts MFA, or raise UserError with what to install.
 
-    The package can be installed without what it needs, so `mfa version` must succeed.
+    The package can be installed without what it needs, so `mfa version` must succeed and the
+    programs that it calls must be on PATH as well.
     """
     tried = []
     for name in ("mfa", *MANAGERS):
         if program := shutil.which(name):
             inside = [] if name == "mfa" else ["run", "-n", environment, "mfa"]
-            if _works([program, *inside]):
+            reason = _failure([program, *inside])
+            missing = [each for each in PROGRAMS if name == "mfa" and shutil.which(each) is None]
+            if reason is None and not missing:
                 return [program, *inside]
-            tried.append(f"`{' '.join([name, *inside])} version` fails")
+            tried.append(
+                f"`{' '.join([name, *inside])} version` fails: {reason}"
+                if reason is not None
+                else f"`mfa` is on PATH, but {' and '.join(missing)}, which it needs, "
+                f"{'is' if len(missing) == 1 else 'are'} not"
+            )
     reason = "; ".join(tried) or "neither mfa nor conda is on PATH"
     raise UserError(
-        f"aligner=mfa: no Montreal Forced Aligner ({reason}). Install it:\n{INSTALL}\n"
+        f"aligner=mfa: no Montreal Forced Aligner that works ({reason}). Install it:\n{INSTALL}\n"
         "or name its environment with aligner.environment=, or take aligner=whisper or aligner=ctc"
     )
 
 
-def _works(command: Sequence[str]) -> bool:
+def _failure(command: Sequence[str]) -> str | None:
+    """Return the last line that `mfa version` prints where it fails, None where it works."""
     try:
-        done = subprocess.run([*command, "version"], capture_output=True, timeout=PROBE_S)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+        done = subprocess.run(
+            [*command, "version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_S,
+        )
+    except OSError as error:
+        return str(error)
+    except subprocess.TimeoutExpired:
+        return f"no answer within {PROBE_S} s"
+    if done.returncode == 0:
+        return None
+    printed = (done.stdout + done.stderr).splitlines()
+    # conda adds a line of its own.
+    own = [line.strip() for line in printed if line.strip() and "conda.cli" not in line]
+    return own[-1] if own else f"status {done.returncode}"
 
 
-def _write(corpus: Path, name: str, utterance: Utterance) -> Path:
-    """Write the utterance in MFA's layout; return its place below `corpus`. Raises UserError."""
+def _write(corpus: Path, name: str, utterance: Utterance) -> tuple[Path, float]:
+    """Write the utterance in MFA's layout; return its place below `corpus` and its length in
+    seconds. Raises UserError."""
     import soundfile
 
-    words = words_of(utterance)
+    # MFA takes what stands in brackets for one noise.
+    text = " ".join(words_of(utterance)).translate(BRACKETS)
     samples = utterance.load()
     speaker = re.sub(r"[^\w-]", "_", utterance.speaker or "unknown")
     place = Path(speaker) / f"{name}.wav"
     (corpus / speaker).mkdir(parents=True, exist_ok=True)
     soundfile.write(corpus / place, samples, SAMPLE_RATE, subtype="PCM_16")
     # MFA takes a folder for a speaker, and adapts its model to each.
-    (corpus / place).with_suffix(".lab").write_text(" ".join(words) + "\n", encoding="utf-8")
-    return place
+    (corpus / place).with_suffix(".lab").write_text(f"{text}\n", encoding="utf-8")
+    return place, len(samples) / SAMPLE_RATE
+
+
+def _export_error(aligned: Path) -> str | None:
+    """Return the last line of the file in which MFA lists what it could not export, or None."""
+    file = aligned / "output_errors.txt"
+    if not file.is_file():
+        return None
+    lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), None)
 
 
 def _read(utterance: Utterance, grid: Path) -> Aligned:
-    if not grid.is_file():
-        return Aligned(utterance, None, f"{utterance.id}: MFA could not align it (no TextGrid)")
+    """Return the written words with MFA's times, and without one where it lacks a pronunciation."""
     try:
-        return Aligned(utterance, laid_on(utterance, read_textgrid(grid)))
+        words = laid_on(utterance, read_textgrid(grid))
+        phones = read_tier(grid, "phone")
     except UserError as error:
         return Aligned(utterance, None, str(error))
+    # The middles of the unknown phone, which stands for a word outside the dictionary.
+    unknown = [(p.start + p.end) / 2 for p in phones if p.text == UNKNOWN_PHONE]
+    words = tuple(
+        TimedWord(word.text, UNTIMED, UNTIMED)
+        if any(word.start <= middle < word.end for middle in unknown)
+        else word
+        for word in words
+    )
+    if not any(map(is_timed, words)):
+        return Aligned(
+            utterance,
+            None,
+            f"{utterance.id}: none of its words is in MFA's dictionary; name a model that "
+            "pronounces them (aligner.g2p=)",
+        )
+    return Aligned(utterance, words)

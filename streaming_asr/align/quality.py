@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streaming_asr.align.result import Aligned
+from streaming_asr.align.result import Aligned, is_timed
 from streaming_asr.text.normalise import light_key
 
 LONG_S = 2.0
@@ -24,6 +24,7 @@ class Quality:
     n_placed: int
     n_long: int
     n_compared: int
+    n_untimed: int
     tolerance_ms: float
     reasons: tuple[str, ...]
     median_ms: float | None = None
@@ -45,7 +46,7 @@ def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
     A word is placed where it has a stretch of the audio to itself: an end after its start, no
     overlap with the word before.
     """
-    n_words = n_placed = n_long = 0
+    n_words = n_placed = n_long = n_untimed = 0
     starts: list[float] = []
     ends: list[float] = []
     for result in results:
@@ -54,15 +55,17 @@ def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
         if result.words is None:
             continue
         before_s = 0.0
-        for word in result.words:
+        n_untimed += sum(not is_timed(word) for word in result.words)
+        for word in filter(is_timed, result.words):
             n_placed += word.end > word.start >= before_s - 1e-6
             n_long += word.end - word.start > LONG_S
             before_s = max(before_s, word.end)
         true = [word for word in result.utterance.words or () if light_key(word.text)]
         if [w.text for w in true] != [w.text for w in result.words]:
             continue
-        starts += [a.start - b.start for a, b in zip(result.words, true, strict=True)]
-        ends += [a.end - b.end for a, b in zip(result.words, true, strict=True)]
+        pairs = [(a, b) for a, b in zip(result.words, true, strict=True) if is_timed(a)]
+        starts += [a.start - b.start for a, b in pairs]
+        ends += [a.end - b.end for a, b in pairs]
     errors_ms = 1000 * np.abs(np.array([starts, ends]))  # (2, words)
     figures: dict[str, float] = {}
     if starts:
@@ -82,6 +85,7 @@ def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
         n_placed=n_placed,
         n_long=n_long,
         n_compared=len(starts),
+        n_untimed=n_untimed,
         tolerance_ms=1000 * tolerance_s,
         reasons=tuple(result.reason for result in results if result.words is None),
         **figures,
@@ -93,6 +97,11 @@ def lines(quality: Quality) -> Iterator[str]:
     q = quality
     yield f"  utterances  {q.n_aligned} of {q.n_utterances} aligned"
     yield f"  words       {q.n_placed} of {q.n_words} placed ({q.placed:.1f} %)"
+    if q.n_untimed:
+        yield (
+            f"  untimed     {q.n_untimed} words are not in the aligner's dictionary; aligner.g2p= "
+            "names a model that pronounces them. Their utterances are used without word times"
+        )
     if q.n_long:
         yield f"  longer than {LONG_S:g} s: {q.n_long} words; listen to them"
     if q.median_ms is None:

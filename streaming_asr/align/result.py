@@ -6,6 +6,7 @@ any order; an utterance that fails does not stop it.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,15 +22,24 @@ from streaming_asr.utterance import TimedWord, Utterance
 PAUSE_DB = 30.0
 """So far below the loudest frames of an utterance nobody speaks."""
 LOUD_PERCENTILE = 95
+UNTIMED = math.nan
+"""The start and end of a word that the aligner cannot time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """An utterance and the times of its words, or None and why there are none."""
+    """An utterance and the times of its words, or None and why there are none.
+
+    A single word that has no time starts and ends UNTIMED."""
 
     utterance: Utterance
     words: tuple[TimedWord, ...] | None
     reason: str = ""
+
+
+def is_timed(word: TimedWord) -> bool:
+    """Return whether the aligner gave the word a time."""
+    return not math.isnan(word.end)
 
 
 class OneByOne(ABC):

@@ -245,6 +245,12 @@ def within(words: Sequence[TimedWord], start_s: float, end_s: float) -> list[Tim
 
 def read_textgrid(path: Path) -> list[TimedWord]:
     """Return the words of a TextGrid's tier `words`, one per speaker in MFA's. Raises UserError."""
+    return [word for word in read_tier(path, "word") if word.text.strip().lower() not in SILENCES]
+
+
+def read_tier(path: Path, kind: str) -> list[TimedWord]:
+    """Return the labels of a TextGrid's tier `words` (kind="word") or `phones` (kind="phone"), of
+    all its speakers, in the order of time. Raises UserError."""
     check_file(path)
     from praatio import textgrid
 
@@ -252,22 +258,23 @@ def read_textgrid(path: Path) -> list[TimedWord]:
         grid = textgrid.openTextgrid(str(path), includeEmptyIntervals=False)
     except Exception as error:  # whatever a damaged file makes praatio raise
         raise UserError(f"{path}: not readable as a TextGrid ({error}); align it again") from error
-    tiers = [name for name in grid.tierNames if re.search(r"(^|[ -])words?$", name.lower())]
+    tiers = [name for name in grid.tierNames if re.search(rf"(^|[ -]){kind}s?$", name.lower())]
     if not tiers:
-        there = ", ".join(grid.tierNames) or "none"
-        raise UserError(f"{path}: has no tier `words`, but {there}; name the tier of the words so")
+        others = ", ".join(grid.tierNames) or "none"
+        raise UserError(
+            f"{path}: has no tier `{kind}s`, but {others}; name the tier of the {kind}s so"
+        )
     if points := [n for n in tiers if not isinstance(grid.getTier(n), textgrid.IntervalTier)]:
         raise UserError(
-            f"{path}: tier {points[0]!r} holds points, and a word has a begin and an end; write "
-            "the words as a tier of intervals"
+            f"{path}: tier {points[0]!r} holds points, and a {kind} has a begin and an end; write "
+            f"the {kind}s as a tier of intervals"
         )
-    words = [
+    entries = [
         TimedWord(entry.label, float(entry.start), float(entry.end))
         for name in tiers
         for entry in grid.getTier(name).entries
-        if entry.label.strip().lower() not in SILENCES
     ]
-    return sorted(words, key=lambda word: word.start)
+    return sorted(entries, key=lambda entry: entry.start)
 
 
 def read_ctm(path: Path) -> dict[str, list[TimedWord]]:
@@ -284,17 +291,30 @@ def read_ctm(path: Path) -> dict[str, list[TimedWord]]:
 
 
 def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
-    """Return the words of a file that `align` wrote, or of a manifest, by utterance id."""
+    """Return the words of a file that `align` wrote, or of a manifest, by utterance id.
+
+    An utterance with a word that the aligner could not time (null) has none: latency, aligned
+    errors and training need the times of all its words.
+    """
     words_of: dict[str, list[TimedWord]] = {}
     places: dict[str, str] = {}
     for where, row in json_rows(path):
         try:
             if row.get("words"):
-                timed = msgspec.convert(row["words"], list[tuple[str, Time, Time]])
+                words = msgspec.convert(row["words"], list[tuple[str, Time | None, Time | None]])
                 name = msgspec.convert(row["id"], str)
-                if (before := places.setdefault(name, where)) != where:
+                before = places.setdefault(name, where)
+                # `align` appends: where a text was changed, the last row counts.
+                if before != where and not path.name.startswith("part-"):
                     raise UserError(f"{where}: {name} stands in {before} already; keep one of them")
-                words_of[name] = [TimedWord(*word) for word in timed]
+                timed = [
+                    TimedWord(word, start, end)
+                    for word, start, end in words
+                    if start is not None and end is not None
+                ]
+                words_of.pop(name, None)
+                if len(timed) == len(words):
+                    words_of[name] = timed
         except UserError:
             raise
         except (ValueError, TypeError, KeyError) as error:
