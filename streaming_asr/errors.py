@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import math
 from collections.abc import Iterable, Sequence
 
@@ -51,3 +52,13 @@ def check_range(
             raise UserError(
                 f"{key}={value}: {rule}{f', {most:g} at most' if most < math.inf else ''}"
             )
+
+
+def name_too_long(error: BaseException) -> UserError | None:
+    """Return the refusal of a path that the system cannot hold; None for another error."""
+    if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
+        return None
+    return UserError(
+        f"{str(error.filename)[:100]}...: the system takes no name of that length; name a shorter "
+        "path, whose parts have at most 255 bytes"
+    )

@@ -51,8 +51,13 @@ def compose_raw(
     model=mini by itself takes data=mini, as it hears no other speech. Raises UserError.
     """
     for override in overrides:
-        if group := re.match(r"[+~]*(method|model|data|tracker)=[\[{]", override):
+        if group := re.match(r"[+~]*(method|model|data|tracker|experiment)=[\[{]", override):
             raise UserError(f"{override}: {group[1]} is one name of conf/{group[1]}/")
+        if override.startswith("~hydra"):
+            raise UserError(
+                f"{override}: a group of Hydra's own cannot be left out; choose another of its "
+                "files, as hydra/launcher=joblib"
+            )
     given = [*overrides, *mini_data(overrides)] if config_name in ("run", "align") else overrides
     extra = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
     before = get_gh_backup()  # within a job of Hydra's its state is set, and would be refused

@@ -81,9 +81,13 @@ def plan(line: CommandLine) -> Plan:
     launcher = str(full.hydra.runtime.choices["hydra/launcher"])
     if not line.multirun and full.hydra.mode != RunMode.MULTIRUN:
         if swept := [override for override in overrides if override.is_sweep_override()]:
+            line_of = swept[0].input_line or ""
+            key, value = key_of(line_of), value_of(line_of)
+            is_path = key in ("audio", "output") or key.endswith((".path", ".alignments"))
+            quoted = f"; quote a path that holds a comma: \"{key}='{value}'\"" if is_path else ""
             raise UserError(
-                f"{swept[0].input_line}: several values make a sweep; add -m to run one cell for "
-                "each, or give one value"
+                f"{line_of}: several values make a sweep; add -m to run one cell for each, or "
+                f"give one value{quoted}"
             )
         return Plan(_in_pieces([_planned(full, "hydra.run.dir")]), full, None, launcher)
     sweep = _folder(full, "hydra.sweep.dir")
