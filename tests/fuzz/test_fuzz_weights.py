@@ -37,7 +37,6 @@ def damaged_files(draw: st.DrawFn) -> tuple[str, bytes]:
     return name, draw(spoiled(content))
 
 
-@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of the case that fails
 @cases(10)
 @given(damaged_files())
 def test_a_damaged_model_says_words_or_is_refused(made: tuple[str, bytes]) -> None:
