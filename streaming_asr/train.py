@@ -177,7 +177,7 @@ def _hand_over(trained: Path, done: Path) -> None:
     if not trained.is_dir():
         raise UserError(
             f"{trained}: no evaluation gave a score, so that none is the best; see curve.jsonl "
-            "beside it, and begin anew under another entry= with a lower recipe.fit.lr"
+            "beside it, and begin again under another entry= with a lower recipe.fit.lr"
         )
     with beside(done) as scratch:
         shutil.copytree(trained, scratch)
@@ -190,7 +190,7 @@ def doubtful(figures: Mapping[str, float]) -> str | None:
         return None
     return (
         f"{score:.4g} % of the words on dev are wrong, more than of an empty text; train on with a "
-        "larger recipe.fit.max_minutes, or begin anew under another entry= with a lower "
+        "larger recipe.fit.max_minutes, or begin again under another entry= with a lower "
         "recipe.fit.lr or on more data"
     )
 

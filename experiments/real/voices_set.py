@@ -111,7 +111,7 @@ def of_alphanumeric(folder: Path) -> Iterator[Row]:
     """Names spelled by their letters, telephone numbers and addresses.
 
     The table has what was to be read, not which words were spoken (`48` may be two digits), so it
-    stands in the field `said`, and `text` is empty.
+    is in the field `said`, and `text` is empty.
     """
     for table in sorted(folder.rglob("metadata.csv")):
         for row in csv.DictReader(text_lines(table)):

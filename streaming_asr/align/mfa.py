@@ -249,7 +249,7 @@ def _write(corpus: Path, name: str, utterance: Utterance) -> tuple[Path, float]:
     seconds. Raises UserError."""
     import soundfile
 
-    # MFA takes what stands in brackets for one noise.
+    # MFA takes a bracketed stretch for one noise.
     text = " ".join(words_of(utterance)).translate(BRACKETS)
     samples = utterance.load()
     speaker = re.sub(r"[^\w-]", "_", utterance.speaker or "unknown")

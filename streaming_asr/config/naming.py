@@ -20,7 +20,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR
 
 UNNAMED = ("method", "chunk", "name", "output", "tracker", "experiment", "pieces", "piece")
-"""Settings that stand in every name, or that cannot change a result."""
+"""Settings that are part of every name, or that cannot change a result."""
 
 GROUPS = ("method", "model", "data", "experiment")
 """Settings that choose a file, which has defaults of its own."""

@@ -306,7 +306,7 @@ def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
                 before = places.setdefault(name, where)
                 # `align` appends: where a text was changed, the last row counts.
                 if before != where and not path.name.startswith("part-"):
-                    raise UserError(f"{where}: {name} stands in {before} already; keep one of them")
+                    raise UserError(f"{where}: {name} is in {before} already; keep one of them")
                 timed = [
                     TimedWord(word, start, end)
                     for word, start, end in words

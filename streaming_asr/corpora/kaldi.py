@@ -130,7 +130,7 @@ def table(path: Path) -> dict[str, str]:
             name, *rest = line.split(maxsplit=1)
             if (before := line_of.setdefault(name, number)) != number:
                 raise UserError(
-                    f"{path}, line {number}: {name} stands in line {before} already; give each its "
+                    f"{path}, line {number}: {name} is in line {before} already; give each its "
                     "own name"
                 )
             rows[name] = rest[0].strip() if rest else ""

@@ -230,7 +230,7 @@ def _with_code(utterance: Utterance) -> Utterance:
 
 def _speakable(utterance: Utterance) -> Utterance:
     """Return an utterance that was aligned just now; without word times where nobody can say the
-    words in them: then the text is not what is said, or the aligner lost its place."""
+    words in them: then the text is not what was spoken, or the aligner lost its place."""
     if (problem := next(problems(utterance), None)) is None:
         return utterance
     print(f"{utterance.id}: the aligner's word times are not used: {problem}")

@@ -112,7 +112,7 @@ def table(folder: Path | str, *, wide: bool = False, sort: str | None = None) ->
 
     It has the columns of MAIN, and more of HEADLINE where the screen has room; wide: all of them,
     in several tables if need be. The rows of one data stand together, the best by the metric `sort`
-    first. What all rows share stands in the title. Word latency is after the end of the word, with
+    first. The title has what all rows share. Word latency is after the end of the word, with
     compute (the FIFO clock). Raises UserError where `folder` holds no result.
     """
     from rich.console import Group
@@ -189,7 +189,7 @@ def remarks_of(results: Sequence[Result]) -> list[str]:
         late = any(r.metrics.get(MAIN[1]) is not None for r in results if not r.is_labelled)
         of = ", and the latencies are of words that one method transcribed" if late else ""
         remarks.append(
-            f"no reference: without texts beside the audio no errors can be counted{of}; put "
+            f"no reference: without texts next to the audio no errors can be counted{of}; put "
             "talk.txt next to talk.wav and give data.align=auto for errors and latencies, or "
             "`streaming-asr compare talk.wav` for methods side by side"
         )

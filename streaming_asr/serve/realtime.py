@@ -347,7 +347,7 @@ class RealtimeSession:
         _check_keys(fields, "audio.input.", {"format", "transcription", "turn_detection"})
         for flat, key in FLAT.items():
             if flat in session and key in fields:
-                reason = f"{flat}: stands in audio.input.{key} too; give it once"
+                reason = f"{flat}: is in audio.input.{key} too; give it once"
                 raise Refused(400, "invalid_session", reason)
             if flat in session:
                 fields[key] = session[flat]

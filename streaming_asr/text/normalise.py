@@ -1,11 +1,11 @@
 """One text normaliser for every method, and the light key that latency and stability use.
 
 Error rates compare normalised words: Whisper's own normalisers (Radford et al. 2022, appendix C),
-whose name and version stand beside every score. For languages other than English Whisper's drops
-the marks of Unicode, and with them the vowel signs of many scripts: "whisper_marks" is the same
-with marks. Latency and stability compare raw words under a
-light key instead, because Whisper's English normaliser is not prefix-monotone ("one oh" becomes
-10, "one oh one" becomes 101) and would manufacture flicker out of a text that only grows.
+whose name and version are recorded with every score. Outside of English, Whisper's normaliser drops
+the marks of Unicode, and with them the vowel signs of many scripts; "whisper_marks" keeps them.
+Latency and stability compare raw words under a light key instead, because Whisper's English
+normaliser is not prefix-monotone ("one oh" becomes 10, "one oh one" becomes 101) and would
+manufacture flicker out of a text that only grows.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Recipe(Protocol):
         """Return the loss, a scalar, and figures. `model` is `self.model` wrapped: call this one,
         or gradients are not averaged.
 
-        The figures beside the loss are logged; a scalar tensor is read only when they are, so that
+        The figures next to the loss are logged; a scalar tensor is read only when they are, so that
         a GPU need not be waited for in each step; `weight` among them, not logged, says of how many
         (tokens, frames) the loss is the mean, so that ranks and accumulated parts with unequal
         shares together take the step of one batch. Without it they count alike."""
@@ -337,7 +337,7 @@ class _Training:
             if not math.isfinite(loss):
                 raise UserError(
                     f"step {step}: the loss is {loss}; the last checkpoint is from before. Begin "
-                    "anew under another entry= with a lower recipe.fit.lr or grad_clip, and "
+                    "again under another entry= with a lower recipe.fit.lr or grad_clip, and "
                     "without mixed_precision"
                 )
         self.unchecked.clear()

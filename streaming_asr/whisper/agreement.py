@@ -142,7 +142,7 @@ def _rest_of(word: Word, way: Sequence[str], n_read: int) -> list[Word]:
 
 
 def _without_and(units: Sequence[str]) -> list[str]:
-    """Return spoken words without the "and" that may stand in a number."""
+    """Return spoken words without the "and" inside a number."""
     return [
         unit
         for i, unit in enumerate(units)

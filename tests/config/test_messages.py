@@ -103,8 +103,8 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         (["experiment=[1,2]"], "experiment=[1,2]: experiment is one name of conf/experiment/"),
         (["~hydra/launcher"], "~hydra/launcher: a group of Hydra's own cannot be left out"),
         (
-            ["data.path=/tmp/a,b.wav"],
-            "quote a path that holds a comma: \"data.path='/tmp/a,b.wav'\"",
+            ["data.path=talks/a,b.wav"],
+            "quote a path that holds a comma: \"data.path='talks/a,b.wav'\"",
         ),
         ([f"data.path=/tmp/{'a' * 300}.wav"], "whose parts have at most 255 bytes"),
         ([f"data.alignments=/tmp/{'a' * 300}"], "whose parts have at most 255 bytes"),

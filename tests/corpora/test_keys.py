@@ -100,7 +100,7 @@ def test_two_places_that_time_one_recording_are_both_named(tmp_path: Path) -> No
         Alignments(tmp_path)
     row = json.dumps({"id": "u1", "words": [["hello", 0.1, 0.2]]})
     file = write(tmp_path / "lines" / "a.jsonl", f"{row}\n{row}\n")
-    with pytest.raises(UserError, match=r"line 2: u1 stands in .*line 1 already; keep one"):
+    with pytest.raises(UserError, match=r"line 2: u1 is in .*line 1 already; keep one"):
         Alignments(file)
     file = write(tmp_path / "ending" / "a.ctm", ctm("u1.wav", 0.1) + ctm("u1", 0.2))
     with pytest.raises(UserError, match="times u1 with an ending and without"):
@@ -176,7 +176,7 @@ def test_a_name_that_stands_twice_in_a_file_of_kaldi_is_refused(
     kaldi(tmp_path, **files)
     file = tmp_path / name
     file.write_text(f"{file.read_text()}\n{line}")
-    with pytest.raises(UserError, match=rf"{name}, line 3: \S+ stands in line 1 already"):
+    with pytest.raises(UserError, match=rf"{name}, line 3: \S+ is in line 1 already"):
         Kaldi(path=tmp_path, root=tmp_path).utterances()
 
 

@@ -214,7 +214,7 @@ def _keys(place: dict[str, Any]) -> list[str]:
         ({"audio": {"input": {"format": {"rate": 7999}}}}, "format audio/pcm, 7999 Hz"),
         (
             {"input_audio_format": "pcm16", "audio": {"input": {"format": "pcm16"}}},
-            "input_audio_format: stands in audio.input.format too; give it once",
+            "input_audio_format: is in audio.input.format too; give it once",
         ),
         ({"input_audio_transcription": "whisper-1"}, "transcription: is 'whisper-1', and must be"),
         ({"audio": ["pcm16"]}, "audio: is \"['pcm16']\", and must be an object"),

@@ -54,7 +54,7 @@ class Batch:
     offline: Tensor | None = None  # (B, n_mels, 2 * context) of the whole windows, for a teacher
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on `device`; from pinned memory the copies run beside other work."""
+        """Return the batch on `device`; from pinned memory the copies run during other work."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
@@ -139,7 +139,7 @@ class PrefixModel(nn.Module):
         states (n, d) at `batch.learned`, None without `decode_it`; and `offline_frames`, None where
         it is not `taught`.
 
-        The teacher hears in here so that it runs in the precision of the training.
+        The teacher runs in here, so that it has the precision of the training.
         """
         assert batch.mels is not None
         z = encode_together(self.whisper, batch.mels, batch.ends)
