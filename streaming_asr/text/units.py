@@ -12,7 +12,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import regex
@@ -24,8 +23,6 @@ Unit: TypeAlias = Literal["word", "character"]
 
 _LATIN = r"\p{Latin}[\p{Latin}\p{M}]*(?:['’\-][\p{Latin}\p{M}]+)*"
 _CHARACTERS = regex.compile(rf"{_LATIN}|\X")
-_STARTS_LATIN = regex.compile(r"\p{Latin}")
-_ENDS_LATIN = regex.compile(r"\p{Latin}\p{M}*\Z")
 _PIECES = regex.compile(rf"\s*(?:{_LATIN}|(?!\s)\X)")
 
 
@@ -66,15 +63,19 @@ def unit_pieces(text: str, unit: Unit) -> tuple[str, ...]:
 
 
 def joined(parts: Iterable[str], unit: Unit) -> str:
-    """Return the text of these units, with a blank between words, and in a language without spaces
-    between two runs of Latin letters only."""
+    """Return the text of these units, with a blank between words. In a language without spaces a
+    blank is only where units would become one, as two runs of Latin letters would."""
     if unit == "word":
         return " ".join(parts)
-    some = [part for part in parts if part]
-    text = some[:1]
-    for before, part in pairwise(some):
-        is_latin = _ENDS_LATIN.search(before) and _STARTS_LATIN.match(part)
-        text.append(f" {part}" if is_latin else part)
+    text: list[str] = []
+    near: list[str] = []  # the parts since the last blank that the next one may grow together with
+    for part in filter(None, parts):
+        near = [*near[-2:], part]
+        apart = [each for one in near for each in units(one, unit)]
+        if units("".join(near), unit) != apart:
+            text.append(" ")
+            near = [part]
+        text.append(part)
     return "".join(text)
 
 

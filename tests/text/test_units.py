@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streaming_asr.text.normalise import default_kind, light_key, light_words, normaliser
@@ -51,6 +51,8 @@ def test_characters_are_graphemes_and_runs_of_latin_letters(text: str, parts: li
 GRAPHEMES = [*"今天我Amyé，。 '2", "ที่", "นี่", "เ"]
 
 
+@example("A 'A")  # joined without a blank they would be one word
+@example("A- A")
 @given(st.lists(st.sampled_from(GRAPHEMES), max_size=30).map("".join))
 def test_pieces_keep_every_character_that_units_count(text: str) -> None:
     pieces = unit_pieces(text, "character")

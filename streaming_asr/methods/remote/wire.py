@@ -6,7 +6,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -72,7 +72,8 @@ def connected(url: str, **settings: Any) -> tuple[Any, ExitStack]:
     closing = ExitStack()
     try:
         made = connect(url, open_timeout=CONNECT_S, close_timeout=CLOSE_S, **fixed, **settings)
-        limit_sending(made.socket)
+        with suppress(OSError):  # a server that refuses has closed it by now; reading tells why
+            limit_sending(made.socket)
         return closing.enter_context(made), closing
     except (OSError, InvalidHandshake, TimeoutError) as error:
         raise unreachable(url, error) from error
