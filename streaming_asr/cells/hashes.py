@@ -44,6 +44,7 @@ OUTSIDE = {
     "machine.py": "describes the machine",
     "models/find.py": "finds weights, which the model hash holds",
     "models/hash.py": "makes the model hash",
+    "models/hub.py": "obtains weights, which the model hash holds",
     "models/packages.py": "obtains weights, which the model hash holds",
     "terminal.py": "prints",
 }
