@@ -92,12 +92,12 @@ def speakable(words: Sequence[TimedWord]) -> Iterator[str]:
     n_short = sum(word.end - word.start < LEAST_S for word in words if light_key(word.text))
     if n_letters > 5 + MOST_LETTERS_PER_S * spoken_s:  # an aligner may cut one word short
         yield (
-            f"the `words` take {spoken_s:g} s for {n_letters} letters, which nobody can say; are "
+            f"the `words` take {spoken_s:g} s for {n_letters} letters, which nobody can speak; are "
             "their times in other units?"
         )
     elif 2 * n_short > len(words):
         told = f"{n_short} of {len(words)} `words` last less than {LEAST_S:g} s"
-        yield f"{told}, which nobody can say"
+        yield f"{told}, which nobody can speak"
 
 
 def _letters(text: str) -> str:

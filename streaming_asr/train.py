@@ -81,7 +81,7 @@ def _no_memory(error: Exception, recipe: DictConfig) -> str:
         room.append("++recipe.fit.mixed_precision=bf16")
     return (
         f"out of memory ({what}); end other programs that use it and give the same command, which "
-        f"goes on from the last checkpoint, or begin anew, entry=<another name>, with "
+        f"goes on from the last checkpoint, or begin again with entry=<another name> and "
         f"{', '.join([*room, 'a smaller model='])}"
     )
 
@@ -176,8 +176,8 @@ def _hand_over(trained: Path, done: Path) -> None:
     """Put the trained weights where `run` looks for them."""
     if not trained.is_dir():
         raise UserError(
-            f"{trained}: no evaluation gave a score, so that none is the best; see curve.jsonl "
-            "beside it, and begin again under another entry= with a lower recipe.fit.lr"
+            f"{trained}: no evaluation gave a score, so there are no best weights; see curve.jsonl "
+            "in the same folder, and train again with another entry= and a lower recipe.fit.lr"
         )
     with beside(done) as scratch:
         shutil.copytree(trained, scratch)
@@ -190,7 +190,7 @@ def doubtful(figures: Mapping[str, float]) -> str | None:
         return None
     return (
         f"{score:.4g} % of the words on dev are wrong, more than of an empty text; train on with a "
-        "larger recipe.fit.max_minutes, or begin again under another entry= with a lower "
+        "larger recipe.fit.max_minutes, or train again with another entry= and a lower "
         "recipe.fit.lr or on more data"
     )
 
@@ -205,8 +205,8 @@ def _choose_data(config: DictConfig) -> None:
     for key, default in defaults.items():
         if config[key] is None and name != "mini":
             raise UserError(
-                f"{key}: has no default for model={name}, as mini's voices are of use to mini "
-                "alone; `python -m streaming_asr.data shards data=... out=FOLDER` makes "
+                f"{key}: has no default for model={name}, as only mini can be trained on mini's "
+                "voices; `python -m streaming_asr.data shards data=... out=FOLDER` makes "
                 "train_data=FOLDER, `... manifest data=... out=FILE.jsonl` dev_manifest=FILE.jsonl"
             )
         config[key] = config[key] or default

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import json
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -55,6 +56,7 @@ def served(
         service: Any = Service(wanted, cells, worker)
         service.address = f"http://127.0.0.1:{wanted.port}"
         server = make_server(service, application(service))
+        service.terminate = lambda: server.handle_exit(signal.SIGTERM, None)  # as from a shell
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])))
         thread.start()
         until(lambda: server.started)

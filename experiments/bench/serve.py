@@ -166,7 +166,7 @@ async def _session(
             if event["type"] == "streaming_asr.steps":
                 lags.append(event["behind_s"])
             elif event["type"] == "error":
-                raise UserError(f"the server says: {event['error']['message']}")
+                raise UserError(f"the server reports: {event['error']['message']}")
             elif event["type"] == "streaming_asr.logged":
                 break
         await playing

@@ -216,7 +216,7 @@ class U2Head:
         n_frames = -(-len(samples) // FRAME_SAMPLES)
         if n_frames > whisper.context_frames:
             raise UserError(
-                f"{n_frames * FRAME_S:.1f} s of audio, the model hears {whisper.context_s:g} s; "
+                f"{n_frames * FRAME_S:.1f} s of audio, the model takes {whisper.context_s:g} s; "
                 "cut it into shorter utterances"
             )
         ends = whole_block_ends(n_frames, chunk, chunk, whisper.context_frames)

@@ -62,7 +62,7 @@ def words_of(utterance: Utterance) -> list[str]:
     """Return the words to be placed: the text at its spaces, without pure punctuation, or raise."""
     words = [word for word in utterance.text.split() if light_key(word)]
     if not words:
-        raise UserError(f"{utterance.id}: has no text to align; write what is said")
+        raise UserError(f"{utterance.id}: has no text to align; write what is spoken")
     return words
 
 

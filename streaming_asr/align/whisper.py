@@ -67,7 +67,7 @@ class WhisperAligner(OneByOne):
         prompt = whisper.prompt(utterance.language or self._language)
         if n_frames > whisper.context_frames:
             raise UserError(
-                f"{utterance.id}: {n_frames * FRAME_S:.1f} s of audio, the model hears "
+                f"{utterance.id}: {n_frames * FRAME_S:.1f} s of audio, the model takes "
                 f"{whisper.context_s:g} s; cut it into shorter utterances"
             )
         if n_frames <= len(tokens):

@@ -109,7 +109,7 @@ def _check_same(cell: Path, headers: list[dict[str, Any]]) -> None:
             raise UserError(
                 f"{cell}: piece {k} of {len(headers)} ran with another {' and '.join(other)} than "
                 "most of the others; give the same command again where every worker has one "
-                "version, and what differs is computed anew"
+                "version, and what differs is computed again"
             )
 
 

@@ -38,7 +38,7 @@ HELP = """\
 streaming-asr compares methods of streaming speech recognition on equal terms.
 
   streaming-asr transcribe talk.m4a
-      your recording, as it would be heard live; --srt, --vtt, --json write files
+      your recording, as in a live session; --srt, --vtt, --json write files
   streaming-asr compare audio=talk.m4a method=whisperrt,ufal chunk=1s
       two methods on it, side by side in the player of the page
   streaming-asr method=whisperrt chunk=300ms limit=60

@@ -61,7 +61,7 @@ def export(
         raise UserError(
             f"method={config.method._target_.split('.')[-2]}: has no adapter here, so there is "
             "nothing to merge; name a method and a model that have one, as method=whisperrt "
-            "model=tiny.en, or give --ctranslate2 to convert the model as it is"
+            "model=tiny.en, or give --ctranslate2 to convert the unmodified model"
         )
     reached = _cells(results, adapter) if results else []
 

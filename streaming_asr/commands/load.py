@@ -130,7 +130,7 @@ def _composed(url: str, settings: dict[str, str]) -> tuple[Any, list[Utterance],
     utterances = build(config.data).utterances(config.limit)
     if not any(each.words for each in utterances):
         raise UserError(
-            f"data={config.data.name}: its words have no times, so no lag can be told; give "
+            f"data={config.data.name}: its words have no times, so no lag can be computed; give "
             "data.align=auto, or data=voices"
         )
     return build(config.method), utterances, parse_duration(config.chunk) * SAMPLE_RATE // 1000

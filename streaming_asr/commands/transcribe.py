@@ -1,4 +1,4 @@
-"""Transcribes recordings as they would be heard: text as it comes, then the transcript.
+"""Transcribes recordings as in a live session: text as it comes, then the transcript.
 
     streaming-asr transcribe talk.m4a                       # the hush word at 1 s on tiny.en
     streaming-asr transcribe *.mp3 --srt --out subtitles    # talk.srt for each
@@ -7,7 +7,7 @@
 On a terminal committed words are solid and the guess after them is dim; stdout gets the transcript,
 a pipe or a file as its words become final. Files of subtitles and JSON grow as well. A command that
 was killed goes on where it was when it is given again.
-Speech alone is heard, unless gate=none is given.
+Only speech is transcribed, unless gate=none is given.
 A file that cannot be read is named and makes the exit status 1; the others are still transcribed.
 """
 
@@ -186,8 +186,8 @@ class _Job:
             told = transcript(self.method, samples, file, self.config, grow, journal)
             shown.end(told)
         if not told.words and samples.any():  # an empty text alone would look like a failure
-            remedy = "" if self.config.gate == "none" else "; gate=none hears what is no speech too"
-            _say(f"{file}: no word was heard{remedy}")
+            remedy = "" if self.config.gate == "none" else "; gate=none transcribes all sound, not only what the speech detector finds"
+            _say(f"{file}: no words were found{remedy}")
         took = f"{told.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
         method = CommandLine(self.overrides).get("method")
         _say(f"{file}: {took}, {method}, {self.config.model.name}, chunk={self.config.chunk}")
@@ -254,7 +254,7 @@ def transcript(
         told.words, at_s = journal.kept()
     n_kept = len(told.words)
     if n_kept:
-        _say(f"{file}: goes on after {at_s:.1f} s, which an earlier command heard")
+        _say(f"{file}: resumes at {at_s:.1f} s, where an earlier command stopped")
         show(told)
     try:
         updates = stream(method, samples[round(at_s * SAMPLE_RATE) :], SAMPLE_RATE,

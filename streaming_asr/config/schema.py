@@ -136,7 +136,7 @@ def _of_paper(*names: str, _root_: Any) -> Any:
         if name not in found:
             rows = [key for key in found if isinstance(found[key], DictConfig)]
             raise UserError(
-                f"recipe.paper: the paper has no settings for {name}, but for {', '.join(rows)}; "
+                f"recipe.paper: the paper has no settings for {name}, only for {', '.join(rows)}; "
                 "take one of these, or another recipe="
             )
         found = found[name]

@@ -67,7 +67,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
         raise UserError(f"piece={config.piece}: must be 1 to {config.pieces}; leave piece out")
     if choices["model"] == "mini" and choices["data"] in NATURAL:
         raise UserError(
-            f"data={choices['data']}: is natural speech, and model=mini hears only the synthetic "
+            f"data={choices['data']}: is natural speech, and model=mini recognises only the synthetic "
             "voices it was trained on; take a Whisper, as model=tiny.en"
         )
     method_name = str(choices["method"])
@@ -85,7 +85,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
     is_whisper = OmegaConf.select(config, "model.path") is not None and not own_network(config)
     if chunk_ms > MAX_CHUNK_MS and is_whisper and method_name != "offline":
         raise UserError(
-            f"chunk={config.chunk}: Whisper hears {MAX_CHUNK_MS // 1000} s at once and a step less "
+            f"chunk={config.chunk}: Whisper takes {MAX_CHUNK_MS // 1000} s at once and a step less "
             "than that; give a shorter chunk, as chunk=300ms or chunk=1s"
         )
     own = own_network(config)

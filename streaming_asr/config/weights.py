@@ -110,7 +110,7 @@ def find_weights(
         some = f"; the package has some for {' and '.join(others)}" if others else ""
         raise MissingWeights(
             f"model={model_name}: has no trained weights of {method_name}{some}. Take such a "
-            "model, or a method that runs on any Whisper as it is, as method=ufal, or train some "
+            "model, or a method that runs on any unmodified Whisper, as method=ufal, or train some "
             f"with `python -m streaming_asr.train method={method_name} model={model_name} "
             f"chunk={chunk}`; method.weights=none does without"
         )
@@ -120,7 +120,7 @@ def find_weights(
         f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}` and "
         f"the same model (or as conf/recipe/{method_name}.yaml says), "
         f"name one with method.weights=<folder, or OWNER/REPO/FILE of the hub>, do without with "
-        "method.weights=none, or take a method that runs on any Whisper as it is, as method=ufal"
+        "method.weights=none, or take a method that runs on any unmodified Whisper, as method=ufal"
     )
 
 
@@ -159,6 +159,6 @@ def unheard(config: Mapping[str, Any], languages: Set[str]) -> str | None:
     if not heard or not others:
         return None
     return (
-        f"The trained weights have heard {', '.join(heard)} and never {', '.join(others)}: expect "
+        f"The weights were trained on {', '.join(heard)} and not on {', '.join(others)}: expect "
         "many errors, or take a method that needs none, as method=ufal"
     )

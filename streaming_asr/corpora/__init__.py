@@ -82,8 +82,8 @@ class Folder(Loader):
             text = file.with_suffix(".txt")
             if file in without and len(without) < len(files):
                 yield UserError(
-                    f"{file}: no text beside it, though others have one; add {text.name} (empty "
-                    "where nothing is said)."
+                    f"{file}: no text next to it, though others have one; add {text.name} (empty "
+                    "where nothing is spoken)."
                 )
                 continue
             yield Utterance(

@@ -357,7 +357,7 @@ def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samp
         )
     mono = data.mean(axis=1)
     if np.mean(mono**2) < CANCELLED * np.mean(data**2):
-        log.warning("%s: its channels cancel each other; the first alone is heard", name)
+        log.warning("%s: its channels cancel each other; only the first is used", name)
         mono = data[:, 0]
     if rate != SAMPLE_RATE:
         from scipy.signal import resample_poly
@@ -380,7 +380,7 @@ def doubts(samples: Samples) -> str | None:
         )
     if clipped > 0.01:
         return (
-            f"is clipped: {100 * clipped:.0f} % of its samples stand at full scale, and words may "
+            f"is clipped: {100 * clipped:.0f} % of its samples are at full scale, and words may "
             "be lost; record it at a lower level"
         )
     if abs(offset) > 0.1:

@@ -170,7 +170,7 @@ def chosen_ids(ids: str) -> list[str]:
         if name.startswith("#"):
             continue
         if name in first:
-            raise UserError(f"{where}: id {name!r} stands in {first[name]} already; remove one")
+            raise UserError(f"{where}: id {name!r} is in {first[name]} already; remove one")
         first[name] = where.rpartition(", ")[2]
     if not first:
         raise UserError(f"data.ids={ids}: no id in it; write one on each line")
@@ -353,8 +353,8 @@ def refuse_listed(
         counts = ", ".join(f"{n} of {name}" for name, n in lists.items())
         name, what = found[0]
         raise UserError(
-            f"{where}: {what} stands in the frozen {speech_list(name).use} list {name}, which must "
-            f"stay unheard ({counts} in all); {remedy}"
+            f"{where}: {what} is in the frozen {speech_list(name).use} list {name}, which must "
+            f"not be trained on ({counts} in all); {remedy}"
         )
 
 

@@ -173,7 +173,7 @@ class Loader(ABC):
                         f"data.split=[{', '.join(self._several)}]: {split_of[each.id]} and {split} "
                         f"both hold {each.id}; give splits that have no utterance in common"
                     )
-                each = UserError(f"{self.path}: id {each.id!r} stands there twice; ids must differ")
+                each = UserError(f"{self.path}: id {each.id!r} is there twice; ids must differ")
             elif isinstance(each, Utterance):
                 split_of[each.id] = split
                 each = _writable(_with_code(each))
@@ -243,7 +243,7 @@ def _writable(utterance: Utterance) -> Utterance | UserError:
     if len(utterance.text) > MAX_TEXT:
         return UserError(
             f"{utterance.id}: its text has {len(utterance.text)} letters, {MAX_TEXT} at most; give "
-            "what is said in this recording alone"
+            "only what is spoken in this recording"
         )
     for key in ("id", "text", "speaker", "language", "audio_path"):
         try:
@@ -264,7 +264,7 @@ def several_splits(split: Any) -> list[str]:
     names = list(map(str, split))
     twice = [name for name, n in Counter(names).items() if n > 1]
     if twice or not names:
-        what = f"{twice[0]} stands there twice" if twice else "names no split"
+        what = f"{twice[0]} is there twice" if twice else "names no split"
         raise UserError(f"data.split=[{', '.join(names)}]: {what}; give each split once")
     return names
 

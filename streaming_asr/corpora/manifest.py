@@ -60,7 +60,7 @@ def scan_manifest(path: Path) -> Iterator[Utterance | UserError]:
         before = places.setdefault(utterance.id, where)
         if before != where:
             yield UserError(
-                f"{where}: id {utterance.id!r} stands in {before.rpartition(', ')[2]} already; "
+                f"{where}: id {utterance.id!r} is in {before.rpartition(', ')[2]} already; "
                 "ids must differ: give each line its own `id`."
             )
             continue

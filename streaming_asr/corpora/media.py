@@ -318,7 +318,7 @@ def _blocks(media: _Media, path: str | Path, audio_track: int | None) -> Iterato
         _report_tracks(container, path)
     if _is_late(container) and not _is_discontinuous(container):
         start_s = container.start_time / 1e6
-        log.warning("%s: its time stamps begin at %.0f s, which is its time 0", path, start_s)
+        log.warning("%s: its time stamps begin at %.0f s, which is taken as time 0", path, start_s)
     _check_index(media, track, path)
     is_lossy = not track.codec_context.name.startswith("pcm_")
     line = _TimeLine(path, _origin_s(container), _has_times(container), is_lossy)

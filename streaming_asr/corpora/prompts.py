@@ -81,7 +81,7 @@ def _make(language: str, names: Sequence[str], target: Path) -> None:
             if done.returncode:
                 raise UserError(
                     f"{file.name}: is no whole Debian package ({_reason(done)}); give the command "
-                    "again, which downloads it anew"
+                    "again, which downloads it again"
                 )
         write(root, language, target)
 

@@ -84,7 +84,7 @@ def violation(row: Any) -> str | None:
     try:
         _validators()[row["kind"]](row)
     except (KeyError, TypeError):
-        return f"no line of a log: {repr(row)[:60]}; its `kind` says what it is"
+        return f"no line of a log: {repr(row)[:60]}; its `kind` must be that of a line"
     except ValueError as error:  # fastjsonschema.JsonSchemaValueException
         told = repr(getattr(error, "value", None))[:60]
         value = "" if getattr(error, "rule", "") == "required" else f": {told}"

@@ -144,7 +144,7 @@ def _nothing_partial(log: UtteranceLog) -> Breaks:
 
 def _error(log: UtteranceLog) -> Breaks:
     if log.status == "ok" and log.error is not None:
-        yield -1, "`status` is ok beside an `error`"
+        yield -1, "`status` is ok and there is an `error`"
 
 
 # -- words ----------------------------------------------------------------------------------
@@ -258,14 +258,14 @@ def _rate_of_speech(log: UtteranceLog) -> Breaks:
 INVARIANTS: dict[str, Callable[[UtteranceLog], Breaks]] = {
     "`audio_samples` never goes back.": _goes_back,
     "No step follows the flush, and an `ok` utterance ends with it.": _last_is_flush,
-    "An `ok` utterance is heard to its end, and none half a second beyond it.": _heard_to_the_end,
+    "An `ok` utterance is processed to its end, and none half a second beyond it.": _heard_to_the_end,
     "The lag holds the step, the step its parts and the CPU time of 1,024 cores; a lag is at most "
     "12 hours.": _compute,
     "Steps of the feed `fixed` are one chunk apart, each once.": _one_chunk_apart,
     "`frames_real` is at most `frames_computed`, `decode_steps` at most `beam_sum`.": _counts,
     "Committed words go only by `retracted`, which `commit_violations` counts.": _retractions,
     "Nothing is partial after the flush.": _nothing_partial,
-    "An `error` stands only where the utterance failed.": _error,
+    "An utterance has an `error` only where it failed.": _error,
     "`words` has one entry for each committed word, in the audio or its padding.": _committed_words,
     "The reference's words are in order and in the recording.": _reference_words,
     "The reference's words are those of its text, in number and order.": _spelling,

@@ -328,7 +328,7 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
             if current is not None:
                 problem = f"utterance {current.utt!r} is still open"
             elif row["utt"] in seen:
-                problem = f"utterance {row['utt']!r} stands in the log already"
+                problem = f"utterance {row['utt']!r} is in the log already"
             words = row.pop("words", None)
             current = UtteranceLog(
                 **row,

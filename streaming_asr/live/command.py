@@ -284,8 +284,8 @@ class _View:
         if (size := self._live.console.size) != self._size:  # the terminal has broken old lines
             self._size = size
             self._live.console.clear()
-        keys = "paused, space goes on" if paused else "space pauses, q stops"
-        foot = Text(f"{self._name}: {heard_s:.1f} s heard · {keys}", style="dim")
+        keys = "paused, space resumes" if paused else "space pauses, q stops"
+        foot = Text(f"{self._name}: {heard_s:.1f} s of audio · {keys}", style="dim")
         self._live.update(Group(*(_panel(cell) for cell in self._cells), foot))
 
 

@@ -63,7 +63,7 @@ def _summary(
     metrics = score_folder(path.parent, experiment=path.parent.parent.name)["metrics"]
     failed = [said.error for said in utterances if said.error is not None]
     if len(failed) == len(utterances):
-        return f"{title}: failed: {failed[0] if failed else 'nothing was heard'}"
+        return f"{title}: failed: {failed[0] if failed else 'no audio came'}"
     n_words = sum(len(committed_words(said.steps)) for said in utterances)
     told = [f"{title}: {n_words} words"]
     if not n_words:

@@ -53,7 +53,7 @@ class Clock(NamedTuple):
 
 
 CLOCKS = {
-    "cu": Clock(CU, "on the audio clock a_k", "audio alone"),
+    "cu": Clock(CU, "on the audio clock a_k", "audio only"),
     "ca": Clock(CA, "on the compute clock f_k", "with compute"),
 }
 

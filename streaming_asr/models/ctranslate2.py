@@ -88,7 +88,7 @@ class Variables(dict[str, np.ndarray]):
         for _ in range(self._take("I")):
             alias, key = self._name(), self._name()
             if key not in self:
-                raise _Damaged(f"{alias} stands for {key}, which is not there")
+                raise _Damaged(f"{alias} is another name of {key}, which is not there")
             self[alias] = self[key]
 
     def _take(self, form: str) -> int:

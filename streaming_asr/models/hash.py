@@ -117,7 +117,7 @@ def model_hash(config: Mapping[str, Any]) -> str:
             if len(within) > MOST_FILES:
                 raise UserError(
                     f"{section}.{key}={name}: holds more than {MOST_FILES} files; name the folder "
-                    "of the weights alone"
+                    "that holds only the weights"
                 )
             files += within
             hub += [] if path.exists() else [str(name)]

@@ -122,12 +122,12 @@ def _told_apart(best: Result, other: Result) -> str:
         return "they cannot be compared: too few utterances"
     if estimate.p_value is None:
         return (
-            f"the two cannot be told apart: {estimate.value:+.2f} points, they differ in "
+            f"no significant difference: {estimate.value:+.2f} points, they differ in "
             f"{estimate.n_differ}, fewer than {LEAST}, of {paired.clusters}"
         )
     sure = estimate.p_value < 1 - LEVEL
     return (
-        f"the two {'can' if sure else 'cannot'} be told apart: {estimate.value:+.2f} points, "
+        f"{'a' if sure else 'no'} significant difference: {estimate.value:+.2f} points, "
         f"95 % interval {estimate.low:+.2f} to {estimate.high:+.2f}, p {estimate.p_value:.4f}, "
         f"paired over {paired.clusters}"
     )

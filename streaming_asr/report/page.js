@@ -500,7 +500,7 @@ const chunks = (list, isCrowded) => list
 const seriesName = (list) => [{ point: list[list.length - 1], text: list[0].cell.label }];
 const FIGURES = [
   { title: 'Word error rate against word latency', labels: chunks, hasFront: true,
-    note: 'Lower left is better. Each point is one run, its chunk beside it; the box is its ' +
+    note: 'Lower left is better. Each point is one run, its chunk next to it; the box is its ' +
       '95 % interval. Grey: another run of this data is better in both; the stairs join the rest.',
     x: { name: 'latency', label: 'Committed word latency, median (s)',
       value: metric('word_latency_committed_p50_ca_s'), text: (v) => v.toFixed(2),
@@ -808,7 +808,7 @@ function drawTimelines() {
   const shown = [...lines.keys()];
   if (!shown.length) {
     byId('timelines').replaceChildren(el('p', { class: 'muted' },
-      'No event logs beside these results, or only recordings of more than 10 minutes: nothing to draw.'));
+      'No event logs next to these results, or only recordings of more than 10 minutes: nothing to draw.'));
     return;
   }
   const first = data.shown_first.filter((each) => shown.includes(each));
@@ -836,7 +836,7 @@ function drawTimelines() {
       ...others.map((each) => option(each.cell, cellText(each.cell), each === other))],
     change('with')) : null,
     pick('clock', 'Clock', [option('', 'with compute (as seen)', clock === 'ca'),
-      option('cu', 'audio alone', clock === 'cu')], change('clock')));
+      option('cu', 'audio only', clock === 'cu')], change('clock')));
   const place = matching.indexOf(line);
   const turn = (by) => el('button', { type: 'button', id: by < 0 ? 'before' : 'next',
     'aria-label': by < 0 ? 'utterance before' : 'next utterance',

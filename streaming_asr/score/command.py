@@ -36,7 +36,7 @@ COMMANDS = {
 HELP_EPILOG = """\
 what it reads and writes
   FOLDER is one cell of results, or any folder above: every events.jsonl below it is scored.
-  Beside each it writes metrics.json (all metrics) and utterances.jsonl (one line each), whole or
+  Next to each it writes metrics.json (all metrics) and utterances.jsonl (one line each), whole or
   not at all. A run that was killed is scored on the utterances it finished.
 
 clocks
@@ -137,10 +137,10 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str])
     show_table(rows[0], rows[1:])
     directions = {METRICS[name].better for name in names} - {None}
     if len(directions) == 1:
-        print(f"{directions.pop()} is better; score --list says what each is")
+        print(f"{directions.pop()} is better; score --list describes each")
     elif directions:
         higher = [name for name in names if METRICS[name].better == "higher"]
-        print(wrapped(f"lower is better, except of {', '.join(higher)}; score --list says more"))
+        print(wrapped(f"lower is better, except for {', '.join(higher)}; score --list describes each"))
     _print_remarks(results)
 
 

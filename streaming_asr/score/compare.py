@@ -137,7 +137,7 @@ def _judged(comparison: Comparison, margin: Limit) -> tuple[str, bool]:
     if estimate is None:
         return f"{of}: cannot be judged, nothing of it was measured", True
     if estimate.low is None:
-        return f"{of}: not worse {by} as far as can be told: there is no interval", False
+        return f"{of}: not worse {by}, but there is no interval", False
     is_worse = estimate.low > margin.value  # of all that is compared, more is worse
     return f"{of}: {'WORSE' if is_worse else 'not surely worse'} {by}", is_worse
 

@@ -127,7 +127,7 @@ def _read(folder: Path) -> tuple[Log, list[str]]:
     """Return the log, and the metrics that the log of another tool cannot tell."""
     (cell, *others) = find_cells(folder)
     if others:
-        raise UserError(f"{folder}: holds {len(others) + 1} cells; name one of them, {cell} say")
+        raise UserError(f"{folder}: holds {len(others) + 1} cells; name one of them, as {cell}")
     log = read_log(cell / EVENTS)
     for utterance in log.utterances:
         if utterance.feed != "fixed":

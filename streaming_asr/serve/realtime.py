@@ -215,7 +215,7 @@ class RealtimeSession:
                 return True
             if self._heard_s > limits.max_session_s:
                 self._fail(
-                    "session_expired", f"{limits.max_session_s} s were heard, which is the most"
+                    "session_expired", f"{limits.max_session_s} s of audio came, which is the most"
                 )
                 self._reason = (1000, "session expired")
                 return True

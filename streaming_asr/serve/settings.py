@@ -48,7 +48,7 @@ class Settings:
         if not made.is_loopback and not made.token:
             raise UserError(
                 f"host={made.host}: anybody who reaches this machine could connect; give "
-                "token=<secret>, or leave host out to serve this machine alone"
+                "token=<secret>, or leave host out to serve only this machine"
             )
         for each in made.pages:
             if not (name := urlsplit(each).hostname) or "*" in name:

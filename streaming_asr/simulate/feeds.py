@@ -77,7 +77,7 @@ def simulate(
     if together is not None:
         if feed == "realtime_queue":
             raise UserError(
-                "feed=realtime_queue: this method hears whole recordings and takes no chunks; "
+                "feed=realtime_queue: this method takes whole recordings and no chunks; "
                 "leave feed out"
             )
         batch, chunk_samples, first_chunk_samples = max(map(len, grouped)), together, together

@@ -218,8 +218,8 @@ class _Training:
             except Exception as error:  # torch's readers raise whatever the bytes make them do
                 raise UserError(
                     f"{self.checkpoint}: not a whole checkpoint ({type(error).__name__}: "
-                    f"{str(error).partition(chr(10))[0]}); remove it to begin anew, the folders "
-                    "best and final beside it hold the weights kept so far"
+                    f"{str(error).partition(chr(10))[0]}); remove it to begin again, the folders "
+                    "best and final next to it hold the weights so far"
                 ) from error
         self.restored_at = self.n_steps
         self.model, *self.wrapped = self.accelerator.prepare(self.recipe.model, *self.optimizers)

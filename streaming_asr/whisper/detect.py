@@ -48,7 +48,7 @@ class DetectsLanguage:
         known = getattr(whisper.generation, "lang_to_id", None) or {}
         if not whisper.multilingual or not known:
             raise UserError(
-                "language=detect: this model knows English alone; leave language out, or take a "
+                "language=detect: this model knows only English; leave language out, or take a "
                 "multilingual model"
             )
         self.method, self.whisper = method, whisper

@@ -142,7 +142,7 @@ def behind_gate(method: Method[Any], chunk: int, first_chunk: int) -> SpeechAlon
     """Return `method` behind the gate, for steps of `chunk` samples, warmed by three steps of
     silence: none comes to it later. Raises UserError for one that hears through a server."""
     if isinstance(method, Paced):
-        raise UserError("gate=speech: a server hears everything it is sent; give gate=none")
+        raise UserError("gate=speech: a server takes everything it is sent; give gate=none")
     state = method.start()
     for n, last in ((first_chunk + method.lookahead_samples, False), (chunk, False), (0, True)):
         method.step(state, np.zeros(n, np.float32), last=last)

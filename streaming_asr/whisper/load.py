@@ -297,6 +297,6 @@ def _check_tokenizer(path: str | Path, config: Any, tokenizer: Any) -> None:
     else:
         return
     raise UserError(
-        f"model {str(path)!r}: the tokenizer beside it is not this model's ({problem}); "
+        f"model {str(path)!r}: the tokenizer next to it is not this model's ({problem}); "
         "take the tokenizer's files from where the model comes from"
     )

@@ -42,7 +42,7 @@ class Silero:
         if not networks:
             raise UserError(
                 "faster-whisper's package holds no silero_vad*.onnx; install faster-whisper>=1.1 "
-                "or hear everything: gate=none, method.vad=false"
+                "or transcribe all sound: gate=none, method.vad=false"
             )
         options = onnxruntime.SessionOptions()
         # A block takes a fraction of a millisecond: threads would cost more than they bring.

@@ -107,7 +107,7 @@ def test_every_word_gets_a_stretch_of_its_own_in_order(whisper: WhisperAligner) 
     ("text", "seconds", "reason"),
     [
         ("", 1.0, "has no text to align"),
-        ("the dog", 4.5, "4.5 s of audio, the model hears 4 s"),
+        ("the dog", 4.5, "4.5 s of audio, the model takes 4 s"),
         ("the dog runs away and she had your dark suit", 0.2, "does not belong to its audio"),
         ("the dog runs " * 12, 4.0, "the model has room for"),
     ],

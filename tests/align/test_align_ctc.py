@@ -251,7 +251,7 @@ def test_the_head_that_training_u2_leaves_aligns(tmp_path: Path) -> None:
     assert [w.text for w in good.words] == ["The", "quick", "brown", "fox", "12."]
     edges = [edge for word in good.words for edge in word[1:]]
     assert edges == sorted(edges) and edges[-1] <= 2.0
-    assert "4.5 s of audio, the model hears 4 s" in long.reason
+    assert "4.5 s of audio, the model takes 4 s" in long.reason
     head = U2Head(tmp_path, str(model), "cpu", "float32")
     log_probs, frame_s = head.log_probs(noise(1.01))
     assert log_probs.shape == (51, whisper.eot + 1) and frame_s == 0.02

@@ -177,7 +177,7 @@ def test_what_cannot_be_compared_is_answered_with_a_remedy(
     with open(b / "events.jsonl", "a") as log:
         log.write(b"".join((a / "events.jsonl").read_bytes().splitlines(True)[1:]).decode())
     assert main(["compare", str(a), str(b)]) == 2
-    assert "utterance 'u0' stands in the log already" in capsys.readouterr().err
+    assert "utterance 'u0' is in the log already" in capsys.readouterr().err
     (b / "events.jsonl").write_text('{"kind":"header","schema":2}\n')
     assert main(["compare", str(a), str(b)]) == 2
     assert "written in schema 2" in capsys.readouterr().err

@@ -68,7 +68,7 @@ def test_sessions_that_a_server_refuses_are_counted_with_their_reason() -> None:
             measure(remote(url, "openai_realtime"), [SPOKEN], [1, 2], budget_s=1000.0, chunk=1600)
         )
     assert [len(row.errors) for row in rows] == [0, 2]
-    assert "the server says: full" in rows[1].errors[0]
+    assert "the server reports: full" in rows[1].errors[0]
 
 
 @pytest.fixture()

@@ -26,7 +26,7 @@ def tone(peak: float = 0.5, offset: float = 0.0) -> Samples:
     [
         (np.zeros(RATE, np.float32), "is silent: all of its samples are 0"),
         (tone(5e-4), "is almost silent, its peak is -66 dB"),
-        (np.clip(tone(3.0), -1, 1), "is clipped: 79 % of its samples stand at full scale"),
+        (np.clip(tone(3.0), -1, 1), "is clipped: 79 % of its samples are at full scale"),
         (tone(0.3, 0.2), "has a DC offset of 0.20"),
         (tone(), None),
         (tone(0.3, 0.05), None),
@@ -45,7 +45,7 @@ def test_a_stereo_file_in_antiphase_is_heard_by_its_first_channel_and_said(
     for name, right in (("anti", -left), ("wide", tone(0.1)), ("half", 0 * left)):
         soundfile.write(tmp_path / f"{name}.wav", np.stack([left, right], 1), RATE, "FLOAT")
     assert np.array_equal(load_audio(tmp_path / "anti.wav"), left)
-    assert "anti.wav: its channels cancel each other; the first alone is heard" in caplog.text
+    assert "anti.wav: its channels cancel each other; only the first is used" in caplog.text
     caplog.clear()
     assert np.abs(load_audio(tmp_path / "wide.wav")).max() == pytest.approx(0.3, abs=0.01)
     assert np.array_equal(load_audio(tmp_path / "half.wav"), left / 2) and not caplog.text
@@ -72,6 +72,6 @@ def test_spoilt_recordings_are_transcribed_or_their_silence_is_said(
     texts = [block.partition(":\n")[2].strip() for block in told.out.split("\n\n")]
     assert len(texts[0].split()) > 3 and texts[1] == texts[0]
     assert texts[2:4] == ["", ""] and len(texts[4].split()) < 4
-    assert "sample.wav: no word was heard; gate=none hears what is no speech too\n" in told.err
-    assert "plain.wav: no word" not in told.err and "zeros.wav: no word" not in told.err
+    assert "sample.wav: no words were found; gate=none transcribes all sound, not only what the speech detector finds\n" in told.err
+    assert "plain.wav: no words" not in told.err and "zeros.wav: no words" not in told.err
     assert "zeros.wav: is silent" in told.err and "anti.wav: its channels" in caplog.text

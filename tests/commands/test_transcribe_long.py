@@ -122,7 +122,7 @@ def test_files_grow_and_a_killed_command_goes_on_in_a_quiet_place(
     again = Reads()
     status, out = run(monkeypatch, again, *wanted)
     assert (status, out.getvalue()) == (0, " ".join(ALL) + "\n")
-    assert "goes on after 8.3 s" in capsys.readouterr().err  # 6.6 to 9.2 s are silent
+    assert "resumes at 8.3 s" in capsys.readouterr().err  # 6.6 to 9.2 s are silent
     assert again.heard_s == [pytest.approx(11.65)]
     whole = json.loads((tmp_path / "out" / "talk.json").read_text())
     assert (whole["text"], whole["heard_s"]) == (" ".join(ALL), 20.0)

@@ -45,7 +45,7 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         (["language=yue", "model=base"], "model=base: does not know yue"),
         (["data=folder", "data.path=.", "data.language=xx"], "data.language=xx: no language"),
         (["chunk=0"], "chunk=0: must be positive; the least is chunk=20ms"),
-        (["chunk=300s"], "chunk=300s: Whisper hears 30 s at once"),
+        (["chunk=300s"], "chunk=300s: Whisper takes 30 s at once"),
         (["--chunk", "300ms"], "settings are written key=value; write chunk=300ms"),
         (["chunk=300", "ms"], "chunk=300 ms: holds a blank; write chunk=300ms"),
         (["--chunk=300ms"], "write chunk=300ms"),

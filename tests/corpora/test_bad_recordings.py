@@ -351,5 +351,5 @@ def test_a_text_of_more_than_a_day_of_speech_is_refused(tmp_path: Path) -> None:
 def test_weights_of_the_root_folder_are_refused(tmp_path: Path) -> None:
     for k in range(1001):
         (tmp_path / f"{k}").touch()
-    with pytest.raises(UserError, match="holds more than 1000 files; name the folder of the weig"):
+    with pytest.raises(UserError, match="holds more than 1000 files; name the folder that holds"):
         model_hash({"method": {"weights": str(tmp_path)}})

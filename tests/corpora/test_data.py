@@ -187,7 +187,7 @@ NOISE = {"kind": "white", "snr_db": 10, "seed": 1}
         ({**GOOD, "noise": {"kind": "white"}}, "`noise`"),
         ({**GOOD, "parts": []}, "`parts` must be"),
         ({"parts": [GOOD], "text": "x"}, "no `id`; a line needs"),
-        ({**GOOD, "id": "first"}, "stands in line 1 already"),
+        ({**GOOD, "id": "first"}, "is in line 1 already"),
         ({**GOOD, "duration": float("nan")}, "line 3: not JSON .NaN is no number of JSON"),
         ({**GOOD, "text": float("nan")}, "not JSON .NaN is no number"),
         ({**GOOD, "duration": float("inf")}, "not JSON .Infinity is no number"),

@@ -148,7 +148,7 @@ def test_a_file_chooses_and_a_missing_clip_is_named(speech: Path, tmp_path: Path
 
 def test_ids_given_twice_and_unknown_lists_are_refused(speech: Path, tmp_path: Path) -> None:
     chosen = ids_of(tmp_path, IDS[1], IDS[0], IDS[1])
-    with pytest.raises(UserError, match="line 4: id '121-121726-0000' stands in line 2 already"):
+    with pytest.raises(UserError, match="line 4: id '121-121726-0000' is in line 2 already"):
         corpus("librispeech", speech, f"ids={chosen}").utterances()
     with pytest.raises(UserError, match=r"data\.ids=toi: no list of this name .*did you mean toy"):
         corpus("librispeech", speech, "ids=toi").utterances()
@@ -205,7 +205,7 @@ def test_other_audio_and_other_text_under_a_listed_id_are_refused(clips: Path) -
 def test_a_listed_id_that_a_corpus_has_twice_is_refused(clips: Path) -> None:
     manifest = clips / "all.jsonl"
     manifest.write_text(manifest.read_text() * 2)
-    with pytest.raises(UserError, match=f"id '{IDS[0]}' stands in line 1 already"):
+    with pytest.raises(UserError, match=f"id '{IDS[0]}' is in line 1 already"):
         corpus("librispeech", clips, "ids=toy").utterances()
 
 
@@ -236,7 +236,7 @@ def test_a_list_of_splits_is_read_one_after_the_other(tmp_path: Path) -> None:
     both = corpus("librispeech", root, "split=[test-clean,dev-clean]")
     assert both.split == "test-clean+dev-clean"
     assert [u.speaker for u in both.utterances()] == ["1089", "1089", "121", "777"]
-    with pytest.raises(UserError, match=r"\[dev-clean, dev-clean\]: dev-clean stands there twice"):
+    with pytest.raises(UserError, match=r"\[dev-clean, dev-clean\]: dev-clean is there twice"):
         corpus("librispeech", root, "split=[dev-clean,dev-clean]")
     with pytest.raises(UserError, match=r"data\.split=dev-other: .* has no such split"):
         corpus("librispeech", root, "split=[dev-clean,dev-other]").utterances()

@@ -45,9 +45,9 @@ BROKEN: dict[str, tuple[list[Any], str]] = {
     "unsorted": ([WORDS[1], WORDS[0], *WORDS[2:]], "comes after that at"),
     "of another text": ([["They", 0.1, 0.5], ["cancelled", 0.6, 1.5]], "of another text"),
     "in milliseconds": (scaled(1000), "ends at 350.0 s of 2 s"),
-    "in kiloseconds": (scaled(0.001), "which nobody can say"),
-    "at zero": (scaled(0.0), "which nobody can say"),
-    "without length": ([[w, a, a] for w, a, _ in WORDS], "which nobody can say"),
+    "in kiloseconds": (scaled(0.001), "which nobody can speak"),
+    "at zero": (scaled(0.0), "which nobody can speak"),
+    "without length": ([[w, a, a] for w, a, _ in WORDS], "which nobody can speak"),
     "half without length": (
         [[w, a, a + 0.3 * (a > 1)] for w, a, _ in WORDS],
         "4 of 6 `words` last",

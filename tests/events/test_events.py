@@ -211,7 +211,7 @@ def violations(path: Path, rows: list[dict[str, Any]]) -> list[str]:
         (3, {"retracted": 1000}, "line 4: 1000 words are retracted where 2 were committed"),
         (5, {"status": "maybe"}, "line 6: status must be one of ['ok', 'failed']"),
         (5, {"text": "better"}, "line 6: the line must not contain {'text'} properties"),
-        (5, {"error": "x"}, "line 6: `status` is ok beside an `error`"),
+        (5, {"error": "x"}, "line 6: `status` is ok and there is an `error`"),
     ],
 )
 def test_a_line_that_breaks_the_schema_or_an_invariant_is_listed(
@@ -228,7 +228,7 @@ def test_reversed_steps_and_an_utterance_twice_are_listed_line_by_line(tmp_path:
     assert violations(tmp_path / "e.jsonl", log) == [
         "line 4: `audio_samples` goes back from 9600 to 4800",
         "line 5: `status` is ok without a flush, which is the last step",
-        "line 6: utterance 'u1' stands in the log already",
+        "line 6: utterance 'u1' is in the log already",
     ]
 
 

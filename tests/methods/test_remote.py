@@ -318,8 +318,8 @@ STEPS = {"type": realtime.STEPS, "delta": " a", "partial": "", "retracted": 0}
             "`str`, got `null`",
         ),
         ("openai_realtime", "{}", json.dumps(STEPS | {"delta": "\ud800"}), "is no JSON"),
-        ("openai_realtime", "{}", '{"type": "error", "error": "no"}', "the server says: no"),
-        ("simulstream", '{"new": "early"}', "", "said ' early' before it heard anything"),
+        ("openai_realtime", "{}", '{"type": "error", "error": "no"}', "the server reports: no"),
+        ("simulstream", '{"new": "early"}', "", "sent the text ' early' before it had any audio"),
         ("simulstream", "{}", '{"new": ["a"]}', "`str`, got `array`"),
     ],
 )

@@ -143,7 +143,7 @@ def test_a_turn_that_ends_within_the_recording_is_logged_there(tmp_path: Path) -
 
 
 def test_a_protocol_without_turns_has_no_natural_end() -> None:
-    with pytest.raises(UserError, match="simulstream says of no turn that it is over; give forced"):
+    with pytest.raises(UserError, match="simulstream does not report the end of a turn; give forced"):
         remote("ws://x", "simulstream", end_of_turn="natural")
     with pytest.raises(UserError, match="one of forced, natural"):
         remote("ws://x", "deepgram", end_of_turn="sometimes")
@@ -181,7 +181,7 @@ DELTA = json.dumps({"type": f"{PREFIX}delta", "delta": "hello"})
             [json.dumps({"type": f"{PREFIX}delta"})],
             "missing required field `delta`",
         ),
-        ("openai_realtime", [json.dumps({"type": "error"})], "the server says: None"),
+        ("openai_realtime", [json.dumps({"type": "error"})], "the server reports: None"),
         ("vllm_realtime", ['{"type": "error", "error": "no such model"}'], "says: no such model"),
         ("deepgram", ['{"type": "Error", "description": "16000 only"}'], "says: 16000 only"),
         ("deepgram", ['{"type": "Results"}'], "not in the form of"),

@@ -23,7 +23,7 @@ def test_the_lowest_wer_within_the_budget_is_named_with_its_runner_up(tmp_path: 
     assert found[2].startswith("  best: ufal 300 ms: WER 3.3 % (95 % interval ")
     assert "  runner-up: whisperrt 100 ms: WER 4.2 %" in found[-1]
     assert found[-1].endswith(
-        "the two cannot be told apart: +0.83 points, they differ in 1, fewer than 6, of "
+        "no significant difference: +0.83 points, they differ in 1, fewer than 6, of "
         "12 utterances (1 speaker, fewer than 10: too few to draw)"
     )
 

@@ -360,7 +360,7 @@ def test_the_page_holds_the_numbers_of_metrics_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "settings", "said", "told"),
     [
-        ("hush_word", {"padding": "zeros"}, "a b", "padding=zeros: the model never heard"),
+        ("hush_word", {"padding": "zeros"}, "a b", "padding=zeros: the model was not trained on"),
         ("whisperrt", {"weights": None}, "a b", "weights=none: unless they are merged"),
         ("star", {}, "x y z", "WER 150 %, more errors than words"),
         ("hush_word", {"padding": "hush"}, "a b", None),

@@ -370,7 +370,7 @@ def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path: Path) 
         meet(streams, given[1:], tmp_path)
     with pytest.raises(UserError, match="holds no reference text for 'u1'; give --manifest"):
         meet(streams, None, tmp_path)
-    with pytest.raises(UserError, match="'u1' stands in it twice"):
+    with pytest.raises(UserError, match="'u1' is in it twice"):
         meet([*streams, *streams], given, tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,21 @@ pytestmark = [
     pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt install chromium"),
 ]
 TEXT = "document.querySelector('[data-method=%s] p').innerText"
+
+
+DROP = """((name, text) => {
+  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const moved = new DataTransfer();
+  moved.items.add(new File([bytes], name));
+  document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: moved, bubbles: true }));
+})"""
+
+
+def wave(level: float, seconds: float) -> str:
+    """A WAV file whose samples are all `level`, in base64."""
+    held = io.BytesIO()
+    soundfile.write(held, np.full(round(seconds * 16_000), level), 16_000, format="WAV")
+    return base64.b64encode(held.getvalue()).decode()
 
 
 class Loud(Ticker):
@@ -120,24 +136,46 @@ def test_a_pause_is_heard_by_nobody_and_what_was_kept_is_told(page: Tab, service
 
 
 def test_a_dropped_file_is_played_and_one_that_is_no_audio_is_named(
-    page: Tab, service: Any, tmp_path: Path
+    page: Tab, service: Any
 ) -> None:
-    soundfile.write(tmp_path / "a.wav", np.full(12_000, 0.3), 16_000)
-    data = base64.b64encode((tmp_path / "a.wav").read_bytes()).decode()
-    drop = """((name, text) => {
-      const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-      const moved = new DataTransfer();
-      moved.items.add(new File([bytes], name));
-      document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: moved, bubbles: true }));
-    })"""
-    page.run(f"{drop}('talk.wav', '{data}')")
+    page.run(f"{DROP}('talk.wav', '{wave(0.3, 0.75)}')")
     page.wait("document.querySelectorAll('#logs button').length === 6")
     assert page.run(TEXT % "loud").split() == ["loud"] * 3
-    page.run(f"{drop}('notes.txt', 'AAAA')")
+    page.run(f"{DROP}('notes.txt', 'AAAA')")
     page.wait("document.getElementById('status').className === 'bad'")
     assert "notes.txt: is no audio" in page.run("document.getElementById('status').innerText")
     until(lambda: not service.sessions)
     assert not page.run("document.getElementById('microphone').disabled")
+
+
+def test_a_recording_without_speech_is_reported_by_its_length(page: Tab, service: Any) -> None:
+    page.run(f"{DROP}('silent.wav', '{wave(0.0, 2.2)}')")
+    page.wait("document.querySelectorAll('#logs button').length === 6")
+    notices = "[...document.querySelectorAll('.panel small')].map((each) => each.innerText)"
+    assert page.run(notices) == ["No speech found in 2 s."] * 2
+    page.run(f"{DROP}('talk.wav', '{wave(0.3, 0.75)}')")
+    page.wait(f"{TEXT % 'loud'}.split(' ').length === 3")
+    page.wait("document.querySelectorAll('#logs button').length === 6")
+    assert page.run(notices) == ["", ""]
+
+
+def test_a_server_that_stops_is_reported_and_keeps_the_text(page: Tab, tmp_path: Path) -> None:
+    with served(tmp_path, {"loud": Loud()}, MODEL) as service:
+        page.open(service.address)
+        page.wait("document.querySelectorAll('#methods input').length === 1")
+        page.run("document.getElementById('microphone').click()")
+        page.wait(f"{TEXT % 'loud'}.includes('loud')")
+        service.terminate()
+        status = page.wait("document.querySelector('#status.bad')?.innerText")
+    assert status == (
+        "The server stopped and ended the session. "
+        "The server has kept the text and the times, not the sound."
+    )
+    assert not page.run("document.getElementById('microphone').disabled")
+    (path,) = tmp_path.rglob("events.jsonl")
+    (log,) = read_log(path).utterances
+    words = "".join(word for step in log.steps for word in step.committed)
+    assert page.run(TEXT % "loud").split() == words.split() and words
 
 
 def test_light_dark_and_a_narrow_screen(page: Tab) -> None:

@@ -149,5 +149,5 @@ def test_a_method_that_detects_keeps_the_contract(whisper, check) -> None:
 
 
 def test_an_english_model_has_nothing_to_detect() -> None:
-    with pytest.raises(UserError, match="language=detect: this model knows English alone"):
+    with pytest.raises(UserError, match="language=detect: this model knows only English"):
         DetectsLanguage(Notes(), load_whisper(tiny_folder(), trainable=True))

@@ -75,7 +75,7 @@ def load(folder: str | Path, *, device: str = "cpu", dtype: str = "float32") -> 
     if not len(tokens) == len(ctc_weight) == stated:
         raise UserError(
             f"{folder}: vocab.txt has {len(tokens)} tokens, the CTC head {len(ctc_weight)}, "
-            f"config.yaml says {stated}; the three must agree: take vocab.txt from the "
+            f"config.yaml states {stated}; the three must agree: take vocab.txt from the "
             "checkpoint's own folder"
         )
     network = Network(_shape(config, len(tokens), folder))

@@ -166,7 +166,7 @@ class ChunkFormerRecipe(CorpusRecipe):
         self.teacher_model = load_whisper(self.teacher) if self.teacher is not None else None
         if self.teacher_model is not None and self.teacher_model.context_s < self.window_s:
             raise UserError(
-                f"teacher={self.teacher}: it hears {self.teacher_model.context_s:g} s at once, "
+                f"teacher={self.teacher}: it takes {self.teacher_model.context_s:g} s at once, "
                 f"less than window_s={self.window_s:g}; make the windows as short"
             )
         taught = TAUGHT * self.teacher_model.config.d_model if self.teacher_model is not None else 0

@@ -63,7 +63,7 @@ class HushWord(SharedPasses, Chunked):
         if split is None and self.encoder_device is not None:
             raise UserError(
                 f"encoder_device={self.encoder_device} with pipeline=none: the encoder has a "
-                "device of its own in the pipeline alone; give pipeline=1:1 or leave it out"
+                "device of its own only in the pipeline; give pipeline=1:1 or leave it out"
             )
         check_device(self.dtype, self.encoder_device)
         whisper = self.load()

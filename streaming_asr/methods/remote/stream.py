@@ -94,7 +94,7 @@ class Remote:
             raise UserError(f"method.rate={rate}: 16000 or 24000")
         if end_of_turn == "natural" and protocol not in TELL_TURNS:
             raise UserError(
-                f"method.end_of_turn=natural: {protocol} says of no turn that it is over; give "
+                f"method.end_of_turn=natural: {protocol} does not report the end of a turn; give "
                 f"forced, or a protocol that does: {', '.join(TELL_TURNS)}"
             )
         self._url, self._protocol, self._served = url, protocol, served
@@ -155,7 +155,7 @@ class Remote:
         said = "".join((*committed, *state.partial))
         if said.strip() and state.n_sent < FRAME_SAMPLES and not last:
             state.wire.close()
-            raise UserError(f"{self._url}: the server said {said[:80]!r} before it heard anything")
+            raise UserError(f"{self._url}: the server sent the text {said[:80]!r} before it had any audio")
         words = tuple(map(Word, committed))
         partial = tuple(map(Word, state.partial))
         return Update(words, partial, endpoint=is_over, retracted=retracted)

@@ -103,7 +103,7 @@ def first_message(url: str, connection: Any) -> dict[str, Any]:
         message = decoded(connection.recv(timeout=CONNECT_S))
     except TimeoutError as error:
         raise UserError(
-            f"method.url={url}: connected, but nothing was said within {CONNECT_S:g} s; is it of "
+            f"method.url={url}: connected, but the server sent nothing within {CONNECT_S:g} s; is it of "
             "this method.protocol?"
         ) from error
     except ConnectionClosed as error:
@@ -142,7 +142,7 @@ def said(message: dict[str, Any]) -> str:
     """Return in words the error that a message tells: a text, or an object with one."""
     error = message.get("error") or message.get("description")
     told = error.get("message") if isinstance(error, dict) else error
-    return f"the server says: {told}"
+    return f"the server reports: {told}"
 
 
 class Clock:
@@ -156,7 +156,7 @@ class Clock:
         if start_s < self.end_s - BACK_S or end_s < start_s:
             raise UserError(
                 f"the server's times go back: a text from {start_s:g} to {end_s:g} s after one "
-                f"that ended at {self.end_s:g} s; nothing can be said of its order"
+                f"that ended at {self.end_s:g} s; its order is unknown"
             )
         self.end_s = max(self.end_s, end_s)
 

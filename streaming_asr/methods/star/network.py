@@ -122,7 +122,7 @@ def read_config(folder: Path) -> StarConfig:
         known = {f.name for f in fields(StarConfig)}
         return StarConfig(**{key: value for key, value in row.items() if key in known})
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path}: not readable ({error}); train the network anew") from error
+        raise UserError(f"{path}: not readable ({error}); train the network again") from error
 
 
 def save_network(network: StarNetwork, folder: Path) -> None:

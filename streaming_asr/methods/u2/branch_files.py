@@ -85,7 +85,7 @@ def read_branch(folder: str | Path, model_path: str) -> tuple[BranchCard, Path]:
         )
     own = (folder / ADAPTER_FILES[0]).is_file()
     adapter = folder if own else folder.resolve().parents[1] / "whisperrt" / "any_chunk"
-    remedy = "put the adapter's two files beside it, adapter_config.json and its weights"
+    remedy = "put the adapter's two files next to it, adapter_config.json and its weights"
     if not (adapter / WEIGHTS_FILE).is_file():
         raise UserError(
             f"{folder}: the WhisperRT adapter that the branch was trained behind is neither there "
@@ -170,7 +170,7 @@ def load_branch(folder: str | Path, card: BranchCard, whisper: Whisper) -> Branc
         found[name] = tensor.float()
     if tensors:
         raise UserError(
-            f"{path}: also holds {min(tensors)}, of which branch.json says nothing; {COPIED}"
+            f"{path}: also holds {min(tensors)}, which branch.json does not name; {COPIED}"
         )
     branch.load_state_dict(found, strict=False)
     return branch

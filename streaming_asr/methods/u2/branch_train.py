@@ -108,7 +108,7 @@ class U2BranchRecipe(BlockRecipe):
         if not self.items:
             raise UserError(
                 f"train_data={self.train_data}: no utterance there can be learned; its text needs "
-                "letters a to z and no digits, and its audio the time to say them within "
+                "letters a to z and no digits, and its audio the time to speak them within "
                 f"{self.whisper.context_s:g} s"
             )
         self.heard = [u for u in self.dev if self._can_be_scored(u)]

@@ -72,7 +72,7 @@ def load_pieces(folder: str | Path) -> Any:
     if sorted(known.values()) != list(range(len(known))) or any(
         set(piece) - {BEGINS, *ALPHABET} for piece in known
     ):
-        raise UserError(f"{path}: not a tokenizer of letters a to z alone; {remedy}")
+        raise UserError(f"{path}: not a tokenizer of only the letters a to z; {remedy}")
     return found
 
 

@@ -61,13 +61,13 @@ class Ufal(Chunked):
         check_one_of(("faster_whisper", "torch"), backend=self.backend)
         check_range(0, beam=self.beam)
         if not self.temperatures:
-            raise UserError("temperatures=[]: at least one; [0] searches by beam alone")
+            raise UserError("temperatures=[]: at least one; [0] searches only by beam")
         # Settings first: loading takes seconds, and a slip is answered before it.
         self._recogniser = self._load_recogniser()
         context_s = self._recogniser.context_s
         self._policy = Policy.of(context_s, context_s, n=self.n, trim_s=self.trim_s)
         if self.compat and self.n != 2:
-            raise UserError(f"n={self.n} with compat: the reference knows n=2 alone")
+            raise UserError(f"n={self.n} with compat: the reference has only n=2")
         self._silero = Silero() if self.vad else None
 
     def _load_recogniser(self) -> Recogniser:

@@ -100,7 +100,7 @@ def reference(utt: str, text: str, duration_s: float, **fields: Any) -> Utteranc
 
 
 def _no_sound() -> Samples:
-    raise UserError("this utterance is known by its reference alone; it has no audio")
+    raise UserError("this utterance is known only by its reference; it has no audio")
 
 
 def unit_of_log(log: Log) -> Unit:
@@ -157,7 +157,7 @@ def meet(
             name = recording.names[-1]
             said = reference(name, recording.reference, recording.duration_s, language=language)
         if said.id in logged:
-            raise UserError(f"{path}: {said.id!r} stands in it twice; keep one of them.")
+            raise UserError(f"{path}: {said.id!r} is in it twice; keep one of them.")
         notes += [f"{said.id}: {note}" for note in recording.notes]
         _check_ends(recording, said, path)
         recording = _within(recording, said, notes)

@@ -45,7 +45,7 @@ def write(log: Log, folder: Path, *, comp_unaware: bool = False) -> list[Path]:
         for step, seen_s in zip(steps, clocks.step_times(steps, clock), strict=True):
             if step.retracted:
                 raise UserError(
-                    f"{utterance.utt}: takes committed words back, which these lines cannot say; "
+                    f"{utterance.utt}: takes committed words back, which these lines cannot express; "
                     "export it as simulstream."
                 )
             if not "".join(step.committed).strip():
@@ -75,7 +75,7 @@ def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[ForeignRecordi
             if match is None:
                 raise UserError(
                     f"{where}: {line[:60]!r} is not `emission_ms beg_ms end_ms text`; keep the "
-                    "program's standard output alone."
+                    "program's standard output, without other lines."
                 )
             rows.append((numbers([match[1]], where)[0] / 1000.0, match[4]))
             end_s = max(end_s or 0.0, float(match[3]) / 1000.0)
