@@ -186,7 +186,7 @@ class _Job:
             told = transcript(self.method, samples, file, self.config, grow, journal)
             shown.end(told)
         if not told.words and samples.any():  # an empty text alone would look like a failure
-            remedy = "" if self.config.gate == "none" else "; gate=none transcribes all sound, not only what the speech detector finds"
+            remedy = "" if self.config.gate == "none" else "; gate=none lets other sounds through"
             _say(f"{file}: no words were found{remedy}")
         took = f"{told.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
         method = CommandLine(self.overrides).get("method")

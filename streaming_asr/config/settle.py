@@ -67,8 +67,8 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
         raise UserError(f"piece={config.piece}: must be 1 to {config.pieces}; leave piece out")
     if choices["model"] == "mini" and choices["data"] in NATURAL:
         raise UserError(
-            f"data={choices['data']}: is natural speech, and model=mini recognises only the synthetic "
-            "voices it was trained on; take a Whisper, as model=tiny.en"
+            f"data={choices['data']}: is natural speech, and model=mini recognises only the "
+            "synthetic voices it was trained on; take a Whisper, as model=tiny.en"
         )
     method_name = str(choices["method"])
     for key in sorted(OmegaConf.missing_keys(config)):

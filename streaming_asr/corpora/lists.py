@@ -353,8 +353,8 @@ def refuse_listed(
         counts = ", ".join(f"{n} of {name}" for name, n in lists.items())
         name, what = found[0]
         raise UserError(
-            f"{where}: {what} is in the frozen {speech_list(name).use} list {name}, which must "
-            f"not be trained on ({counts} in all); {remedy}"
+            f"{where}: {what} is in the frozen {speech_list(name).use} list {name}, which no "
+            f"training may use ({counts} in all); {remedy}"
         )
 
 

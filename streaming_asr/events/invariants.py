@@ -258,7 +258,7 @@ def _rate_of_speech(log: UtteranceLog) -> Breaks:
 INVARIANTS: dict[str, Callable[[UtteranceLog], Breaks]] = {
     "`audio_samples` never goes back.": _goes_back,
     "No step follows the flush, and an `ok` utterance ends with it.": _last_is_flush,
-    "An `ok` utterance is processed to its end, and none half a second beyond it.": _heard_to_the_end,
+    "An `ok` utterance ends with its audio, and none half a second beyond it.": _heard_to_the_end,
     "The lag holds the step, the step its parts and the CPU time of 1,024 cores; a lag is at most "
     "12 hours.": _compute,
     "Steps of the feed `fixed` are one chunk apart, each once.": _one_chunk_apart,

@@ -128,7 +128,7 @@ class Engine:
                 return self.batched.step_many(list(held.values()), audio, last=last)
             except Exception as error:
                 log.warning(
-                    "%s: a pass of %d streams failed (%s); the steps of each are made again separately",
+                    "%s: a pass of %d streams failed (%s); each makes its steps again separately",
                     self.name,
                     len(held),
                     error,
@@ -157,8 +157,8 @@ class Engine:
                 words = [word.text for word in update.committed]
                 if (words, update.retracted) != (step.committed, step.retracted):
                     raise ValueError(
-                        "a pass with other streams failed, and the steps made again separately commit "
-                        f"other words: {words} instead of {step.committed}"
+                        "a pass with other streams failed, and the steps made again separately "
+                        f"commit other words: {words} instead of {step.committed}"
                     )
         except Exception as error:
             fail(stream, error)

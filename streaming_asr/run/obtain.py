@@ -166,8 +166,8 @@ def planned(line: CommandLine, *, or_mini: bool = False) -> Plan:
         if not or_mini or named or line.get("data") not in (None, "mini"):
             raise
         print(
-            f"{REAL} cannot be had here ({error}); this run takes model=mini data=mini, a toy that recognises "
-            "only its own synthetic voices.",
+            f"{REAL} cannot be had here ({error}); this run takes model=mini data=mini, a toy that "
+            "recognises only its own synthetic voices.",
             file=sys.stderr,
             flush=True,
         )

@@ -140,7 +140,9 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str])
         print(f"{directions.pop()} is better; score --list describes each")
     elif directions:
         higher = [name for name in names if METRICS[name].better == "higher"]
-        print(wrapped(f"lower is better, except for {', '.join(higher)}; score --list describes each"))
+        print(
+            wrapped(f"lower is better, except for {', '.join(higher)}; score --list describes each")
+        )
     _print_remarks(results)
 
 

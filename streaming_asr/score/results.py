@@ -259,8 +259,8 @@ def _read_result(folder: Path, root: Path, common: frozenset[str], named: frozen
 # Settings with which a method is a baseline and nothing to report: (method, key, value): why.
 _UNTRAINED = {
     ("hush_word", "padding", "zeros"): (
-        "padding=zeros: the model was not trained on audio that ends this early, and may output words that "
-        "nobody spoke; take padding=hush, or full, which it was trained on"
+        "padding=zeros: the model was not trained on audio that ends this early, and may output "
+        "words that nobody spoke; take padding=hush, or full, which it was trained on"
     ),
     ("whisperrt", "weights", None): (
         "weights=none: unless they are merged into the model, it was not trained to encode block "
@@ -288,8 +288,8 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
     wer = metrics.get("wer")
     if isinstance(wer, int | float) and wer > 100:
         doubts.append(
-            f"warning: WER {wer:.4g} %, more errors than words: the model outputs words that nobody "
-            "spoke, often again and again; look at the texts in the page, at model, language and "
+            f"warning: WER {wer:.4g} %, more errors than words: the model outputs words that "
+            "nobody spoke, often repeatedly; look at the texts in the page, at model, language and "
             "sample rate, and at whether the weights fit the method"
         )
     return doubts

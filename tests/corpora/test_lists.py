@@ -314,7 +314,7 @@ def test_a_training_refuses_speech_of_a_list(
     told |= {"n_dev": None, "seed": 0, "augment": None}
     assert len(CorpusRecipe(**told).items) == 3
     _use(tmp_path / "lists", monkeypatch)
-    with pytest.raises(UserError, match=r"train_data=.*speaker 1089 stands .* test list toy.*3 of"):
+    with pytest.raises(UserError, match=r"train_data=.*speaker 1089 is in .* test list toy.*3 of"):
         CorpusRecipe(**told)
     write(dev, json.dumps({"id": IDS[0], **row}))
     write_shards(

@@ -143,7 +143,7 @@ def test_a_turn_that_ends_within_the_recording_is_logged_there(tmp_path: Path) -
 
 
 def test_a_protocol_without_turns_has_no_natural_end() -> None:
-    with pytest.raises(UserError, match="simulstream does not report the end of a turn; give forced"):
+    with pytest.raises(UserError, match="simulstream does not report the end of a turn; give"):
         remote("ws://x", "simulstream", end_of_turn="natural")
     with pytest.raises(UserError, match="one of forced, natural"):
         remote("ws://x", "deepgram", end_of_turn="sometimes")
@@ -182,8 +182,12 @@ DELTA = json.dumps({"type": f"{PREFIX}delta", "delta": "hello"})
             "missing required field `delta`",
         ),
         ("openai_realtime", [json.dumps({"type": "error"})], "the server reports: None"),
-        ("vllm_realtime", ['{"type": "error", "error": "no such model"}'], "says: no such model"),
-        ("deepgram", ['{"type": "Error", "description": "16000 only"}'], "says: 16000 only"),
+        (
+            "vllm_realtime",
+            ['{"type": "error", "error": "no such model"}'],
+            "reports: no such model",
+        ),
+        ("deepgram", ['{"type": "Error", "description": "16000 only"}'], "reports: 16000 only"),
         ("deepgram", ['{"type": "Results"}'], "not in the form of"),
         ("deepgram", [result("a", 0.0, 1.0).replace("1.0", '"soon"')], "not in the form of"),
         (

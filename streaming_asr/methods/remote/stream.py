@@ -155,7 +155,9 @@ class Remote:
         said = "".join((*committed, *state.partial))
         if said.strip() and state.n_sent < FRAME_SAMPLES and not last:
             state.wire.close()
-            raise UserError(f"{self._url}: the server sent the text {said[:80]!r} before it had any audio")
+            raise UserError(
+                f"{self._url}: the server sent the text {said[:80]!r} before it had any audio"
+            )
         words = tuple(map(Word, committed))
         partial = tuple(map(Word, state.partial))
         return Update(words, partial, endpoint=is_over, retracted=retracted)

@@ -103,8 +103,8 @@ def first_message(url: str, connection: Any) -> dict[str, Any]:
         message = decoded(connection.recv(timeout=CONNECT_S))
     except TimeoutError as error:
         raise UserError(
-            f"method.url={url}: connected, but the server sent nothing within {CONNECT_S:g} s; is it of "
-            "this method.protocol?"
+            f"method.url={url}: connected, but the server sent nothing within {CONNECT_S:g} s; "
+            "is it of this method.protocol?"
         ) from error
     except ConnectionClosed as error:
         raise UserError(f"method.url={url}: closed at once ({error}); see its log") from error

@@ -45,7 +45,7 @@ def write(log: Log, folder: Path, *, comp_unaware: bool = False) -> list[Path]:
         for step, seen_s in zip(steps, clocks.step_times(steps, clock), strict=True):
             if step.retracted:
                 raise UserError(
-                    f"{utterance.utt}: takes committed words back, which these lines cannot express; "
+                    f"{utterance.utt}: takes committed words back, which these lines cannot hold; "
                     "export it as simulstream."
                 )
             if not "".join(step.committed).strip():
