@@ -17,7 +17,7 @@ from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import give_json
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.table import beside_wer, with_wer
-from streaming_asr.score import compare, exchange, longform, retime
+from streaming_asr.score import compare, exchange, longform, replay, retime
 from streaming_asr.score.folder import find_cells, score_folder
 from streaming_asr.score.results import drawn_over, lost, read_results
 from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table, sort_key
@@ -29,6 +29,8 @@ from streaming_asr.text.normalise import NORMALISERS
 COMMANDS = {
     "compare": (compare.main, "differences of runs, with intervals"),
     "retime": (retime.main, "both clocks again, on another machine"),
+    "join": (replay.join_command, "a draft and a final log as one stream"),
+    "show": (replay.show_command, "a log with its guesses held back"),
     "import": (exchange.import_command, "score another tool's log"),
     "export": (exchange.export_command, "write logs in another's format"),
     "longform": (longform.main, "figures for recordings of minutes, hours"),

@@ -232,12 +232,17 @@ def _baseline(run: Run, runs: Sequence[Run], against: str) -> Run:
 
 
 def _compare(run: Run, baseline: Run, other_task: bool) -> Comparison:
-    _check_same_corpus(run, baseline)
-    if not other_task:
-        _check_same_task(run, baseline)
+    check_same(run, baseline, other_task)
     ordered = run.sample.in_order_of(baseline.sample.utts)
     clusters = baseline.sample.clusters
     return Comparison(run, baseline, clusters, difference(clusters, ordered, baseline.sample))
+
+
+def check_same(run: Run, baseline: Run, other_task: bool = False) -> None:
+    """Raise UserError for runs of different utterances, and of different tasks unless allowed."""
+    _check_same_corpus(run, baseline)
+    if not other_task:
+        _check_same_task(run, baseline)
 
 
 def _check_same_corpus(run: Run, baseline: Run) -> None:

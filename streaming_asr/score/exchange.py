@@ -5,18 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from streaming_asr.corpora.nist import Segment, segments
 from streaming_asr.corpora.rows import names_of
 from streaming_asr.errors import UserError
-from streaming_asr.events.check import N_LISTED, InvalidLog
-from streaming_asr.events.invariants import broken, too_early
-from streaming_asr.events.log import EventWriter, UtteranceLog, read_log
-from streaming_asr.files import beside
+from streaming_asr.events.invariants import too_early
+from streaming_asr.events.log import UtteranceLog, read_log
 from streaming_asr.metrics import METRICS_VERSION
 from streaming_asr.metrics.table import COMMITS, CU, unmeasured
-from streaming_asr.score.folder import EVENTS, find_cells, score_folder
+from streaming_asr.score.folder import EVENTS, find_cells, write_cell
 from streaming_asr.score.formats import FORMATS
 from streaming_asr.score.formats.foreign import meet, reference
 from streaming_asr.terminal import command_parser
@@ -115,7 +112,11 @@ def import_command(argv: Sequence[str]) -> int:
         notes.append(doubt)
     if notes:
         header["warnings"] = notes
-    result = _write(folder, header, utterances)
+    advice = (
+        f"{arguments.file}: gives no valid log, so nothing was imported; are its times in the "
+        "units of the format, and its references those of this audio?"
+    )
+    result = write_cell(folder, header, utterances, advice)
     wer = result["metrics"]["wer"]
     n_absent = len(utterances) - len(recordings)
     print(
@@ -143,30 +144,6 @@ def _in_the_first_quarter(utterances: Sequence[UtteranceLog]) -> str | None:
         f"in {n_soon} of {len(texts)} recordings the whole text is final in the first quarter of "
         "the audio; are the times in the units of the format?"
     )
-
-
-def _write(
-    folder: Path, header: dict[str, Any], utterances: Sequence[UtteranceLog]
-) -> dict[str, Any]:
-    """Write the cell `folder` with its scores and return those, or write nothing where the log
-    would be invalid or the disk is full."""
-    place = folder.resolve()
-    listed = [f"{each.utt}: {told}" for each in utterances for _, told in broken(each)]
-    try:
-        if listed:
-            raise InvalidLog(folder, listed)
-        with beside(folder) as scratch:
-            scratch.mkdir()
-            with EventWriter(scratch / EVENTS, header) as writer:
-                for utterance in utterances:
-                    writer.write_utterance(utterance)
-            return score_folder(scratch, experiment=place.parent.name, cell=place.name)
-    except InvalidLog as error:
-        raise UserError(
-            f"{header['config']['imported']['file']}: gives no valid log, so nothing was imported; "
-            "are its times in the units of the format, and its references those of this audio?\n  "
-            + "\n  ".join(error.violations[:N_LISTED])
-        ) from error
 
 
 def export_command(argv: Sequence[str]) -> int:

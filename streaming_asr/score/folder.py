@@ -17,9 +17,10 @@ from streaming_asr.cells.folder import (
 )
 from streaming_asr.cells.pieces import join, number_of_pieces, unfinished
 from streaming_asr.errors import UserError
-from streaming_asr.events.check import InvalidLog
-from streaming_asr.events.log import SLIP_S, Log, read_log
-from streaming_asr.files import write_text
+from streaming_asr.events.check import N_LISTED, InvalidLog
+from streaming_asr.events.invariants import broken
+from streaming_asr.events.log import SLIP_S, EventWriter, Log, UtteranceLog, read_log
+from streaming_asr.files import beside, write_text
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
 from streaming_asr.score.results import SCHEMA, no_folder
 from streaming_asr.score.sample import Sample, intervals, shares
@@ -88,6 +89,32 @@ def score_folder(
     write_text(folder / UTTERANCES, lines)
     write_text(folder / RESULT, _json(result, indent=1) + "\n")
     return result
+
+
+def write_cell(
+    folder: Path, header: Mapping[str, Any], utterances: Sequence[UtteranceLog], advice: str
+) -> dict[str, Any]:
+    """Write a log as the cell `folder` with its scores and return those, or write nothing.
+
+    advice: what the error says first. Raises UserError where the log would be invalid, the folder
+    exists or the disk is full.
+    """
+    if folder.exists():
+        raise UserError(f"{folder}: is there already; remove it, or name another with --into")
+    place = folder.resolve()
+    listed = [f"{each.utt}: {text}" for each in utterances for _, text in broken(each)]
+    try:
+        if listed:
+            raise InvalidLog(folder, listed)
+        with beside(folder) as scratch:
+            scratch.mkdir()
+            with EventWriter(scratch / EVENTS, header) as writer:
+                for utterance in utterances:
+                    writer.write_utterance(utterance)
+            return score_folder(scratch, experiment=place.parent.name, cell=place.name)
+    except InvalidLog as error:
+        listed = error.violations[:N_LISTED]
+        raise UserError("\n  ".join([advice, *listed])) from error
 
 
 def _intervals(log: Log, traces: Sequence[Trace], metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def recordings_of(folder: str | Path, slowdown: float = 1.0) -> list[streams.Rec
     """Return the recordings of one cell with the time of each step, on a machine so many times
     slower. Raises UserError as `retime` does."""
     check_range(0, 1e9, above=True, slowdown=slowdown)
-    log, _ = _read(Path(folder))
+    log, _ = own_times(Path(folder))
     return [
         each._replace(c=np.rint(each.c * slowdown).astype(np.int64))
         for each in streams.recordings(log)
@@ -105,7 +105,7 @@ def retime(
     where a log was imported from a file that does not tell the time of every step.
     """
     check_range(0, 1e9, above=True, slowdown=slowdown)
-    read = [_read(Path(path)) for path in (folder, *traces)]
+    read = [own_times(Path(path)) for path in (folder, *traces)]
     logs = [{each.utt: each for each in log.utterances} for log, _ in read]
     lost = {name for _, names in read for name in names}
     for path, log in zip(traces, logs[1:], strict=True):
@@ -123,8 +123,9 @@ def retime(
     )
 
 
-def _read(folder: Path) -> tuple[Log, list[str]]:
-    """Return the log, and the metrics that the log of another tool cannot tell."""
+def own_times(folder: Path) -> tuple[Log, list[str]]:
+    """Return the log of a cell whose every step has its own time, and the metrics that the log of
+    another tool lacks. Raises UserError as `retime` does."""
     (cell, *others) = find_cells(folder)
     if others:
         raise UserError(f"{folder}: holds {len(others) + 1} cells; name one of them, as {cell}")
@@ -133,7 +134,7 @@ def _read(folder: Path) -> tuple[Log, list[str]]:
         if utterance.feed != "fixed":
             raise UserError(
                 f"{cell}: fed {utterance.feed}, so its text depends on the time computing took; "
-                "only runs with feed=fixed can be retimed"
+                "only runs with feed=fixed can be replayed or retimed"
             )
         if utterance.batch > 1:
             raise UserError(
@@ -143,7 +144,7 @@ def _read(folder: Path) -> tuple[Log, list[str]]:
     if missing := {CA, STEPS} - known_of(log.header):
         raise UserError(
             f"{cell}: imported from a file without {' and '.join(sorted(missing))}, so no step's "
-            "time is known; only a log of every step and its compute can be retimed"
+            "time is known; only a log of every step and its compute can be replayed or retimed"
         )
     lost = [name for name in log.header.get("unmeasured") or () if name in METRICS]
     return log, lost
