@@ -68,12 +68,10 @@ def skips(token):
     return token >= COMMA
 
 
-def decode(table, reference=None, beam=2, early_stopping=True, same_start=False):
+def decode(table, reference=None, beam=2, early_stopping=True):
     """(text, width of each pass, the full ones at the end as one)."""
     decoder = Table(table)
-    followed = (
-        None if reference is None else Reference(reference, skips, EOT, same_start=same_start)
-    )
+    followed = None if reference is None else Reference(reference, skips)
     search = BeamSearch(decoder, EOT, beam, early_stopping=early_stopping)
     best = alone(search.passes(Rows(beam), [0], 5, 20, NULL, followed), NULL)
     widths = decoder.widths
@@ -111,27 +109,6 @@ def test_the_start_of_the_reference_may_be_gone():
     assert decode(FORKED, [6, 7, 1, 2, 3]) == ([1, 2, 3], [1, 1, 1, 1])
 
 
-def test_from_the_same_start_a_first_token_of_the_middle_is_a_mismatch():
-    """Greedy leaves out 6 7, which is the likelier text."""
-    table = says(1, 2) | {(): {1: 0.5, 6: 0.45}, (6,): {7: 0.95}}
-    table |= {(6, 7): {1: 0.95}, (6, 7, 1): {2: 0.95}, (6, 7, 1, 2): {EOT: 0.95}}
-    assert decode(table, [6, 7, 1, 2]) == ([1, 2], [1, 1, 1])
-    whole, widths = decode(table, [6, 7, 1, 2], same_start=True)
-    assert (whole, widths[:2]) == ([6, 7, 1, 2], [1, 2])
-
-
-@pytest.mark.parametrize("n", [0, 1, 2])
-def test_an_end_before_the_reference_s_is_a_mismatch(n):
-    """Greedy ends after n tokens; the text of the round before goes on, and is likelier."""
-    table = {(1, 2, 3)[:k]: {token: 0.9, EOT: 0.05} for k, token in enumerate((1, 2, 3))} | {
-        (1, 2, 3): {EOT: 0.9}
-    }
-    table[(1, 2, 3)[:n]] = {(1, 2, 3)[n]: 0.45, EOT: 0.5}
-    assert decode(table, [1, 2, 3], early_stopping=False)[0] == [1, 2, 3]
-    # Where the reference ends there too, one hypothesis is enough.
-    assert decode(table, (1, 2, 3)[:n]) == ([1, 2, 3][:n], [1] * (n + 1))
-
-
 def test_a_first_token_that_the_reference_lacks_falls_back_at_once():
     assert decode(FORKED, [2, 3]) == ([1, 4, 5], [1, 2])
 
@@ -155,7 +132,7 @@ def test_punctuation_is_skipped_on_both_sides():
 
 
 def test_empty_text_and_the_limit_of_tokens():
-    assert decode({(): {EOT: 0.9}}, [1, 2]) == ([], [1, 2])
+    assert decode({(): {EOT: 0.9}}, [1, 2]) == ([], [1])
     endless = {tuple([1] * n): {1: 0.9} for n in range(50)}
     assert len(decode(endless, [1] * 50)[0]) == len(decode(endless)[0]) == 20
 
@@ -240,7 +217,7 @@ def search(whisper, windows, window, reference=None, max_tokens=20):
     steps = Steps()
     followed = None
     if reference is not None:
-        followed = Reference(reference, punctuation(whisper), whisper.eot)
+        followed = Reference(reference, punctuation(whisper))
     n_frames = whisper.context_frames
     passes = windows.search.passes(cache, window.prompt, n_frames, max_tokens, steps, followed)
     return alone(passes, steps), steps.widths

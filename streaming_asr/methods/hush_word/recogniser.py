@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from streaming_asr.method import SAMPLE_RATE, Recorder, Samples
@@ -97,19 +96,17 @@ class Transcriber(WindowDecoder):
         previous: list[int],
         reference: list[int],
         recorder: Recorder,
-        *,
-        same_start: bool = False,
     ) -> Passes[Window]:
         """Decode after the text of the tokens `previous`.
 
-        reference: tokens of the round before, none for the plain search; same_start: their audio
-        began where this does. Word times lie in the frames of the audio alone.
+        reference: tokens of the round before, none for the plain search. Word times lie in the
+        frames of the audio alone.
         """
         with recorder.part("encode"):
             self.decoder.append_frames(cache, encoded.hidden, 0)
         guide = None
         if self._prune and reference:
-            guide = Reference(reference, self._skips, self.whisper.eot, same_start=same_start)
+            guide = Reference(reference, self._skips)
         n_frames, n_heard = encoded.hidden.shape[1], encoded.n_heard
         return (
             yield from self.search_window(
@@ -133,8 +130,6 @@ class StreamRecogniser:
         self._worker = worker
         self._cache: DecoderCache | None = None
         self._reference: list[int] = []
-        self._beginning: Samples = np.zeros(0, np.float32)
-        """The first samples of the reference's audio."""
         self._pending: Encoded | None = None
         self._heard: Hypothesis | None = None
 
@@ -196,25 +191,15 @@ class StreamRecogniser:
         if self._cache is None:
             self._cache = DecoderCache(shared.decoder, rows=shared.search.beam)
         cache, pending = self._cache, [] if encoded is None else [encoded]
-        # Digital silence looks uncut where it was cut: the search is then wide, not wrong.
-        same_start = np.array_equal(self._beginning, audio[: self._beginning.size])
 
         def decode(heard: Samples, previous: list[int]) -> Passes[Window]:
-            nonlocal same_start
             if pending:
                 window = pending.pop()
             else:
                 window = yield from shared.encoding(heard, recorder)
-            starts_alike, same_start = same_start, False  # later windows begin in mid-text
             return (
                 yield from shared.follow(
-                    window,
-                    cache,
-                    language,
-                    previous,
-                    self._reference,
-                    recorder,
-                    same_start=starts_alike,
+                    window, cache, language, previous, self._reference, recorder
                 )
             )
 
@@ -222,7 +207,7 @@ class StreamRecogniser:
             shared, audio, prompt, language, recorder, decode
         )
         # All of the text, the unconfirmed end too: most of it comes again in the next round.
-        self._reference, self._beginning = tokens, audio[:SHORTEST_SAMPLES].copy()
+        self._reference = tokens
         return Hypothesis(tuple(words), sentence_ends_s(words))
 
     def _submit(self, audio: Samples) -> object | None:

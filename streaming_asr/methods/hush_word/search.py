@@ -2,18 +2,15 @@
 
 Beam pruning of WhisperFlow (section 4.2). While the best token is the next one of the reference the
 beam is 1; a token that differs is the fallback: from there on the ordinary search of full width.
-Where the start of the audio is gone, the first token is looked for in the whole reference.
+The first token is looked for in the whole reference, since the start of the audio may be gone.
 Punctuation and control tokens go on at width 1 and are matched with nothing.
 
 The paper leaves open, and here it is so: the reference is the whole text of the round before, its
 unconfirmed end included, without its punctuation (with it every skipped mark would be a mismatch);
-its end is a mismatch; after a fallback the search stays wide. The end of the text, a control token,
-is taken at width 1 only where the reference ends too, and a first token from the middle of the
-reference only where audio has gone: else words of the reference would be lost at width 1.
-
-Where `beam` hypotheses have ended, those with a better mean go on: the paper's search stops there,
-as Whisper's does. But a search that becomes wide late has few other texts, so that unlikely ends in
-mid-text take the places, and the last words would be lost.
+its end is a mismatch; the end of the text, a control token, is taken at width 1; after a fallback
+the search stays wide. Where `beam` hypotheses have ended, those with a better mean go on: the
+paper's search stops there, as Whisper's does. But a search that becomes wide late has few other
+texts, so that unlikely ends in mid-text take the places, and the last words would be lost.
 """
 
 from __future__ import annotations
@@ -42,22 +39,12 @@ def punctuation(whisper: Whisper) -> Callable[[int], bool]:
 class Reference(Guide):
     """The text that one search follows, how far it has come, and whether it is narrow."""
 
-    def __init__(
-        self,
-        tokens: Sequence[int],
-        skips: Callable[[int], bool],
-        eot: int,
-        *,
-        same_start: bool = False,
-    ) -> None:
-        """same_start: the audio begins where that of the reference does."""
-        self._skips, self._eot = skips, eot
+    def __init__(self, tokens: Sequence[int], skips: Callable[[int], bool]) -> None:
+        self._skips = skips
         # Punctuation comes and goes as the audio grows, and each mark would be a mismatch.
         self._tokens = [token for token in tokens if not skips(token)]
         self._next: int | None = None
-        """Index of the token that should come next; None: anywhere, before the first match."""
-        if same_start or not self._tokens:
-            self._next = 0
+        """Index of the token that should come next; None before the first match."""
         self._narrow = True
 
     def narrow(self, best: int) -> bool:
@@ -66,10 +53,9 @@ class Reference(Guide):
         return self._narrow
 
     def _follow(self, token: int) -> bool:
-        if token == self._eot:
-            return self._next == len(self._tokens)
         if self._skips(token):
             return True
+        # The buffer may have been cut since, so the text may begin anywhere in the reference.
         if self._next is None:
             if token not in self._tokens:
                 return False
