@@ -77,11 +77,10 @@ class WindowDecoder:
         max_tokens: int | None = None,
         *,
         guard: str = "none",
-        early_stopping: bool = True,
     ) -> None:
         self.whisper = whisper
         self.decoder = Decoder(whisper)
-        self.search = BeamSearch(self.decoder, whisper.eot, max(1, beam), guard, early_stopping)
+        self.search = BeamSearch(self.decoder, whisper.eot, max(1, beam), guard)
         self.max_tokens = max_tokens or whisper.max_tokens
         self.limit_samples = whisper.context_frames * FRAME_SAMPLES
 
@@ -146,15 +145,16 @@ class WindowDecoder:
         previous: Sequence[int] = (),
         guide: Guide | None = None,
         n_heard: int | None = None,
+        search: BeamSearch | None = None,
     ) -> Passes[Window]:
         """Decode the cache's `n_frames` frames, of which word times may lie in `n_timed`.
 
         The text has no more tokens than speech of `n_timed` frames can have. `n_heard` of them,
-        default n_timed, hold audio.
+        default n_timed, hold audio. search: another search than the decoder's own.
         """
         prompt = self.whisper.prompt(language, previous=previous)
         most = min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_timed * FRAME_S))
-        best = yield from self.search.passes(
+        best = yield from (search or self.search).passes(
             cache, prompt, n_frames, most, recorder, guide, n_heard or n_timed
         )
         tokens = list(best.tokens)

@@ -188,7 +188,7 @@ HEARERS = ("transcribe", "compare", "live", "run", "data", "align")
 # Corpora, weights and programs that are not here, a microphone, hours, pages with their own tests.
 WANTS = (
     r"\.\.\.|/corpora|FOLDER|cuda|=mic|=base|=medium|models/|openai/|experiment=|long600|join_s|=hold|"
-    r"session=|remote|hydra/|lm=auto|data=(manifest|shards|prompts|speechocean762)|data\.ids|outputs/mini|<"
+    r"session=|remote|hydra/|model\.path=|lm=auto|data=(manifest|shards|prompts|speechocean762)|data\.ids|outputs/mini|<"
 )
 HEARING = sorted(
     {

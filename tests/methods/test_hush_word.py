@@ -33,6 +33,7 @@ from streaming_asr.whisper.encoder import encode, encode_padded, encode_parts
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.search import BeamSearch
 
 FOLDER = str(tiny_folder())  # a context of 4 s
 CHUNK, FIRST = 4800, 9600
@@ -214,6 +215,27 @@ def test_what_two_rounds_agree_on_is_committed():
         for word, guess in zip(now.committed, before.partial, strict=False):
             assert key(word.text) == key(guess.text)
     assert n_agreed > 2 and committed(updates[-1:])
+
+
+@pytest.mark.parametrize("ends_with_audio", [True, False])
+def test_only_the_last_round_searches_on_after_the_beam_has_ended(ends_with_audio, monkeypatch):
+    """The words of a round before come again; those that the last one leaves out are lost."""
+    stops_early = []
+
+    def passes(self, *arguments):
+        stops_early.append(self.early_stopping)
+        return original(self, *arguments)
+
+    original = BeamSearch.passes
+    monkeypatch.setattr(BeamSearch, "passes", passes)
+    method, audio = mini(), speech(1)[0][: FIRST + 2 * CHUNK]
+    state = method.start()
+    sizes = [FIRST, CHUNK, CHUNK] if ends_with_audio else [FIRST, 2 * CHUNK, 0]
+    at = 0
+    for i, size in enumerate(sizes):
+        method.step(state, audio[at : at + size], last=i == 2)
+        at += size
+    assert stops_early == [True, True, False]
 
 
 def test_with_n_1_nothing_stays_partial():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -51,13 +51,8 @@ class Transcriber(WindowDecoder):
         guard: str = "none",
     ) -> None:
         # Whisper keeps the other half of the positions for the text before.
-        super().__init__(
-            whisper,
-            beam,
-            whisper.max_tokens // 2,
-            guard=guard,
-            early_stopping=False,  # see `search.py`
-        )
+        super().__init__(whisper, beam, whisper.max_tokens // 2, guard=guard)
+        self._last_search = replace(self.search, early_stopping=False)  # see `search.py`
         self.encoder = encoder
         self.limit_samples = encoder.limit_samples
         self._prune = prune
@@ -96,11 +91,13 @@ class Transcriber(WindowDecoder):
         previous: list[int],
         reference: list[int],
         recorder: Recorder,
+        *,
+        last: bool,
     ) -> Passes[Window]:
         """Decode after the text of the tokens `previous`.
 
-        reference: tokens of the round before, none for the plain search. Word times lie in the
-        frames of the audio alone.
+        reference: tokens of the round before, none for the plain search; last: no round comes
+        after this one. Word times lie in the frames of the audio.
         """
         with recorder.part("encode"):
             self.decoder.append_frames(cache, encoded.hidden, 0)
@@ -110,7 +107,14 @@ class Transcriber(WindowDecoder):
         n_frames, n_heard = encoded.hidden.shape[1], encoded.n_heard
         return (
             yield from self.search_window(
-                cache, n_frames, n_heard, language, recorder, previous, guide
+                cache,
+                n_frames,
+                n_heard,
+                language,
+                recorder,
+                previous,
+                guide,
+                search=self._last_search if last else self.search,
             )
         )
 
@@ -120,12 +124,12 @@ class StreamRecogniser:
 
     It keeps the text of its last round, which the next decoding follows. With a `worker` the
     encoder of this round runs there while the round before is decoded here: what `transcribe`
-    returns is one round old, until `draining`.
+    returns is one round old, until `is_last`, which is set before the stream's last round.
     """
 
     def __init__(self, shared: Transcriber, worker: EncoderWorker | None = None) -> None:
         self.context_s = shared.context_s
-        self.draining = False
+        self.is_last = False
         self._shared = shared
         self._worker = worker
         self._cache: DecoderCache | None = None
@@ -166,10 +170,10 @@ class StreamRecogniser:
         pending, self._pending = self._pending, None
         # At the end of the stream audio may have come that the worker did not encode: all is
         # decoded at once then.
-        if pending is None or (self.draining and pending.n_samples != audio.size):
+        if pending is None or (self.is_last and pending.n_samples != audio.size):
             return self._alone(audio, None, prompt, language, recorder)
         # Submitted before the decoding, so that the two run side by side.
-        submitted = None if self.draining else self._submit(audio)
+        submitted = None if self.is_last else self._submit(audio)
         heard = audio[: pending.n_samples]
         hypothesis = self._alone(heard, pending, prompt, language, recorder)
         self._pending = self._collect(submitted, recorder)
@@ -199,7 +203,13 @@ class StreamRecogniser:
                 window = yield from shared.encoding(heard, recorder)
             return (
                 yield from shared.follow(
-                    window, cache, language, previous, self._reference, recorder
+                    window,
+                    cache,
+                    language,
+                    previous,
+                    self._reference,
+                    recorder,
+                    last=self.is_last,
                 )
             )
 

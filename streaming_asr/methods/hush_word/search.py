@@ -8,9 +8,12 @@ Punctuation and control tokens go on at width 1 and are matched with nothing.
 The paper leaves open, and here it is so: the reference is the whole text of the round before, its
 unconfirmed end included, without its punctuation (with it every skipped mark would be a mismatch);
 its end is a mismatch; the end of the text, a control token, is taken at width 1; after a fallback
-the search stays wide. Where `beam` hypotheses have ended, those with a better mean go on: the
-paper's search stops there, as Whisper's does. But a search that becomes wide late has few other
-texts, so that unlikely ends in mid-text take the places, and the last words would be lost.
+the search stays wide.
+
+A round stops when `beam` hypotheses have ended, as in the paper and in Whisper. A search that
+becomes wide late has few other texts, so that unlikely ends in mid-text take the places. In most
+rounds that costs nothing, since the words come again with the next one. In a stream's last round
+they would be lost: there, hypotheses with a better mean than all that have ended go on.
 """
 
 from __future__ import annotations

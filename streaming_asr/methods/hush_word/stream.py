@@ -142,10 +142,13 @@ class HushWord(SharedPasses, Chunked):
             # The round that is under way first: local agreement counts hypotheses.
             if 0 < recogniser.pending_samples < buffer.audio.size:
                 words += yield from self._round(state)
-            recogniser.draining = True
+            recogniser.is_last = True
             words += buffer.process()
-        elif buffer.has_unheard:
+        elif buffer.audio.size:
+            # Audio that has been transcribed, too: the search of that round stopped earlier.
+            recogniser.is_last = True
             yield from self._hear(state)
+            words = buffer.process()
         return words + buffer.finish()
 
     def _hear(self, state: HushState) -> Passes[None]:
