@@ -54,8 +54,10 @@ def check_range(
             )
 
 
-def name_too_long(error: BaseException) -> UserError | None:
+def unnameable(error: BaseException) -> UserError | None:
     """Return the refusal of a path that the system cannot hold; None for another error."""
+    if isinstance(error, ValueError) and str(error).startswith("embedded null"):
+        return UserError("a path holds a NUL character, which no file's name has; correct it")
     if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
         return None
     return UserError(

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streaming_asr.errors import UserError, name_too_long
+from streaming_asr.errors import UserError, unnameable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -240,10 +240,10 @@ def exit_status(program: Callable[[], int | None], *, resumes: bool = True) -> i
             raise
         wrong = error.object[max(error.start - 40, 0) : error.end + 40]
         return _refused(f"{wrong!r}: is no UTF-8 text; rename the file, or write the text in UTF-8")
-    except OSError as error:
-        if (refusal := name_too_long(error)) is not None:
+    except (OSError, ValueError) as error:
+        if (refusal := unnameable(error)) is not None:
             return _refused(refusal)
-        if error.errno not in FULL:
+        if not isinstance(error, OSError) or error.errno not in FULL:
             raise
         _write_no_more()
         place = error.filename or "the output"

@@ -21,6 +21,7 @@ from streaming_asr.align.result import UNTIMED, Aligned, is_timed
 from streaming_asr.corpora.rows import drop_torn_line, json_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
+from streaming_asr.text.units import unit_of
 from streaming_asr.utterance import TimedWord, Utterance
 
 
@@ -110,5 +111,8 @@ def _word(row: list[Any]) -> TimedWord:
 
 
 def text_hash(utterance: Utterance) -> str:
-    """Return the first 12 digits of the sha256 of the transcript as it is written."""
-    return hashlib.sha256(utterance.text.encode()).hexdigest()[:12]
+    """Return the first 12 digits of the sha256 of the transcript as it is written, and of what is
+    timed in it where that is not its words."""
+    unit = unit_of(utterance.language)
+    timed = utterance.text if unit == "word" else f"{unit}s of {utterance.text}"
+    return hashlib.sha256(timed.encode()).hexdigest()[:12]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.machine import let_waiting_threads_sleep
+from streaming_asr.text.languages import language_code
 from streaming_asr.utterance import Utterance
 
 # Settings of aligners that cannot change a result.
@@ -57,6 +58,9 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
     OmegaConf.resolve(config)
     corpus = build(config.data)
     utterances = corpus.utterances(config.limit)
+    if config.language is not None:
+        code = language_code(config.language)
+        utterances = [replace(each, language=each.language or code) for each in utterances]
     if config.threads is not None:
         import torch
 

@@ -23,6 +23,7 @@ from streaming_asr.align.viterbi import ANYTHING, align
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import FRAME_S, SAMPLE_RATE, Samples
 from streaming_asr.models.find import is_local
+from streaming_asr.text.units import unit_of
 from streaming_asr.utterance import TimedWord, Utterance
 
 
@@ -61,7 +62,8 @@ class CtcAligner(OneByOne):
     def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
         samples = utterance.load()
         written = words_of(utterance)
-        tokens, spans = self._spelled(written)
+        has_spaces = unit_of(utterance.language) == "word"
+        tokens, spans = self._spelled(written, self._model.space if has_spaces else None)
         if all(token == ANYTHING for token in tokens):
             raise UserError(
                 f"{utterance.id}: the model has no letter of {utterance.text[:40]!r}; take one "
@@ -83,13 +85,15 @@ class CtcAligner(OneByOne):
         ]
         return grow(written, spikes, samples)
 
-    def _spelled(self, words: Sequence[str]) -> tuple[list[int], list[tuple[int, int]]]:
+    def _spelled(
+        self, words: Sequence[str], space: int | None
+    ) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the text in the model's classes, and of each word the tokens [start, stop)."""
         tokens: list[int] = []
         spans = []
         for word in words:
-            if tokens and self._model.space is not None:
-                tokens.append(self._model.space)
+            if tokens and space is not None:
+                tokens.append(space)
             start = len(tokens)
             tokens += self._model.spell(word) or [ANYTHING]
             spans.append((start, len(tokens)))

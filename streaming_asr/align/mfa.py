@@ -26,6 +26,7 @@ from streaming_asr.align.result import UNTIMED, Aligned, is_timed, words_of
 from streaming_asr.corpora.alignments import laid_on, read_textgrid, read_tier
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.text.normalise import light_key
 from streaming_asr.utterance import TimedWord, Utterance
 
 INSTALL = """\
@@ -249,8 +250,10 @@ def _write(corpus: Path, name: str, utterance: Utterance) -> tuple[Path, float]:
     seconds. Raises UserError."""
     import soundfile
 
-    # MFA takes a bracketed stretch for one noise.
-    text = " ".join(words_of(utterance)).translate(BRACKETS)
+    words_of(utterance)  # raises where there are none
+    # MFA itself finds the words of a language without spaces. It takes a bracketed stretch for one
+    # noise.
+    text = " ".join(filter(light_key, utterance.text.split())).translate(BRACKETS)
     samples = utterance.load()
     speaker = re.sub(r"[^\w-]", "_", utterance.speaker or "unknown")
     place = Path(speaker) / f"{name}.wav"

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from streaming_asr.align.result import Aligned, is_timed
-from streaming_asr.text.normalise import light_key
+from streaming_asr.corpora.alignments import match
+from streaming_asr.text.units import unit_of, written_units
 
 LONG_S = 2.0
 N_REASONS = 10
@@ -50,8 +51,9 @@ def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
     starts: list[float] = []
     ends: list[float] = []
     for result in results:
-        written = [word for word in result.utterance.text.split() if light_key(word)]
-        n_words += len(written)
+        utterance = result.utterance
+        unit = unit_of(utterance.language)
+        n_words += len(written_units(utterance.text, unit))
         if result.words is None:
             continue
         before_s = 0.0
@@ -60,7 +62,7 @@ def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
             n_placed += word.end > word.start >= before_s - 1e-6
             n_long += word.end - word.start > LONG_S
             before_s = max(before_s, word.end)
-        true = [word for word in result.utterance.words or () if light_key(word.text)]
+        true = match(utterance.text, utterance.words or (), unit) or ()
         if [w.text for w in true] != [w.text for w in result.words]:
             continue
         pairs = [(a, b) for a, b in zip(result.words, true, strict=True) if is_timed(a)]

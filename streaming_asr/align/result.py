@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_SAMPLES, Samples
-from streaming_asr.text.normalise import light_key
+from streaming_asr.text.units import unit_of, written_units
 from streaming_asr.utterance import TimedWord, Utterance
 
 PAUSE_DB = 30.0
@@ -59,8 +59,9 @@ class OneByOne(ABC):
 
 
 def words_of(utterance: Utterance) -> list[str]:
-    """Return the words to be placed: the text at its spaces, without pure punctuation, or raise."""
-    words = [word for word in utterance.text.split() if light_key(word)]
+    """Return what is to be placed: the words of the text, or its characters where these are the
+    unit of its language, without pure punctuation. Raises UserError where there are none."""
+    words = written_units(utterance.text, unit_of(utterance.language))
     if not words:
         raise UserError(f"{utterance.id}: has no text to align; write what is spoken")
     return words

@@ -10,6 +10,7 @@ so the pause after a word is at first a part of it, and its edges are moved to w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from streaming_asr.align.result import OneByOne, loud_frames, words_of
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES
 from streaming_asr.text.languages import language_code
+from streaming_asr.text.units import unit_of
 from streaming_asr.utterance import TimedWord, Utterance
 
 if TYPE_CHECKING:
@@ -58,13 +60,16 @@ class WhisperAligner(OneByOne):
         whisper = self._whisper
         samples = utterance.load()
         n_frames = -(-len(samples) // FRAME_SAMPLES)
+        language = utterance.language or self._language
+        utterance = replace(utterance, language=language)
         written = words_of(utterance)
+        blank = " " if unit_of(language) == "word" else ""
         tokens: list[int] = []
         ends: list[int] = []
         for word in written:
-            tokens += whisper.text_tokens(" " + word)
+            tokens += whisper.text_tokens(blank + word)
             ends.append(len(tokens))
-        prompt = whisper.prompt(utterance.language or self._language)
+        prompt = whisper.prompt(language)
         if n_frames > whisper.context_frames:
             raise UserError(
                 f"{utterance.id}: {n_frames * FRAME_S:.1f} s of audio, the model takes "

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -51,6 +52,8 @@ def compose_raw(
     model=mini by itself takes data=mini, as it hears no other speech. Raises UserError.
     """
     for override in overrides:
+        if "\0" in override:
+            raise _holds_nul(key_of(override))
         if group := re.match(r"[+~]*(method|model|data|tracker|experiment)=[\[{]", override):
             raise UserError(f"{override}: {group[1]} is one name of conf/{group[1]}/")
         if override.startswith("~hydra"):
@@ -75,11 +78,27 @@ def compose_raw(
         raise explain(error, overrides, config_name, config_dir) from error
     finally:
         restore_gh_from_backup(before)
+    if (key := next(_with_nul(OmegaConf.to_container(full, resolve=False)), None)) is not None:
+        raise _holds_nul(key)
     if full.hydra.job.chdir:
         raise UserError(
             "hydra.job.chdir=true: paths are relative to where the command is given; leave it out"
         )
     return full
+
+
+def _with_nul(node: Any, key: str = "") -> Iterator[str]:
+    """Yield the keys whose values hold a NUL."""
+    if isinstance(node, dict | list):
+        items = node.items() if isinstance(node, dict) else enumerate(node)
+        for name, value in items:
+            yield from _with_nul(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(node, str) and "\0" in node:
+        yield key
+
+
+def _holds_nul(key: str) -> UserError:
+    return UserError(f"{key}: holds a NUL character, which no path or name has; leave it out")
 
 
 def _of_yaml(error: YAMLError) -> UserError:

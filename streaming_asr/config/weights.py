@@ -145,7 +145,15 @@ def scale_of(wanted: str | float, weights: str | Path | None, chunk_s: float) ->
     chosen = {} if weights is None else training_of(Path(weights)).get("adapter_scale")
     if not chosen:
         return 1.0
-    at = sorted((math.log(float(chunk)), float(share)) for chunk, share in chosen.items())
+    try:
+        at = sorted((math.log(float(chunk)), float(share)) for chunk, share in chosen.items())
+        if not all(0 <= share < math.inf for _, share in at):
+            raise ValueError("a share below 0, or none")
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{weights}/training.json: adapter_scale={str(chosen)[:60]}: must give the share "
+            'of the adapter by the chunk in seconds, as {"0.3": 1.0, "1": 0.85}'
+        ) from error
     logs, shares = ([pair[i] for pair in at] for i in (0, 1))
     return float(np.interp(math.log(chunk_s), logs, shares))
 
@@ -155,6 +163,7 @@ def unheard(config: Mapping[str, Any], languages: Set[str]) -> str | None:
     method never heard; None where they heard all, and where training.json does not tell."""
     weights = config["method"].get("weights")
     heard = None if weights in (None, "none") else training_of(Path(weights)).get("languages")
+    heard = heard if isinstance(heard, list) else None
     others = sorted(languages - set(heard or languages))
     if not heard or not others:
         return None

@@ -40,7 +40,8 @@ class Manifest(Loader):
     def data_hash(self) -> str:
         if self.ids is not None:  # of those alone
             return super().data_hash()
-        return hash_of(text_of(self.path), [*audio_files(self.path), *self._beside()])
+        said = text_of(self.path) + self._track
+        return hash_of(said, [*audio_files(self.path), *self._beside()])
 
 
 @dataclass(eq=False)
@@ -98,7 +99,7 @@ class Folder(Loader):
     def data_hash(self) -> str:
         files = self.files()
         texts = [file.with_suffix(".txt") for file in files]
-        said = "\0".join(text_of(text) for text in texts if text.is_file())
+        said = "\0".join(text_of(text) for text in texts if text.is_file()) + self._track
         return hash_of(said, [*files, *self._beside()])
 
     @property

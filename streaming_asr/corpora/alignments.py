@@ -302,7 +302,7 @@ def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
         try:
             if row.get("words"):
                 words = msgspec.convert(row["words"], list[tuple[str, Time | None, Time | None]])
-                name = msgspec.convert(row["id"], str)
+                name = str(msgspec.convert(row["id"], str | int))
                 before = places.setdefault(name, where)
                 # `align` appends: where a text was changed, the last row counts.
                 if before != where and not path.name.startswith("part-"):

@@ -388,7 +388,7 @@ def doubts(samples: Samples) -> str | None:
     return None
 
 
-def duration_s(path: str | Path | IO[bytes]) -> float:
+def duration_s(path: str | Path | IO[bytes], audio_track: int | None = None) -> float:
     """Return the length that the file's header states, or 0.0 where it has none that can be read.
 
     Not an error here: listing a corpus should not fail for one bad file, loading that file does.
@@ -399,10 +399,11 @@ def duration_s(path: str | Path | IO[bytes]) -> float:
         if len(wav_parts(source)) > 1 or wav_goes_on(source) or is_chained_ogg(source):
             return 0.0
         source.seek(0)
-        with suppress(Exception), _soundfile(source) as file:
-            if _is_exact(file):
-                return _stated(float(file.frames / file.samplerate))
-        return _stated(length_s(source))
+        if audio_track in (None, 1):
+            with suppress(Exception), _soundfile(source) as file:
+                if _is_exact(file):
+                    return _stated(float(file.frames / file.samplerate))
+        return _stated(length_s(source, audio_track))
     return 0.0
 
 
@@ -416,13 +417,14 @@ class File:
     """A recording in a file. Called, it gives the samples (so do the others here)."""
 
     path: Path
+    audio_track: int | None = None  # counted from 1; None is the default track
 
     def __call__(self) -> Samples:
-        return load_audio(self.path)
+        return load_audio(self.path, audio_track=self.audio_track)
 
     def reader(self) -> Reader:
         """Return a reader for a recording that is too long to be in memory whole."""
-        return Reader(self.path)
+        return Reader(self.path, self.audio_track)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from streaming_asr.corpora.join import clips_of, join, joined_as
 from streaming_asr.corpora.lists import obtained, of_ids
 from streaming_asr.corpora.manifest import scan_manifest
 from streaming_asr.corpora.noise import with_noise
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.references import problems
 from streaming_asr.text.languages import language_code
 from streaming_asr.utterance import MAX_TEXT, Utterance
@@ -77,6 +77,7 @@ class Loader(ABC):
     join_s: joins each speaker's clips to recordings of so many seconds (`join.join`).
     per_speaker: of each speaker only the first so many recordings, of which `limit` takes its own.
     snr_db, noise: see `noise.with_noise`.
+    audio_track: of recordings that are files, counted from 1; None is the default one.
     """
 
     kind: ClassVar[str] = ""  # what a corpus is called that has one name
@@ -92,6 +93,7 @@ class Loader(ABC):
     per_speaker: int | None = None
     snr_db: float | None = None
     noise: str | None = None
+    audio_track: int | None = None
     time: Callable[[Sequence[Utterance]], list[Utterance]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -103,6 +105,9 @@ class Loader(ABC):
             raise UserError(f"data.join_s={self.join_s}: a length in seconds, as in data.join_s=20")
         if self.per_speaker is not None and self.per_speaker < 1:
             raise UserError(f"data.per_speaker={self.per_speaker}: 1 or more, or null for all")
+
+        settings = {"data.audio_track": self.audio_track}
+        check_range(1, **settings)
 
     def called(self) -> str:
         """Return the corpus's name in results, where none is given."""
@@ -160,7 +165,21 @@ class Loader(ABC):
             digest.update(f"{each.id}\0{each.text}\0{each.duration_s}\0{size}\0".encode())
         for file in self._beside():
             digest.update(f"{file.name}\0{file.stat().st_size}\0".encode())
+        digest.update(self._track.encode())
         return digest.hexdigest()
+
+    @property
+    def _track(self) -> str:
+        """Return what a hash of the data has more where another track than the default is read."""
+        return "" if self.audio_track is None else f"\0track {self.audio_track}"
+
+    def _of_track(self, utterance: Utterance) -> Utterance:
+        """Return the utterance with the audio track that was asked for, and its length."""
+        if self.audio_track is None or not isinstance(utterance.audio, File):
+            return utterance
+        audio = File(utterance.audio.path, self.audio_track)
+        length_s = duration_s(audio.path, self.audio_track) or utterance.duration_s
+        return replace(utterance, audio=audio, duration_s=length_s)
 
     @cached_property
     def _scanned(self) -> list[Utterance | UserError]:
@@ -176,7 +195,7 @@ class Loader(ABC):
                 each = UserError(f"{self.path}: id {each.id!r} is there twice; ids must differ")
             elif isinstance(each, Utterance):
                 split_of[each.id] = split
-                each = _writable(_with_code(each))
+                each = _writable(self._of_track(_with_code(each)))
             scanned.append(each)
         if not scanned:
             raise UserError(f"{self.path}: no utterance in split {self.split!r} of {self.name}")
@@ -319,5 +338,5 @@ def is_there(file: Path) -> bool:
     """Return whether the recording exists with content: a broken extraction leaves empty files."""
     try:
         return file.stat().st_size > 0
-    except OSError:
+    except (OSError, ValueError):  # ValueError: its name holds a NUL
         return False

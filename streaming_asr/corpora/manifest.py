@@ -157,7 +157,7 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
     clean = Composed(tuple(files)) if "parts" in row else File(files[0][0])
     noise = row.get("noise")
     utterance = Utterance(
-        id=row.get("id") or files[0][0].stem,
+        id=_name(row, "id") or files[0][0].stem,
         text=row["text"],
         audio=clean
         if noise is None
@@ -177,7 +177,7 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
 
 def _name(row: dict[str, Any], key: str) -> str | None:
     value = row.get(key)
-    return None if value is None else str(value)  # LibriSpeech's speakers are numbers
+    return None if value is None else str(value)  # LibriSpeech's speakers are numbers, some ids too
 
 
 def _language(row: dict[str, Any]) -> str | None:

@@ -64,13 +64,13 @@ def decoded(path: str | Path, audio_track: int | None = None) -> Iterator[Block]
                 yield from _blocks(media, path, audio_track)
 
 
-def length_s(source: str | Path | IO[bytes]) -> float:
-    """Return the length that the header of a recording states for its default audio track on the
-    time line; 0.0 where it states none or is no recording."""
+def length_s(source: str | Path | IO[bytes], audio_track: int | None = None) -> float:
+    """Return the length that the header of a recording states for an audio track, by default the
+    default one, on the time line; 0.0 where it states none or is no recording."""
     with suppress(Exception), file_of(source) as file:
         begin, size = 0, file.seek(0, os.SEEK_END)
         with _opened(file, "", begin, size) as media:
-            return _track_length_s(media, _track(media.container, "", None))
+            return _track_length_s(media, _track(media.container, "", audio_track))
     return 0.0
 
 
@@ -239,8 +239,8 @@ def _report_tracks(container: Any, path: str | Path) -> None:
         about = [track.metadata.get(key) for key in ("language", "title")]
         named.append(" ".join([str(number), *(a for a in about if a and a != "und")]))
     log.warning(
-        "%s: holds %d audio tracks (%s), track %d is read; `transcribe --audio-track N` reads "
-        "another",
+        "%s: holds %d audio tracks (%s), track %d is read; `--audio-track N` of transcribe, "
+        "`audio_track=N` of live and of an upload, and `data.audio_track=N` elsewhere read another",
         path, len(tracks), ", ".join(named), _default(tracks) + 1,
     )  # fmt: skip
 

@@ -5,6 +5,7 @@
     python -m streaming_asr live audio=talk.wav speed=0               # as fast as it goes
 
   audio=FILE|mic     what is heard; default mic
+  audio_track=N      of a file with several, from 1; default: the one that it names
   speed=1            how fast a file plays; 0: no waiting, one chunk a step
   reference=FILE     the text that was spoken; without one the times of words come from aligning
                      what each method wrote, and no errors are counted
@@ -45,7 +46,14 @@ from streaming_asr.terminal import with_settings
 if TYPE_CHECKING:
     from streaming_asr.live.cells import Cell
 
-OWN = {"audio": "mic", "speed": "1", "reference": None, "align": "auto", "session": None}
+OWN = {
+    "audio": "mic",
+    "audio_track": None,
+    "speed": "1",
+    "reference": None,
+    "align": "auto",
+    "session": None,
+}
 PIECE_S = 0.04
 MAX_QUEUED_S = 5.0  # with speed=0
 SHOWN_CHARACTERS = 700  # of a method's text, the newest
@@ -79,7 +87,11 @@ def _live(argv: list[str]) -> int:
     session = f"'live/{stem}-{datetime.now():%Y%m%d-%H%M%S}'"
     line.default_methods(1)
     line.default(name=session, tracker="none", gate="speech")
-    open_source = _open_microphone() if source == "mic" else _open_file(source, speed)
+    track = given["audio_track"]
+    if source == "mic":
+        open_source = _open_microphone()
+    else:
+        open_source = _open_file(source, _track_number(track), speed)
 
     import numpy as np
 
@@ -90,14 +102,15 @@ def _live(argv: list[str]) -> int:
     cells = cells_of(planned(line))
     name = "mic" if source == "mic" else Path(source).stem
     control, heard_s = Control(), 0.0
-    heard: list[Samples] = []  # of a microphone
+    keeps = source == "mic" or track is not None
+    heard: list[Samples] = []  # of a microphone, or of a track that its file does not name
     with Worker() as worker, _View(cells, name) as view:
         for cell in cells:
             cell.begin(worker, name, grows=speed > 0)
         with suppress(KeyboardInterrupt), _keys(control), open_source(control) as pieces:
             for piece in pieces:
                 heard_s += len(piece) / SAMPLE_RATE
-                heard += [piece] if source == "mic" else []
+                heard += [piece] if keeps else []
                 for cell in cells:
                     cell.stream.feed(piece)
                 view.refresh(heard_s, control.paused)
@@ -108,7 +121,7 @@ def _live(argv: list[str]) -> int:
         while not all(cell.done.wait(0.1) for cell in cells):
             view.refresh(heard_s, False)
         view.refresh(heard_s, False)
-    samples = np.concatenate([np.zeros(0, np.float32), *heard]) if source == "mic" else None
+    samples = np.concatenate([np.zeros(0, np.float32), *heard]) if keeps else None
     return finish(cells, source, samples, reference, aligns=given["align"] == "auto")
 
 
@@ -134,10 +147,16 @@ def _read_reference(path: str | None) -> str | None:
 # -- sources --------------------------------------------------------------------------------
 
 
-def _open_file(path: str, speed: float) -> Callable[[Control], Any]:
+def _track_number(text: str | None) -> int | None:
+    if text is not None and not (text.isdecimal() and int(text)):
+        raise UserError(f"audio_track={text}: a number from 1 on; leave it out for the default one")
+    return None if text is None else int(text)
+
+
+def _open_file(path: str, track: int | None, speed: float) -> Callable[[Control], Any]:
     from streaming_asr.corpora.audio import load_audio
 
-    samples = load_audio(path)
+    samples = load_audio(path, audio_track=track)
 
     @contextmanager
     def opened(control: Control) -> Iterator[Iterator[Samples]]:

@@ -22,7 +22,8 @@ def finish(
 ) -> int:
     """Write and score the logs, say what they tell and where they lie, and return the exit status.
 
-    samples: those of a microphone, which are kept beside the logs; None for a file.
+    samples: those of a microphone or of a chosen track, which are kept beside the logs; None for a
+    file.
     """
     audio = Path(source)
     if samples is not None:

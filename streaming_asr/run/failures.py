@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr import machine
 from streaming_asr.cells import folder as folders
-from streaming_asr.errors import UserError, name_too_long
+from streaming_asr.errors import UserError, unnameable
 from streaming_asr.run.plan import Plan
 
 EXIT_BAD_INPUT, EXIT_FAILED = 2, 1
@@ -48,7 +48,7 @@ def cell_failed(
     if machine.ran_out_of_memory(error):
         settings = {key: composed[key] for key in ("batch", "device", "dtype")}
         error = UserError(machine.memory_remedy(error, **settings))
-    error = name_too_long(error) or error
+    error = unnameable(error) or error
     expected = isinstance(error, UserError)
     if expected and number is None and folders.discard(folder):  # mistyped: nothing ran
         print(f"error: {error}", file=sys.stderr)

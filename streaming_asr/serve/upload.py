@@ -34,6 +34,7 @@ FORMS = "json", "text", "srt", "vtt", "verbose_json"
 GRANULARITIES = re.compile(r"timestamp_granularities(\[\d*\])?")  # clients spell it in all ways
 SUPPORTED = frozenset(
     {"file", "model", "language", "response_format", "stream", "temperature", "prompt"}
+    | {"audio_track"}  # this server's own
 )
 ENVELOPE_BYTES = 10_000  # of a form, around its recording
 
@@ -51,6 +52,7 @@ class _Wanted:
     language: str | None
     form: str  # of the answer: one of FORMS, or `stream`
     granularities: frozenset[str]  # of `verbose_json`: segment, word
+    audio_track: int | None  # counted from 1; None is the default track
 
 
 class _Upload:
@@ -94,8 +96,8 @@ class _Upload:
 
 async def transcribe(service: Service, request: Request) -> Response:
     """Answer multipart with `file` and, as OpenAI has them, `model`, `language`, `response_format`
-    (one of FORMS), `timestamp_granularities[]` (segment, word), `temperature` (0) and `stream`.
-    Raises Refused.
+    (one of FORMS), `timestamp_granularities[]` (segment, word), `temperature` (0) and `stream`;
+    also `audio_track`, of a recording with several. Raises Refused.
 
     A client whose recording is not here yet holds no session, and one that leaves ends its own.
     """
@@ -162,6 +164,9 @@ def _wanted(service: Service, form: FormData) -> _Wanted:
         check_one_of(FORMS, response_format=kind)
         check_one_of(("true", "false", "1", "0"), stream=streams)
         _check_temperature(fields.get("temperature", "0"))
+        track = fields.get("audio_track")
+        if track is not None and not (track.isdecimal() and int(track)):
+            raise UserError(f"audio_track={track[:100]}: a number from 1 on, or none")
         for each in granularities:
             check_one_of(("segment", "word"), timestamp_granularities=each)
         if granularities and kind != "verbose_json":
@@ -179,6 +184,7 @@ def _wanted(service: Service, form: FormData) -> _Wanted:
         service.language(methods, fields.get("language")),
         "stream" if streams in ("true", "1") else kind,
         frozenset(granularities or ["segment"]),
+        None if track is None else int(track),
     )
 
 
@@ -211,7 +217,8 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _transcribed(service: Service, upload: _Upload, wanted: _Wanted) -> Response:
-    samples = await asyncio.to_thread(_decoded, wanted.file, service.settings.max_session_s)
+    most_s = service.settings.max_session_s
+    samples = await asyncio.to_thread(_decoded, wanted.file, wanted.audio_track, most_s)
     cell = upload.begin(service, wanted.method, samples, wanted.language)
     delta = await upload.texts.get()
     while delta is not None and wanted.form != "stream":
@@ -283,7 +290,7 @@ def _event(content: dict[str, Any]) -> str:
     return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
 
 
-def _decoded(file: UploadFile, most_s: int) -> Samples:
+def _decoded(file: UploadFile, track: int | None, most_s: int) -> Samples:
     """Return the samples of an uploaded recording, of which no more than `most_s` are decoded.
 
     Raises Refused where it is none, or longer.
@@ -295,8 +302,9 @@ def _decoded(file: UploadFile, most_s: int) -> Samples:
             copy.write(piece)
         copy.flush()
         try:
-            is_short = duration_s(copy.name) <= most_s  # by its header, which need not be true
-            samples = Reader(copy.name).read(most + 1) if is_short else None
+            # By its header, which need not be true.
+            is_short = duration_s(copy.name, track) <= most_s
+            samples = Reader(copy.name, track).read(most + 1) if is_short else None
             if samples is None or len(samples) > most:
                 told = f"more than {most_s} s of audio; send a shorter recording"
                 raise Refused(413, "audio_too_long", told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,16 @@ from streaming_asr.align.whisper import TOKEN_FRAMES, WhisperAligner, cut, trim_
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora import MINI, Manifest
 from streaming_asr.errors import UserError
+from streaming_asr.references import problems
 from streaming_asr.utterance import TimedWord, Utterance
 
 
 def utterance(
-    name: str, text: str, words: Sequence[tuple[str, float, float]] = (), seconds: float = 1.0
+    name: str,
+    text: str,
+    words: Sequence[tuple[str, float, float]] = (),
+    seconds: float = 1.0,
+    language: str | None = None,
 ) -> Utterance:
     return Utterance(
         id=name,
@@ -35,6 +41,7 @@ def utterance(
         audio=lambda: noise(seconds, seed=len(name)),
         duration_s=seconds,
         words=tuple(TimedWord(*word) for word in words) or None,
+        language=language,
     )
 
 
@@ -79,6 +86,42 @@ def test_words_are_what_stands_between_spaces_but_for_punctuation() -> None:
     assert words_of(utterance("u", "Yes - no, 3%!")) == ["Yes", "no,", "3%!"]
     with pytest.raises(UserError, match="u: has no text to align"):
         words_of(utterance("u", " - "))
+
+
+UNSPACED = {
+    "zh": ("Amy，今天好。", ["Amy，", "今", "天", "好。"]),
+    "yue": ("佢哋 嚟咗", ["佢", "哋", "嚟", "咗"]),
+    "ja": ("「はい」です。", ["「は", "い」", "で", "す。"]),
+    "th": ("ที่นี่ 9", ["ที่", "นี่", "9"]),
+    "lo": ("ນີ້ດີ", ["ນີ້", "ດີ"]),
+    "my": ("မြန်မာ", ["မြ", "န်", "မ", "ာ"]),
+}
+
+
+@pytest.mark.parametrize(("language", "text", "characters"), [(k, *v) for k, v in UNSPACED.items()])
+def test_the_words_of_a_language_without_spaces_are_its_characters(
+    language: str, text: str, characters: list[str]
+) -> None:
+    assert words_of(utterance("u", text, language=language)) == characters
+
+
+def test_a_language_without_spaces_is_aligned_by_its_characters() -> None:
+    text, characters = UNSPACED["zh"]
+    said = utterance("u", text, seconds=3.0, language="zh")
+    (result,) = WhisperAligner(str(tiny_folder(multilingual=True))).align([said])
+    assert result.words is not None, result.reason
+    assert [word.text for word in result.words] == characters
+    assert not list(problems(replace(said, words=result.words)))
+    quality = measure([result], 0.1)
+    assert (quality.n_words, quality.n_placed) == (len(characters), len(characters))
+
+
+def test_times_of_words_and_of_characters_are_compared_by_characters() -> None:
+    said = utterance("u", "今天 好", [("今天", 0.0, 0.4), ("好", 0.5, 0.7)], language="zh")
+    spans = [("今", 0.0, 0.2), ("天", 0.2, 0.45), ("好", 0.5, 0.7)]
+    quality = measure([Aligned(said, tuple(TimedWord(*span) for span in spans))], 0.1)
+    assert (quality.n_compared, quality.n_words) == (3, 3)
+    assert quality.mean_ms == pytest.approx(50 / 6)
 
 
 # -- with a model ---------------------------------------------------------------------------

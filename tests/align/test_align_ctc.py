@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,18 @@ def test_a_text_gets_the_times_that_the_model_emits_it_at(monkeypatch: pytest.Mo
     assert result.words is not None
     assert [w.text for w in result.words] == ["Ab,", "ba"]
     np.testing.assert_allclose([w[1:] for w in result.words], [(0.0, 0.6), (1.0, 2.0)], atol=0.021)
+
+
+def test_no_space_lies_between_the_characters_of_a_language_without_spaces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noise = np.full(8000, 0.3, np.float32)
+    said = replace(utterance("Ab ba", noise), language="zh")
+    (result,) = aligner(monkeypatch, [1, 2, 0, 2, 1]).align([said])
+    assert [w.text for w in result.words or ()] == ["Ab", "ba"]  # two runs of Latin letters
+    np.testing.assert_allclose(
+        [w[1:] for w in result.words or ()], [(0.0, 0.25), (0.25, 0.5)], atol=0.021
+    )
 
 
 def test_what_a_causal_model_emits_late_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:

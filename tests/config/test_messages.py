@@ -110,6 +110,7 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         ([f"data.alignments=/tmp/{'a' * 300}"], "whose parts have at most 255 bytes"),
         ([f"model.path=/tmp/{'a' * 300}"], "whose parts have at most 255 bytes"),
         ([f"method.weights=/tmp/{'a' * 300}"], "whose parts have at most 255 bytes"),
+        (["data.path=a\0b"], "data.path: holds a NUL character"),
         (["model=whisper-tiny"], "model=whisper-tiny: no such model; did you mean tiny?"),
         (["model=tiny"], "method=ufal"),
         (["model=Tiny.EN"], "model=Tiny.EN: no such model; did you mean tiny.en?"),

@@ -132,6 +132,18 @@ def test_a_duration_that_is_not_given_is_read_from_the_file(tmp_path: Path) -> N
     assert utterance.duration_s == 0.75 and utterance.words is None
 
 
+@pytest.mark.parametrize("number", [0, 7, -1])
+def test_a_whole_number_as_an_id_is_its_digits(tmp_path: Path, number: int) -> None:
+    write_audio(tmp_path / "a.wav")
+    row = {"id": number, "audio_filepath": "a.wav", "text": "x"}
+    (utterance,) = read_manifest(write_manifest(tmp_path, row))
+    assert utterance.id == str(number)
+    times = tmp_path / "times.jsonl"
+    times.write_text(json.dumps({"id": number, "words": [["x", 0.1, 0.2]]}))
+    (timed,) = Manifest(tmp_path / "test.jsonl", alignments=times).utterances()
+    assert timed.words == (TimedWord("x", 0.1, 0.2),)
+
+
 def test_parts_are_joined_with_their_pauses(tmp_path: Path) -> None:
     write_audio(tmp_path / "a.wav", np.full(1600, 0.5))
     write_audio(tmp_path / "b.wav", np.full(800, -0.5))
@@ -180,7 +192,10 @@ NOISE = {"kind": "white", "snr_db": 10, "seed": 1}
         ({"audio_filepath": "a.wav"}, "no `text`"),
         ({**GOOD, "text": None}, "`text` is None; write the reference"),
         ({**GOOD, "duration": "long"}, "`duration` is 'long'"),
-        ({**GOOD, "id": 3}, "`id` is 3"),
+        ({**GOOD, "id": 3.5}, "`id` is 3.5; a line needs a text or a whole number"),
+        ({**GOOD, "id": True}, "`id` is True"),
+        ({**GOOD, "id": ""}, "`id` is ''"),
+        ({**GOOD, "audio_filepath": "a\0.wav"}, "points nowhere"),
         ({**GOOD, "speaker": ["a"]}, "`speaker`"),
         ({**GOOD, "words": [["x", 1.0]]}, "list of"),
         ({**GOOD, "words": [["x", 1.0, 0.5]]}, "from 1.0 to 0.5 s"),

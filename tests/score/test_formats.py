@@ -374,6 +374,19 @@ def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path: Path) 
         meet([*streams, *streams], given, tmp_path)
 
 
+def test_recordings_of_one_stem_are_named_by_their_paths(tmp_path: Path) -> None:
+    row = {"prediction": "the cat", "delays": [500, 900], "elapsed": [500, 900]}
+    row |= {"reference": "the cat", "source_length": 1000}
+    rows = [row | {"index": i, "source": [f"{s}/1.wav"]} for i, s in enumerate(("p1", "p2"))]
+    path = a_file(tmp_path, "instances.log", "".join(json.dumps(r) + "\n" for r in rows))
+    streams, _ = simuleval.read(path)
+    assert [each.utt for each in meet(streams, None, path)] == ["p1/1.wav", "p2/1.wav"]
+    with pytest.raises(UserError, match=r"'p1/1\.wav' and 'p2/1\.wav' both fit the reference '1'"):
+        meet(streams, [reference("1", "the cat", 1.0)], path)
+    given = [reference(f"{s}/1", "the cat", 1.0) for s in ("p2", "p1")]
+    assert [each.utt for each in meet(streams, given, path)] == ["p2/1", "p1/1"]
+
+
 @pytest.mark.parametrize(
     ("read", "text", "says"),
     [

@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 import soundfile
+from containers import EVERY_S, Track, write_recording
 from fakes import BatchedTicker, noise
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -382,6 +383,19 @@ def test_subtitles_are_answered_as_text(service: Any) -> None:
     )
 
 
+def test_the_track_that_a_form_names_is_read(service: Any, tmp_path: Path) -> None:
+    tracks = [Track("aac", 48_000, n_words=n) for n in (1, 2)]
+    content = write_recording(tmp_path / "a.mp4", tracks).read_bytes()
+    answers = []
+    for fields in ({}, {"audio_track": "1"}, {"audio_track": "2"}):
+        data = {"response_format": "verbose_json", **fields}
+        files = {"file": ("a.mp4", content)}
+        address = f"{service.address}/v1/audio/transcriptions"
+        answers.append(httpx.post(address, data=data, files=files, timeout=HANG_S).json())
+    first, same, second = [answer["duration"] for answer in answers]
+    assert first == same and second - first == pytest.approx(EVERY_S, abs=0.05)
+
+
 @pytest.mark.parametrize("zero", ["0", "0.0", "0e0", "-0"])
 def test_a_temperature_of_zero_is_what_every_method_has(service: Any, zero: str) -> None:
     assert form(service, ("temperature", zero)).status_code == 200
@@ -403,6 +417,8 @@ def test_a_temperature_of_zero_is_what_every_method_has(service: Any, zero: str)
             [("timestamp_granularities[]", "letter"), ("response_format", "verbose_json")],
             "timestamp_granularities='letter'",
         ),
+        ([("audio_track", "0")], "audio_track=0: a number from 1 on, or none"),
+        ([("audio_track", "2")], "talk.wav: holds 1 audio track, none has the number 2"),
         ([("language", "Klingon")], "language=Klingon: give a code such as en, de or fr"),
     ],
 )
@@ -427,7 +443,7 @@ def test_whatever_a_decoder_raises_is_the_recording_s_fault(
     )
     for error in (ValueError("Frame does not match"), MemoryError(), KeyError("x"), OSError(5)):
 
-        def fails(path: str, error: Exception = error) -> float:
+        def fails(*arguments: Any, error: Exception = error) -> float:
             raise error
 
         monkeypatch.setattr("streaming_asr.serve.upload.duration_s", fails)

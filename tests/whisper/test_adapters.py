@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +28,15 @@ def test_the_share_of_the_change_is_what_dev_chose_for_the_chunk_or_a_number(
     for wrong in ("auto", -0.1, "nan"):
         with pytest.raises(UserError, match=f"adapter_scale={wrong}: must be dev, or a number"):
             scale_of(wrong, tmp_path, 1.0)
+
+
+@pytest.mark.parametrize(
+    "chosen", [0.5, "0.5", [0.5], {"300ms": 1}, {"0.3": "all"}, {"0.3": -1}, {"0": 1}, {"1": None}]
+)
+def test_shares_of_another_form_in_training_json_are_refused(tmp_path: Path, chosen: Any) -> None:
+    (tmp_path / "training.json").write_text(json.dumps({"adapter_scale": chosen}))
+    with pytest.raises(UserError, match=r"training\.json: adapter_scale=.*: must give the share"):
+        scale_of("dev", tmp_path, 1.0)
 
 
 def test_half_of_the_change_is_merged_half_way(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -129,11 +130,14 @@ def meet(
     Without `references` the file must hold them itself. References the file says nothing about
     become failed utterances: they stay in every count. open_ended: the references do not tell how
     long a recording is, only that it is no shorter (an STM). notes: takes what a reader should
-    know. Raises UserError for a recording without reference, for one of another length than its
-    reference, and for two of one name.
+    know. Without references, recordings are named by their stems, and where two have one stem by
+    their paths. Raises UserError for a recording without reference, for one of another length than
+    its reference, and for two of one name.
     """
     notes = [] if notes is None else notes
     by_name = {each.id: _in_language(each, language) for each in references or ()}
+    stems = Counter(each.names[-1] for each in recordings)
+    sources: dict[str, str] = {}
     logged: dict[str, UtteranceLog] = {}
     for recording in recordings:
         name = next((name for name in recording.names if name in by_name), None)
@@ -154,10 +158,17 @@ def meet(
                 f"{path}: holds no {lacking} for {recording.names[0]!r}; give --manifest."
             )
         else:
-            name = recording.names[-1]
+            name = recording.names[-1 if stems[recording.names[-1]] == 1 else 0]
             said = reference(name, recording.reference, recording.duration_s, language=language)
+        source = recording.names[0]
+        before = sources.setdefault(said.id, source)
+        if said.id in logged and before == source:
+            raise UserError(f"{path}: {source!r} is in it twice; keep one of them.")
         if said.id in logged:
-            raise UserError(f"{path}: {said.id!r} is in it twice; keep one of them.")
+            raise UserError(
+                f"{path}: {before!r} and {source!r} both fit the reference {said.id!r}; give a "
+                "manifest whose ids are their paths."
+            )
         notes += [f"{said.id}: {note}" for note in recording.notes]
         _check_ends(recording, said, path)
         recording = _within(recording, said, notes)
