@@ -106,7 +106,7 @@ class Loader(ABC):
         if self.per_speaker is not None and self.per_speaker < 1:
             raise UserError(f"data.per_speaker={self.per_speaker}: 1 or more, or null for all")
 
-        settings = {"data.audio_track": self.audio_track}
+        settings: dict[str, Any] = {"data.audio_track": self.audio_track}
         check_range(1, **settings)
 
     def called(self) -> str:
