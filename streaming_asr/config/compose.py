@@ -52,8 +52,6 @@ def compose_raw(
     model=mini by itself takes data=mini, as it hears no other speech. Raises UserError.
     """
     for override in overrides:
-        if "\0" in override:
-            raise _holds_nul(key_of(override))
         if group := re.match(r"[+~]*(method|model|data|tracker|experiment)=[\[{]", override):
             raise UserError(f"{override}: {group[1]} is one name of conf/{group[1]}/")
         if override.startswith("~hydra"):
@@ -79,7 +77,7 @@ def compose_raw(
     finally:
         restore_gh_from_backup(before)
     if (key := next(_with_nul(OmegaConf.to_container(full, resolve=False)), None)) is not None:
-        raise _holds_nul(key)
+        raise UserError(f"{key}: holds a NUL character, which no path or name has; leave it out")
     if full.hydra.job.chdir:
         raise UserError(
             "hydra.job.chdir=true: paths are relative to where the command is given; leave it out"
@@ -95,10 +93,6 @@ def _with_nul(node: Any, key: str = "") -> Iterator[str]:
             yield from _with_nul(value, f"{key}.{name}" if key else str(name))
     elif isinstance(node, str) and "\0" in node:
         yield key
-
-
-def _holds_nul(key: str) -> UserError:
-    return UserError(f"{key}: holds a NUL character, which no path or name has; leave it out")
 
 
 def _of_yaml(error: YAMLError) -> UserError:

@@ -12,6 +12,7 @@ from places import ROOT
 from run_fakes import Phrases, arguments, errors_of
 
 from streaming_asr import align, train
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora import Folder
 from streaming_asr.errors import UserError
 from streaming_asr.run import command as run
@@ -110,7 +111,6 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         ([f"data.alignments=/tmp/{'a' * 300}"], "whose parts have at most 255 bytes"),
         ([f"model.path=/tmp/{'a' * 300}"], "whose parts have at most 255 bytes"),
         ([f"method.weights=/tmp/{'a' * 300}"], "whose parts have at most 255 bytes"),
-        (["data.path=a\0b"], "data.path: holds a NUL character"),
         (["model=whisper-tiny"], "model=whisper-tiny: no such model; did you mean tiny?"),
         (["model=tiny"], "method=ufal"),
         (["model=Tiny.EN"], "model=Tiny.EN: no such model; did you mean tiny.en?"),
@@ -124,6 +124,17 @@ def test_a_wrong_command_of_run_is_told_its_remedy(
     told = errors_of(told)
     assert told.startswith("error: ") and message in told and "Traceback" not in told
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("key", ["data.path", "method.weights", "output", "name"])
+def test_a_nul_in_a_file_of_the_configuration_is_named(tmp_path: Path, key: str) -> None:
+    (tmp_path / "experiment").mkdir()
+    group, _, last = key.rpartition(".")
+    line = f'{last}: "a\\0b"\n'
+    content = f"{group}:\n  {line}" if group else line
+    (tmp_path / "experiment" / "nul.yaml").write_text(f"# @package _global_\n{content}")
+    with pytest.raises(UserError, match=f"^{key}: holds a NUL character"):
+        compose_raw(["experiment=nul"], config_dir=str(tmp_path))
 
 
 @pytest.mark.parametrize(
