@@ -306,6 +306,17 @@ def test_the_readme_shows_what_its_commands_print(
     assert [line for line in map(elided, readme_block(first)) if line not in printed] == []
 
 
+def test_every_run_of_a_test_set_has_a_date_a_reason_and_its_number() -> None:
+    text = (ROOT / "docs" / "test_runs.tsv").read_text(encoding="utf-8")
+    head, *runs = [line.split("\t") for line in text.splitlines()]
+    assert head == ["date", "test set", "method, weights", "why", "run no."]
+    assert [run for run in runs if len(run) != 5 or not all(run)] == []
+    days = [run[0][:10] for run in runs]
+    assert days == sorted(days) and all(re.fullmatch(r"\d{4}-\d\d-\d\d", day) for day in days)
+    assert {run[4].removesuffix(" on each") for run in runs} == {"not counted", *"0123"}
+    assert len([run for run in runs if run[4] == "3"]) == 1  # the exception that the page names
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1100
 
