@@ -7,7 +7,7 @@ that label means in the configuration of a run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,11 @@ from streaming_asr.errors import UserError
 
 HERE = Path(__file__).resolve().parent
 
+PATTERNS = "*?[!"  # in a value that stands for several
 NONE = "~"  # in the data: nothing printed, or nothing of that kind in this project
-Selector = Mapping[str, Any]  # override key -> value, or a list of accepted ones
+Selector = Mapping[str, Any]
+"""Override key -> value, or a list of accepted ones; a value may be a pattern, or !value."""
+RUN = "streaming_asr.run"
 
 
 @dataclass(frozen=True)
@@ -24,31 +27,39 @@ class Row:
     """One row of a printed table.
 
     labels, values: as printed. select: what a cell's configuration must hold. named: what of it the
-    row's own labels ask for. missing: the label that this project has nothing for, if any. slip:
-    what is known to be wrong with the row.
+    row's own labels ask for. more: what the command names besides. form: what the command in form
+    names in their place. missing: the label that this project has nothing for, if any. slip: what
+    is known to be wrong with the row.
     """
 
     labels: Mapping[str, str]
     values: Mapping[str, str]
     select: Selector
     named: Selector
+    more: Mapping[str, str] = field(default_factory=dict)
+    form: Mapping[str, str] = field(default_factory=dict)
     missing: str | None = None
     slip: str | None = None
+    program: str = RUN
 
-    @property
-    def command(self) -> str | None:
-        """Return the command that runs this row; None where no run can."""
+    def command(self, *, form: bool = False) -> str | None:
+        """Return the command that runs this row; None where no run can.
+
+        form: a row in form, whose data are to be had. DIR is where the corpus lies.
+        """
         if self.missing or "method" not in self.select:
             return None
-        parts = []
+        settings = dict(self.more)
         for key, accepted in self.select.items():
-            value = accepted[0] if isinstance(accepted, list) else accepted
-            if "[" in value:  # a class of names: `auto` finds the one of this chunk
-                continue
-            parts.append(f"{key}={value.strip('*')}")
-            if key == "data" and "data.path" not in self.select:
-                parts.append("data.path=DIR")
-        return "python -m streaming_asr.run " + " ".join(parts)
+            names = accepted if isinstance(accepted, list) else [accepted]
+            if exact := [name for name in names if not any(mark in name for mark in PATTERNS)]:
+                settings[key] = exact[0]
+        if form:
+            settings |= self.form
+        if "data" in settings:
+            settings.setdefault("data.path", "DIR")
+        parts = (f"{key}={settings[key]}" for key in sorted(settings, key=_order))
+        return f"python -m {self.program} " + " ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,11 @@ class Metric:
 
 @dataclass(frozen=True)
 class Table:
-    """One printed table. comparable: False for settings. missing: why nobody else can run it."""
+    """One printed table.
+
+    comparable: False for settings. missing: why nobody else can run it. show: settings of a cell
+    that are printed next to it, since the rows leave them open.
+    """
 
     name: str
     where: str
@@ -72,6 +87,7 @@ class Table:
     rows: tuple[Row, ...]
     comparable: bool
     missing: str | None
+    show: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,6 +145,7 @@ def _table(raw: Mapping[str, Any], paper: Mapping[str, Any]) -> Table:
             raise ValueError(f"table {raw['table']}, row {cells}: {len(labels + values)} expected")
         of_labels = dict(zip(labels, cells, strict=False))
         select, named, missing = _select(of_labels, raw, paper["select"])
+        more = {key[1:]: value for key, value in select.items() if key.startswith("+")}
         slips = [
             slip["text"] for slip in raw.get("slips", ()) if slip["at"].items() <= of_labels.items()
         ]
@@ -136,10 +153,13 @@ def _table(raw: Mapping[str, Any], paper: Mapping[str, Any]) -> Table:
             Row(
                 labels=of_labels,
                 values=dict(zip(values, cells[len(labels) :], strict=True)),
-                select=select,
+                select={key: value for key, value in select.items() if not key.startswith("+")},
                 named=named,
+                more=more,
+                form=raw.get("form", {}),
                 missing=missing,
                 slip="; ".join(slips) or None,
+                program=raw.get("program", RUN),
             )
         )
     known = paper["metrics"]
@@ -153,6 +173,7 @@ def _table(raw: Mapping[str, Any], paper: Mapping[str, Any]) -> Table:
         rows=tuple(rows),
         comparable=any(name in known for name in values),
         missing=raw.get("missing"),
+        show=tuple(raw.get("show", ())),
     )
 
 
@@ -165,7 +186,8 @@ def _select(
     labels: Mapping[str, str], table: Mapping[str, Any], known: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], str | None]:
     """Return what a cell must hold for these labels, what of it the labels ask for, and the first
-    label that no cell can have. `{chunk}` in a value is the row's chunk."""
+    label that no cell can have. `{chunk}`, `{ms}` and `{model}` in a value are the row's chunk,
+    its milliseconds and its model; a key with a + is the command's only."""
     named: dict[str, Any] = {}
     missing = None
     for label, value in labels.items():
@@ -173,21 +195,37 @@ def _select(
         if value == NONE:
             continue
         if isinstance(meaning, str) and meaning != NONE:  # the label's value is the setting's
-            named[meaning] = value.replace(" ", "")
+            # "8 s" is 8 where the setting counts seconds
+            text = value.removesuffix(" s") if meaning.endswith("_s") else value
+            named[meaning] = text.replace(" ", "")
         elif isinstance(meaning, Mapping) and isinstance(meaning.get(value), Mapping):
             named |= meaning[value]
         else:
             missing = missing or f"{label} {value}"
-    chunk = labels.get("chunk", NONE)
-    named = {
-        key: value.replace("{chunk}", chunk) if isinstance(value, str) else value
-        for key, value in named.items()
-    }
     of_method = table.get("select_method", {}).get(labels.get("method"), {})
     found = {**table.get("select", {}), **named, **of_method}
-    return {key: found[key] for key in sorted(found, key=_order)}, named, missing
+    filled = {key: _filled(value, labels) for key, value in found.items() if value != NONE}
+    return {key: filled[key] for key in sorted(filled, key=_order)}, named, missing
+
+
+def _filled(value: Any, labels: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_filled(each, labels) for each in value]
+    chunk = labels.get("chunk", NONE)
+    model = labels.get("model", NONE)
+    value = value.replace("{chunk}", chunk).replace("{ms}", chunk.removesuffix("ms"))
+    return value.replace("{model}", model)
 
 
 def _order(key: str) -> tuple[int, str]:
-    first = ("method", "model", "data", "data.split", "language", "chunk", "first_chunk")
+    first = (
+        "method",
+        "model",
+        "model.path",
+        "data",
+        "data.path",
+        "data.split",
+        "language",
+        "chunk",
+    )
     return (first.index(key) if key in first else len(first), key)

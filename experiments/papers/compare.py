@@ -3,7 +3,8 @@
     python -m experiments.papers                       the papers there are
     python -m experiments.papers whisperrt outputs/table1 --table I
 
-A row is compared with every cell whose configuration agrees with all of the row's labels.
+A row is compared with every cell whose configuration agrees with all of the row's labels. The
+weights that lie in the package are no paper's: their cells agree in form only.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 # and other; so do weights that a row's own label asks for (an aligner's, a compressor's).
 WORLD = frozenset(
     {"model", "data", "data.form", "data.language", "data.year", "first_chunk", "method.weights"}
+    | {"guard", "device"}
 )
+PACKAGED = "streaming_asr/data/"  # in the path of weights that lie in the package
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,11 @@ def compare(table: Table, cells: Sequence[Result], *, form: bool = False) -> Ite
             elif not agreeing:
                 yield Line(row, name, printed, why="not run")
             for cell in agreeing if table.comparable and metric.ours else ():
-                yield _line(row, name, metric, printed, cell, form)
+                if not form and PACKAGED in _held(cell, "method.weights")[0]:
+                    why = "ran with the package's weights, which are not the paper's: see --form"
+                    yield Line(row, name, printed, why=why, cell=cell)
+                else:
+                    yield _line(row, name, metric, printed, cell, form)
 
 
 def _line(row: Row, name: str, metric: Metric, printed: str, cell: Result, form: bool) -> Line:
@@ -113,9 +120,16 @@ def agrees(cell: Result, select: Selector) -> bool:
     for key, accepted in select.items():
         wanted = accepted if isinstance(accepted, list) else [accepted]
         held = _held(cell, key)
-        if not any(_same(value, each) for value in held for each in wanted):
+        if not any(_agrees(held, each) for each in wanted):
             return False
     return True
+
+
+def _agrees(held: Sequence[str], wanted: str) -> bool:
+    """Return whether one of the names is the wanted value, or, for !value, none of them."""
+    if wanted.startswith("!"):
+        return not any(_same(value, wanted[1:]) for value in held)
+    return any(_same(value, wanted) for value in held)
 
 
 def _held(cell: Result, key: str) -> list[str]:
@@ -181,6 +195,8 @@ def grid(table: Table, lines: Sequence[Line], *, form: bool = False) -> Grid:
             remarks += [f"first {limit} utterances"] if limit else []
             remarks += list(line.cell.notes)
             remarks += [line.cell.name] if form else []
+            open_to = (f"{key}={_held(line.cell, key)[0]}" for key in table.show)
+            remarks += [" ".join(open_to)] if table.show else []
         marks = "".join(f" [{notes.setdefault(text, len(notes) + 1)}]" for text in remarks)
         digits = len(line.paper.partition(".")[2])
         metric = table.metrics[line.metric]
@@ -211,7 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("paper", nargs="?", help=f"one of {', '.join(papers())}, or a YAML file")
     parser.add_argument("folders", nargs="*", type=Path, help="folders that run wrote")
-    parser.add_argument("--table", help="this table alone, e.g. I")
+    parser.add_argument("--table", help="only this table, e.g. I")
     parser.add_argument("--ran", action="store_true", help="leave out what was not run")
     parser.add_argument(
         "--form",
@@ -219,7 +235,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="compare in form: the same method and settings, whatever model and data were run",
     )
     parser.add_argument(
-        "--commands", action="store_true", help="print the command of each row instead"
+        "--commands",
+        action="store_true",
+        help="print the command of each row instead; with --form also of rows in form",
     )
     arguments = parser.parse_args(argv)
     return exit_status(lambda: _show(arguments))
@@ -237,7 +255,7 @@ def _show(arguments: argparse.Namespace) -> None:
         raise UserError(f"--table {arguments.table}: {paper.name} has {', '.join(names)}")
     tables = [t for t in paper.tables if arguments.table in (None, t.name)]
     if arguments.commands:
-        _print_commands(tables)
+        _print_commands(tables, form=arguments.form)
         return
     cells = [cell for folder in arguments.folders for cell in read_results(folder)]
     print(paper.source)
@@ -259,14 +277,27 @@ def _show(arguments: argparse.Namespace) -> None:
         print(f"{note['where']}: {note['text']}")
 
 
-def _print_commands(tables: Sequence[Table]) -> None:
+def commands(table: Table, *, form: bool) -> Iterator[tuple[Row, str]]:
+    """Yield the rows that a run fills with their commands; form: also rows in form."""
+    if not table.comparable or (table.missing and not form):
+        return
+    if not any(metric.ours for metric in table.metrics.values()):
+        return
+    for row in table.rows:
+        command = row.command(form=form)
+        if command is not None and not (table.missing and not row.form):
+            yield row, command
+
+
+def _print_commands(tables: Sequence[Table], *, form: bool) -> None:
     for table in tables:
         print(f"# Table {table.name}: {table.about}")
-        seen = set()
-        for row in table.rows if table.comparable else ():
-            command = row.command or f"# not run: no {row.missing or 'method'} in this project"
-            if table.missing:
-                command = f"# not run: {table.missing}"
-            if command not in seen:
-                print(command)
-            seen.add(command)
+        runnable = dict.fromkeys(command for _, command in commands(table, form=form))
+        for command in runnable:
+            print(command)
+        if not runnable:
+            names = ", ".join(table.metrics)
+            print(f"# not run: {table.missing or f'run does not measure {names}'}")
+        lacking = dict.fromkeys(row.missing for row in table.rows if row.missing)
+        for label in lacking if runnable else ():
+            print(f"# not run: no {label} in this project")

@@ -16,7 +16,7 @@ from streaming_asr.chunking import duration_key, format_duration
 from streaming_asr.errors import MissingWeights, UserError
 from streaming_asr.files import HERE, json_of
 from streaming_asr.models.hash import weights_hash
-from streaming_asr.models.hub import cached, reference
+from streaming_asr.models.hub import DETECTORS, cached, detectors_folder, reference
 
 
 def own_network(config: DictConfig) -> str | None:
@@ -96,6 +96,8 @@ def find_weights(
         return present[duration_key(wanted)]
     elif Path(wanted).expanduser().exists():  # a folder, or a checkpoint file of another project
         return Path(wanted).expanduser()
+    elif wanted == DETECTORS:
+        return _detector(model_name)
     elif (on_hub := reference(wanted)) is not None:
         return cached(on_hub) or Path(wanted)
     named = re.fullmatch(r"(\d+)ms", duration_key(wanted))  # is asked for by its chunk
@@ -122,6 +124,20 @@ def find_weights(
         f"name one with method.weights=<folder, or OWNER/REPO/FILE of the hub>, do without with "
         "method.weights=none, or take a method that runs on any unmodified Whisper, as method=ufal"
     )
+
+
+def _detector(model_name: str) -> Path:
+    """Return the published detector of a model; their name where none was obtained yet."""
+    if not detectors_folder().is_dir():
+        return Path(DETECTORS)
+    file = detectors_folder() / f"{model_name}.pt"
+    if not file.is_file():
+        sizes = ", ".join(sorted(each.stem for each in file.parent.glob("*.pt")))
+        raise MissingWeights(
+            f"method.weights={DETECTORS}: there is none for model={model_name}; take one of "
+            f"{sizes}, or method.weights=none"
+        )
+    return file
 
 
 def training_of(weights: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.files import cache_root
 from streaming_asr.machine import no_way
 
 CARD = "README.md"
@@ -38,6 +39,9 @@ WHISPERRT_CHUNKS = {
     "large-v2": (40, 100, 200, 300, 1000),
 }
 """The chunks in ms of the checkpoints that WhisperRT's authors publish, by the size of Whisper."""
+
+DETECTORS = "simul-whisper-detectors"
+"""The short name of the detectors that Simul-Whisper's authors publish, which git fetches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,11 @@ def published() -> dict[str, Published]:
         use = f"method=chunkformer model=chunkformer model.path={name}"
         table[name] = Published(Reference(repository), use)
     return table
+
+
+def detectors_folder() -> Path:
+    """Return where the published detectors of Simul-Whisper lie, one file a size of Whisper."""
+    return cache_root() / "published" / DETECTORS / "cif_models"
 
 
 def reference(name: str) -> Reference | None:

@@ -24,16 +24,22 @@ from streaming_asr.corpora.lists import list_names, speech_list, whole_list
 from streaming_asr.corpora.obtain import clone_once, fetch_speech
 from streaming_asr.corpora.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, licence
 from streaming_asr.errors import UserError
-from streaming_asr.files import cache_root, file_sha256, kept
+from streaming_asr.files import file_sha256, kept
 from streaming_asr.machine import let_waiting_threads_sleep
 from streaming_asr.models.find import find, find_here
-from streaming_asr.models.hub import fetch, licence_of, published, reference
+from streaming_asr.models.hub import (
+    DETECTORS,
+    detectors_folder,
+    fetch,
+    licence_of,
+    published,
+    reference,
+)
 from streaming_asr.models.packages import Packaged, Wheel, find_packaged, packaged, write
 from streaming_asr.run.plan import Plan, plan
 
 REAL = "tiny.en"  # the model of conf/run.yaml, where none is named
 SOURCE = "Debian's asterisk-core-sounds"
-DETECTORS = "simul-whisper-detectors"
 DETECTORS_SOURCE = "backspacetg/simul_whisper@ffeb3ff333026f29053d01c95a1a0524f2a41865"
 DETECTORS_SHA256 = {
     "base.pt": "851fc5f78daf17178bf081634136c3cfcb8b4c52c3f5605e780d82c55780cba8",
@@ -101,17 +107,17 @@ def get_detectors() -> Got:
 
     Raises UserError where git cannot fetch them or a file is not the pinned one.
     """
-    place = cache_root() / "published" / DETECTORS
+    folder = detectors_folder()
+    place = folder.parent
     instead = f"clone it yourself from https://github.com/{DETECTORS_SOURCE.partition('@')[0]}"
     clone_once(DETECTORS_SOURCE, ["/cif_models/*.pt"], place, DETECTORS, instead)
-    folder = place / "cif_models"
     for name, sha256 in DETECTORS_SHA256.items():
         if not (folder / name).is_file() or file_sha256(folder / name) != sha256:
             raise UserError(
                 f"{folder / name}: is not the detector that was published; remove {place} and "
                 f"run get {DETECTORS} again"
             )
-    use = f"method=simul_whisper model=base method.weights={folder}/base.pt"
+    use = f"method=simul_whisper model=base method.weights={DETECTORS}"
     return Got(folder, DETECTORS_SOURCE, "Apache-2.0", use)
 
 
@@ -131,9 +137,10 @@ def obtain_models(configs: Iterable[DictConfig]) -> bool:
 
 def _get_weights(names: Set[str]) -> bool:
     """Download the names that are the hub's; a settled configuration has paths of all others."""
-    lacking = [name for name in sorted(names) if reference(name) is not None]
+    lacking = [n for n in sorted(names) if n == DETECTORS or reference(n) is not None]
     for name in lacking:
-        print(f"{name}: licence {get_published(name).licence}", file=sys.stderr, flush=True)
+        got = get_detectors() if name == DETECTORS else get_published(name)
+        print(f"{name}: licence {got.licence}", file=sys.stderr, flush=True)
     return bool(lacking)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import io
+import hashlib
 import tempfile
 from pathlib import Path
 
 import peft
+import published_toys
 import pytest
 import torch
 from chunkformer_tiny import tiny_folder as tiny_chunkformer
-from loopback_hub import COMMIT, serving
+from loopback_hub import COMMIT
+from published_toys import CARD, CHUNKFORMER, WHISPERRT, only_hub
 from tiny import tiny_folder
 from transformers import WhisperForConditionalGeneration
 
@@ -19,51 +21,23 @@ from streaming_asr.config.build import build
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 from streaming_asr.methods.chunkformer.load import load
-from streaming_asr.models.hub import Reference, fetch, published, reference
+from streaming_asr.models.hub import DETECTORS, Reference, fetch, published, reference
 from streaming_asr.run import obtain
 from streaming_asr.run.obtain import obtain_models
 from streaming_asr.whisper.load import load_whisper
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-WHISPERRT = "MLSpeech/CarelessWhisper-Streaming"
-CHUNKFORMER = "khanld/chunkformer-large-en-libri-960h"
-CARD = b"---\nlicense: cc-by-nc-4.0\n---\n# Weights\n"
 
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """A hub, an empty cache, and no token."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    for key in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "HF_HUB_OFFLINE", "HF_TOKEN"):
-        monkeypatch.delenv(key, raising=False)
-        monkeypatch.delenv(key.lower(), raising=False)
-    monkeypatch.setattr("huggingface_hub.file_download.HTTP_RETRY_WAIT_S", 0, raising=False)
-    with serving() as served:
-        monkeypatch.setenv("HF_ENDPOINT", served.url)
+    with only_hub(tmp_path, monkeypatch) as served:
         yield served
 
 
-def saved(content) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    return buffer.getvalue()
-
-
 def checkpoint(**dims) -> bytes:
-    """A checkpoint with the authors' key names and layout, for the tiny Whisper."""
-    config = load_whisper(tiny_folder()).config
-    torch.manual_seed(0)
-    d, state = config.d_model, {}
-    for name in ("query", "key", "value", "out"):
-        layer = f"model.encoder.blocks.0.attn.{name}"
-        state[f"{layer}.lora_layer.lora_A"] = 0.1 * torch.randn(d, 4)
-        state[f"{layer}.lora_layer.lora_B"] = 0.1 * torch.randn(4, d)
-    state["model.encoder.blocks.0.attn.query.base_layer.weight"] = torch.zeros(d, d)
-    sizes = {"n_vocab": config.vocab_size, "n_audio_state": d, "n_mels": config.num_mel_bins}
-    return saved({"dims": sizes | dims, "cfg": {"rank": 4, "gran": 15}, "state_dict": state})
+    return published_toys.checkpoint(tiny_folder(), **dims)
 
 
 @pytest.fixture
@@ -269,5 +243,24 @@ def test_detectors_that_are_not_the_published_ones_are_refused(hub, monkeypatch,
             (place / "cif_models" / file).write_bytes(b"one")
 
     monkeypatch.setattr(obtain, "clone_once", clone)
-    assert get.main([obtain.DETECTORS]) == 2
+    assert get.main([DETECTORS]) == 2
     assert "base.pt: is not the detector that was published; remove" in capsys.readouterr().err
+
+
+def test_detectors_are_used_by_their_name(hub, monkeypatch):
+    def clone(source, wanted, place, name, instead):
+        (place / "cif_models").mkdir(parents=True)
+        (place / "cif_models/base.pt").write_bytes(b"one")
+
+    monkeypatch.setattr(obtain, "clone_once", clone)
+    digest = hashlib.sha256(b"one").hexdigest()
+    monkeypatch.setattr(obtain, "DETECTORS_SHA256", {"base.pt": digest})
+    line = ["method=simul_whisper", f"model.path={tiny_folder()}", "method.weights=" + DETECTORS]
+    first = compose([*line, "model=base"])
+    assert first.method.weights == DETECTORS
+    assert obtain_models([first])
+    second = compose([*line, "model=base"])
+    assert Path(second.method.weights).read_bytes() == b"one"
+    assert not obtain_models([second])
+    with pytest.raises(UserError, match=r"there is none for model=whisper; take one of base"):
+        compose([*line, "model=whisper"])

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.papers import NONE, papers, read_paper
-from experiments.papers.compare import agrees, compare, main
+from experiments.papers import NONE, Row, papers, read_paper
+from experiments.papers.compare import agrees, commands, compare, main
 from streaming_asr.chunking import first_chunk_ms, parse_duration
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR
-from streaming_asr.score.results import read_results
+from streaming_asr.models.hub import DETECTORS, published
+from streaming_asr.score.results import Result, read_results
 
 
+@functools.cache
 def table(paper: str, name: str):
     (found,) = (t for t in read_paper(paper).tables if t.name == name)
     return found
@@ -184,7 +188,9 @@ def cell(root: Path, name: str = "method=whisperrt,chunk=300ms", *, wer=6.0, **c
         "data": {"_target_": "streaming_asr.corpora.LibriSpeech", "split": "test-clean"},
         "chunk": "300ms",
         "first_chunk": "600ms",
+        "guard": "none",
         "limit": None,
+        "device": "cuda",
     }  # fmt: skip
     for key, value in config.items():
         base[key] = base[key] | value if isinstance(value, dict) else value
@@ -228,6 +234,9 @@ def test_a_result_stands_beside_its_row_and_no_other(tmp_path: Path) -> None:
         {"data": {"split": "dev-clean"}},
         {"method": {"beam": 0}},
         {"method": {"weights": "outputs/train/base/whisperrt/any_chunk"}},
+        {"method": {"weights": "outputs/train/base/whisperrt/100ms"}},
+        {"method": {"weights": "/hub/snapshots/c0/base_100.pt"}},
+        {"guard": "repeats"},
     ],
 )
 def test_another_setting_is_not_the_papers_row(tmp_path: Path, other: dict) -> None:
@@ -265,14 +274,12 @@ def test_in_form_model_and_data_may_be_others_and_no_difference_is_stated(tmp_pa
 
 def test_what_cannot_be_compared_says_why(tmp_path: Path) -> None:
     cell(tmp_path)
-    failed = tmp_path / "method=whisperrt,chunk=100ms"
-    failed.mkdir()
-    (failed / "failed.json").write_text('{"error": "CUDA out of memory"}')
+    failed = cell(tmp_path, "failed", chunk="100ms", method={"weights": "outputs/x/100ms"})
     (failed / ".hydra").mkdir()
-    config = json.loads((tmp_path / "method=whisperrt,chunk=300ms" / "metrics.json").read_text())
-    (failed / ".hydra" / "config.yaml").write_text(
-        json.dumps(config["config"] | {"chunk": "100ms"})
-    )
+    config = json.loads((failed / "metrics.json").read_text())["config"]
+    (failed / ".hydra" / "config.yaml").write_text(json.dumps(config))
+    (failed / "metrics.json").unlink()
+    (failed / "failed.json").write_text('{"error": "CUDA out of memory"}')
     whys = {line.why for line in lines(tmp_path) if line.cell}
     assert "failed: CUDA out of memory" in whys
     assert {line.why for line in lines(tmp_path, name="VII")} == {"a setting"}
@@ -284,13 +291,67 @@ def test_what_cannot_be_compared_says_why(tmp_path: Path) -> None:
     assert "not run: run does not measure max duration" in gflops
 
 
-def test_a_streaming_cell_is_no_full_context(tmp_path: Path) -> None:
-    of = {"_target_": "streaming_asr.methods.chunkformer.ChunkFormer"}
-    whole = {"mode": "longform", "chunk_frames": 22500, "left_frames": 0, "right_frames": 0}
-    cell(tmp_path, "stream", method=of | {"mode": "stream", "right_frames": 4})
-    cell(tmp_path, "whole", method=of | whole)
+FULL = {"mode": "longform", "chunk_frames": 22500, "left_frames": 0, "right_frames": 0}
+CHUNKFORMER = {
+    "_target_": "streaming_asr.methods.chunkformer.ChunkFormer", "mode": "longform",
+    "chunk_frames": None, "left_frames": None, "right_frames": None, "weights": "/hub/chunkformer",
+}  # fmt: skip
+
+
+def test_contexts_of_a_chunkformer_are_full_or_limited(tmp_path: Path, capsys) -> None:
+    network = {"name": "chunkformer"}
+    stream = {"mode": "stream", "right_frames": 4}
+    cell(tmp_path, "stream", model=network, method=CHUNKFORMER | stream)
+    cell(tmp_path, "whole", model=network, method=CHUNKFORMER | FULL)
+    wide = {"chunk_frames": 128, "left_frames": 256, "right_frames": 256}
+    cell(tmp_path, "limited", model=network, method=CHUNKFORMER | wide)
     found = [line for line in lines(tmp_path, "chunkformer", "II") if line.cell]
-    assert [(line.cell.name, line.row.labels["context"]) for line in found] == [("whole", "full")]
+    contexts = [(line.cell.name, line.row.labels["context"]) for line in found]
+    assert contexts == [("whole", "full"), *(("limited", f"limited {i}") for i in (1, 2, 3))]
+    assert main(["chunkformer", str(tmp_path), "--table", "II", "--ran"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "method.chunk_frames=128 method.left_frames=256 method.right_frames=256" in shown
+
+
+def test_a_row_requires_its_own_model(tmp_path: Path) -> None:
+    """tiny.en's WER is not medium's, nor the fixture's the 110 M network's."""
+    cell(tmp_path / "fixture", model={"name": "tiny.en"}, method=CHUNKFORMER | FULL)
+    assert not [line for line in lines(tmp_path, "chunkformer", "II") if line.cell]
+    padded = {"_target_": "streaming_asr.methods.hush_word.HushWord", "weights": "none",
+              "padding": "full"}  # fmt: skip
+    for name in ("tiny.en", "medium"):
+        cell(tmp_path, name, chunk="25s", model={"name": name}, method=padded)
+    found = [line for line in lines(tmp_path, "whisperflow", "1") if line.cell]
+    assert [(line.cell.name, line.paper) for line in found] == [("medium", "0.048")]
+
+
+def test_weights_of_the_package_are_no_papers(tmp_path: Path) -> None:
+    weights = "/x/streaming_asr/data/weights/base/whisperrt/any_chunk"
+    cell(tmp_path, method={"weights": weights})
+    found = [line for line in lines(tmp_path, name="III") if line.cell]
+    assert len(found) == 3
+    for line in found:
+        assert line.ours is None and line.difference is None
+        assert line.why.startswith("ran with the package's weights")
+    in_form = [line for line in lines(tmp_path, name="III", form=True) if line.ours is not None]
+    assert {line.difference for line in in_form} == {None}
+
+
+@pytest.mark.parametrize(
+    ("weights", "name"),
+    [
+        ("/hub/snapshots/c0/base_300.pt", "I"),
+        ("whisperrt-base-300ms", "I"),
+        ("outputs/train/base/whisperrt/300ms", "I"),
+        ("/hub/snapshots/c0/base_rcs.pt", "III"),
+        ("outputs/train/base/whisperrt/any_chunk", "III"),
+        ("outputs/train/base/whisperrt/300ms-mms", "II"),
+    ],
+)
+def test_published_and_trained_weights_fill_their_table(tmp_path: Path, weights, name) -> None:
+    cell(tmp_path, method={"weights": weights})
+    filled = {t for t in ("I", "II", "III") if any(x.cell for x in lines(tmp_path, name=t))}
+    assert filled == {name}
 
 
 def test_in_form_the_compressor_and_the_share_of_noise_choose_the_row(tmp_path: Path) -> None:
@@ -312,8 +373,10 @@ def test_a_padding_is_compared_on_whole_windows_alone(tmp_path: Path) -> None:
     assert {(line.cell.name, line.row.labels["padding"]) for line in found} == {("whole", "5 s")}
 
 
-def test_values_are_matched_by_pattern_by_list_and_literally(tmp_path: Path) -> None:
+def test_values_are_matched_by_pattern_by_list_by_negation_and_literally(tmp_path: Path) -> None:
     (only,) = read_results(cell(tmp_path))
+    assert agrees(only, {"chunk": "!1s"})
+    assert not agrees(only, {"chunk": "!0.3s"})
     assert agrees(only, {"method.weights": "*300ms*", "data": ["tedlium", "librispeech"]})
     assert not agrees(only, {"method.weights": "*any_chunk*"})
     assert not agrees(only, {"method.nothing": "1"})
@@ -350,44 +413,88 @@ def test_the_view_shows_every_number_of_a_paper(paper: str, capsys) -> None:
     assert [number for number in wanted if shown.count(number) < wanted.count(number)] == []
 
 
-def test_every_row_that_can_run_has_its_command(capsys) -> None:
+def test_a_command_names_published_weights_where_there_are_some(capsys) -> None:
     assert main(["whisperrt", "--table", "III", "--commands"]) == 0
     assert (
         "python -m streaming_asr.run method=whisperrt model=base data=librispeech data.path=DIR "
-        "data.split=test-clean chunk=100ms first_chunk=600ms method.beam=3 "
-        "method.weights=any_chunk\n"
+        "data.split=test-clean chunk=100ms data.align=auto first_chunk=600ms guard=none "
+        "method.beam=3 method.weights=whisperrt-base-any_chunk\n"
     ) in capsys.readouterr().out
 
 
 def test_an_aligners_weights_are_named_with_their_chunk(capsys) -> None:
     assert main(["whisperrt", "--table", "II", "--commands"]) == 0
-    assert "chunk=300ms first_chunk=600ms method.beam=3 method.weights=300ms-mfa\n" in (
+    assert "first_chunk=600ms guard=none method.beam=3 method.weights=300ms-mfa\n" in (
         capsys.readouterr().out
     )
 
 
-def test_the_commands_name_what_there_is() -> None:
-    """Every option of a group is a file; one command of each method and each corpus composes."""
-    commands = {
-        row.command.removeprefix("python -m streaming_asr.run ")
-        for paper in papers()
-        for each in read_paper(paper).tables
-        for row in each.rows
-        if each.comparable and row.command
-    }
-    assert len(commands) > 100
+def all_commands() -> Iterator[tuple[str, str, Row, str, bool]]:
+    """Every command: its paper and table, the row it is printed for, and whether in form."""
+    for paper in papers():
+        for each in read_paper(paper).tables:
+            form = each.missing is not None
+            for row, command in commands(each, form=form):
+                yield paper, each.name, row, command, form
+
+
+def settings_of(command: str) -> dict[str, str]:
+    """The settings of a command, its program left out."""
+    return dict(word.split("=", 1) for word in command.split() if "=" in word)
+
+
+def settled(settings: dict[str, str]) -> dict[str, object]:
+    """The configuration that a cell of these settings has, as far as rows look at it."""
+    config: dict = {"chunk": "300ms", "first_chunk": "600ms"}
+    for key, value in settings.items():
+        group, _, name = key.partition(".")
+        if name:
+            config.setdefault(group, {})[name] = value
+        elif key in ("method", "model", "data"):
+            config.setdefault(key, {})["name"] = value
+        else:
+            config[key] = value
+    config["method"]["_target_"] = f"streaming_asr.methods.{settings['method']}.Method"
+    short = config["method"].get("weights")
+    if short in published():
+        config["method"]["weights"] = f"/hub/snapshots/c0/{published()[short].reference.file}"
+    elif short == DETECTORS:
+        config["method"]["weights"] = f"/cache/{DETECTORS}/cif_models/{settings['model']}.pt"
+    elif short not in (None, "none"):
+        config["method"]["weights"] = f"outputs/train/x/y/{short}"
+    return config
+
+
+def test_every_command_fills_the_row_that_it_is_printed_for() -> None:
+    n = 0
+    for paper, name, row, command, form in all_commands():
+        settings = settings_of(command)
+        result = Result(
+            folder=Path("x"), name="x", method=settings["method"], variant="", chunk_s=0.3,
+            split="", config=settled(settings),
+            metrics={m.ours: 5.0 for m in table(paper, name).metrics.values() if m.ours},
+        )  # fmt: skip
+        filled = compare(table(paper, name), [result], form=form)
+        mine = [line for line in filled if line.row.labels == row.labels]
+        assert any(line.ours is not None for line in mine), (paper, name, command)
+        n += 1
+    assert n > 250
+
+
+def test_every_command_is_accepted() -> None:
+    """Durations, groups and numbers are legal, and one command of each kind composes."""
     one_of_each = {}
-    for command in sorted(commands):
-        settings = dict(setting.split("=", 1) for setting in command.split())
+    for paper, name, _, command, _ in all_commands():
+        settings = settings_of(command)
+        parse_duration(settings.get("chunk", "300ms"))
+        for key, value in settings.items():
+            assert not key.endswith("_s") or float(value) > 0, command
         for group in ("method", "model", "data"):
             if group in settings:
-                assert (CONF_DIR / group / f"{settings[group]}.yaml").is_file()
-        keys = [key for key in settings if key.startswith("method.")]
-        one_of_each.setdefault((settings["method"], *keys), command)
-        keys = [key for key in settings if key.startswith("data.")]
-        one_of_each.setdefault((settings.get("data"), *keys), command)
-    for command in set(one_of_each.values()):
-        compose_raw(command.split())
+                assert (CONF_DIR / group / f"{settings[group]}.yaml").is_file(), command
+        one_of_each[(paper, name, settings["method"])] = settings
+    for settings in one_of_each.values():
+        compose_raw([f"{key}={value}" for key, value in settings.items()])
 
 
 @pytest.mark.parametrize(
