@@ -11,6 +11,9 @@ import torch
 from loopback_hub import Hub, serving
 from pytest import MonkeyPatch
 
+from streaming_asr.config import weights as config_weights
+from streaming_asr.files import file_sha256
+from streaming_asr.run import obtain
 from streaming_asr.whisper.load import load_whisper
 
 WHISPERRT = "MLSpeech/CarelessWhisper-Streaming"
@@ -52,3 +55,20 @@ def checkpoint(folder: Path, **dims: int) -> bytes:
     state["model.encoder.blocks.0.attn.query.base_layer.weight"] = torch.zeros(d, d)
     sizes = {"n_vocab": config.vocab_size, "n_audio_state": d, "n_mels": config.num_mel_bins}
     return saved({"dims": sizes | dims, "cfg": {"rank": 4, "gran": 15}, "state_dict": state})
+
+
+def use_toy_detectors(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """Let git fetch toys of width 32, with their hashes, in place of the published detectors."""
+    for module in (obtain, config_weights):
+        monkeypatch.setattr(module, "detectors_folder", lambda: tmp_path / "detectors/cif_models")
+    hashes = dict(obtain.DETECTORS_SHA256)
+
+    def clone(source: str, wanted: object, place: Path, *_: str) -> None:
+        (place / "cif_models").mkdir(parents=True)
+        for name in hashes:
+            file = place / "cif_models" / name
+            torch.save({"weight": torch.ones(1, 32), "bias": torch.ones(1)}, file)
+            hashes[name] = file_sha256(file)
+
+    monkeypatch.setattr(obtain, "DETECTORS_SHA256", hashes)
+    monkeypatch.setattr(obtain, "clone_once", clone)

@@ -15,7 +15,7 @@ import peft
 import pytest
 import torch
 from chunkformer_tiny import tiny_folder as tiny_chunkformer
-from published_toys import CARD, CHUNKFORMER, WHISPERRT, checkpoint, only_hub
+from published_toys import CARD, CHUNKFORMER, WHISPERRT, checkpoint, only_hub, use_toy_detectors
 from safetensors.torch import save_file
 from star_tiny import model_folder as star_model
 from star_tiny import star_folder
@@ -25,16 +25,14 @@ from transformers import WhisperForConditionalGeneration
 from experiments.papers import Row, Table, papers, read_paper
 from experiments.papers.compare import commands, compare
 from streaming_asr.commands import cli
-from streaming_asr.files import file_sha256
 from streaming_asr.methods.hush_word.padding import FILE_NAME
 from streaming_asr.methods.u2.head import embedding_head, save_head
 from streaming_asr.models.hub import published
-from streaming_asr.run import obtain
 from streaming_asr.score.results import read_results
 from streaming_asr.whisper.load import load_whisper
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-FRAMES = {"whisperflow": 1500}  # for chunks of 25 s; else the context is as short as toys have it
+FRAMES = {"whisperflow": 1500, "u2": 1500}  # for chunks of 25 s and delays of 20 s; else short
 SAYING = "SHE HAD YOUR DARK SUIT"
 
 
@@ -49,21 +47,10 @@ def toys(paper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         hub.repositories[WHISPERRT] = {"README.md": CARD, **files}
         network = {file.name: file.read_bytes() for file in tiny_chunkformer().iterdir()}
         hub.repositories[CHUNKFORMER] = {"README.md": CARD, **network}
-        monkeypatch.setattr(obtain, "DETECTORS_SHA256", dict(obtain.DETECTORS_SHA256))
-        monkeypatch.setattr(obtain, "clone_once", detectors)
+        use_toy_detectors(tmp_path, monkeypatch)
         trained(tmp_path / "outputs/train", whisper)
         corpora(tmp_path)
         yield whisper
-
-
-def detectors(source: str, wanted: object, place: Path, *_: str) -> None:
-    """Toys under the names of the published detectors, whose hashes are no matter here."""
-    (place / "cif_models").mkdir(parents=True)
-    for file in obtain.DETECTORS_SHA256:
-        torch.save(
-            {"weight": torch.ones(1, 32), "bias": torch.ones(1)}, place / "cif_models" / file
-        )
-        obtain.DETECTORS_SHA256[file] = file_sha256(place / "cif_models" / file)
 
 
 def trained(weights: Path, whisper: Path) -> None:
