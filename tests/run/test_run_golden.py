@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from places import TESTS
 
+from streaming_asr.events.check import STEP_KINDS
 from streaming_asr.models.find import find_here
 from streaming_asr.run.command import main as run
 
@@ -31,8 +32,8 @@ TIME_TOLERANCE_S = 0.001
 def outputs(name: str, folder: Path) -> dict[str, list[Any]]:
     """Run the cells of a set; return the steps of each "method chunk clip".
 
-    A step: [samples of audio, words retracted, words committed, their (start, end), the rest of
-    the text].
+    A step: [kind, samples of audio, words retracted, words committed, their (start, end), the rest
+    of the text].
     """
     model, chunks, methods = SETS[name]
     given = ["-m", f"method={methods}", f"chunk={chunks}", f"data={name}", f"model={model}"]
@@ -51,6 +52,7 @@ def _utterances(file: Path) -> Iterator[tuple[dict[str, Any], str, list[Any]]]:
     for name in dict.fromkeys(line["utt"] for line in lines if "utt" in line):
         steps = [
             [
+                line["kind"],
                 line["audio_samples"],
                 line["retracted"],
                 line["committed"],
@@ -58,7 +60,7 @@ def _utterances(file: Path) -> Iterator[tuple[dict[str, Any], str, list[Any]]]:
                 "".join(line["partial"]),
             ]
             for line in lines
-            if line.get("utt") == name and line["kind"] == "audio"
+            if line.get("utt") == name and line["kind"] in STEP_KINDS
         ]
         yield header["config"], name, steps
 
@@ -74,9 +76,9 @@ def test_no_method_s_output_changes(name: str, tmp_path: Path) -> None:
     for clip, steps in expected.items():
         assert len(found[clip]) == len(steps), clip
         for step, now in zip(steps, found[clip], strict=True):
-            assert now[:3] + now[4:] == step[:3] + step[4:], clip
-            assert (now[3] is None) == (step[3] is None), clip
-            for times, times_now in zip(step[3] or [], now[3] or [], strict=True):
+            assert now[:4] + now[5:] == step[:4] + step[5:], clip
+            assert (now[4] is None) == (step[4] is None), clip
+            for times, times_now in zip(step[4] or [], now[4] or [], strict=True):
                 assert times_now == pytest.approx(times, abs=TIME_TOLERANCE_S), clip
 
 
