@@ -26,7 +26,7 @@ from streaming_asr.corpora import Mini
 from streaming_asr.files import cache_root
 from streaming_asr.models.packages import find_packaged, packaged
 
-PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += sorted((ROOT / "experiments").glob("*/*.md"))
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 START = re.compile(r"(?:\$ )?(?:OMP_NUM_THREADS=1 )?(python -m \S+|streaming-asr|make) ?(.*)")
@@ -74,7 +74,11 @@ def name_of(program: str) -> str:
 
 RUN = "streaming_asr run"
 ALL = sorted(
-    {(str(page.relative_to(ROOT)), *command) for page in PAGES for command in commands(page)}
+    {
+        (str(page.relative_to(ROOT)), *command)
+        for page in [*PAGES, ROOT / "AGENTS.md"]
+        for command in commands(page)
+    }
 )
 
 
