@@ -24,6 +24,7 @@ COMMANDS = {
     "align": ("align", "word times of a corpus by forced alignment: mfa, ctc or whisper"),
     "data": ("data.command", "check a corpus; make training shards of it"),
     "score": ("score.command", "score, retime, compare logs; other tools' logs in and out"),
+    "audit": ("commands.audit", "where a stream loses against the same recogniser in batch mode"),
     "report": ("report", "table and HTML page of a folder of results"),
     "capacity": ("commands.capacity", "how many streams one device carries, from logs of one"),
     "load": ("commands.load", "how many streams somebody's server carries, by playing them"),

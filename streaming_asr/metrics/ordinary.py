@@ -176,9 +176,17 @@ def on_nonspeech(trace: Trace, hypothesis: Sequence[str]) -> tuple[int, float] |
     before the stretch and those after, and it did not stand on the screen when the stretch began
     (by a_k, the audio clock). (None, None) for a failed recording and without word times.
     """
+    places = inserted_on_nonspeech(trace, hypothesis)
+    if places is None:
+        return None, None
+    return len(places), sum(end_s - start_s for _, start_s, end_s in nonspeech(trace) or ())
+
+
+def inserted_on_nonspeech(trace: Trace, hypothesis: Sequence[str]) -> set[int] | None:
+    """Return the places in the text of the words that it puts on non-speech (`on_nonspeech`)."""
     stretches = nonspeech(trace)
     if stretches is None or trace.error is not None:
-        return None, None
+        return None
     spoken = [word.text for word in trace.words or ()]
     # Each stretch of speech is normalised apart, so that its words can be told from the next one's.
     reference: list[str] = []
@@ -189,11 +197,11 @@ def on_nonspeech(trace: Trace, hypothesis: Sequence[str]) -> tuple[int, float] |
         starts.setdefault(len(reference), start_s)
     reference += words_of(" ".join(spoken[cuts[-2] :]), trace.normalise)
     standing = {n: _standing(trace, hypothesis, start_s) for n, start_s in starts.items()}
-    n_words = sum(
-        each.is_inserted and each.n_before in starts and j >= standing[each.n_before]
+    return {
+        j
         for j, each in enumerate(place(reference, hypothesis))
-    )
-    return n_words, sum(end_s - start_s for _, start_s, end_s in stretches)
+        if each.is_inserted and each.n_before in starts and j >= standing[each.n_before]
+    }
 
 
 def _standing(trace: Trace, hypothesis: Sequence[str], time_s: float) -> int:
@@ -225,19 +233,26 @@ def repeated_words(hypothesis: Sequence[str], places: Sequence[Place]) -> int:
     behind its last whole copy. A word of a copy that the alignment finds in the reference is the
     reference's own.
     """
+    return sum(
+        not each.is_right for begin, end, _ in copies(hypothesis) for each in places[begin:end]
+    )
+
+
+def copies(hypothesis: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    """Yield (begin, end, words of the phrase) of what is copied from the phrase right before it, as
+    `repeated_words` reads the text."""
     repeats = _Repeats(hypothesis)
-    n_repeated = begin = 0
+    begin = 0
     while begin < len(hypothesis):
-        most, end = 0, begin + 1
+        most, end, words = 0, begin + 1, 0
         for again in repeats.of(begin):
             size = again - begin
             in_copies = repeats.n_same(begin, again) // size * size
             if in_copies > most:
-                most, end = in_copies, again + in_copies
+                most, end, words = in_copies, again + in_copies, size
         if most:
-            n_repeated += sum(not each.is_right for each in places[end - most : end])
+            yield end - most, end, words
         begin = end
-    return n_repeated
 
 
 class _Repeats:

@@ -35,10 +35,10 @@ from streaming_asr.text.units import unit_of, unit_pieces
 
 COLUMNS = {
     "wer": "WER\n%",
-    "first_token_start_ca_s": "first\ntext s",
-    "word_latency_shown_p50_ca_s": "shown\np50 s",
-    "word_latency_committed_p50_ca_s": "commit\np50 s",
-    "word_latency_committed_p90_ca_s": "commit\np90 s",
+    "first_token_start_{clock}_s": "first\ntext s",
+    "word_latency_shown_p50_{clock}_s": "shown\np50 s",
+    "word_latency_committed_p50_{clock}_s": "commit\np50 s",
+    "word_latency_committed_p90_{clock}_s": "commit\np90 s",
     "normalised_erasure": "erasure",
     "unstable_words_per_word": "unstable",
     "rtf_total": "RTF",
@@ -185,6 +185,7 @@ example
     parser.add_argument("draft", metavar="DRAFT", help="the cell whose words are shown at once")
     parser.add_argument("final", metavar="FINAL", help="the cell whose words are final")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="outputs/joined/DRAFT+FINAL")
+    parser.add_argument("--clock", choices=("ca", "cu"), default="ca", help="of the latency")
     add_json(parser)
     arguments = parser.parse_args(argv)
     runs = read_runs([arguments.draft, arguments.final])
@@ -199,7 +200,7 @@ example
     rows = {name: compute(traces(log)) for name, log in (("draft", draft), ("final", final))} | {
         "joined": result["metrics"]
     }
-    _give(rows, arguments.json)
+    _give(rows, arguments.json, arguments.clock)
     if arguments.json != "-":
         for warning in result["warnings"]:
             print(f"warning: {warning}")
@@ -336,6 +337,7 @@ examples
     )
     parser.add_argument("--reading", metavar="LIST", help="words per second, at most")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="also write each as a cell")
+    parser.add_argument("--clock", choices=("ca", "cu"), default="ca", help="of the latency")
     add_json(parser)
     arguments = parser.parse_args(argv)
     policies = _policies(arguments.hold, arguments.reading)
@@ -352,15 +354,15 @@ examples
             name = policy.name.replace(", ", ",reading=").replace(" words/s", "")
             place = arguments.into / f"hold={name},{cell.resolve().name}"
             write_cell(place, log.header, utterances, f"{place}: no valid log")
-    _give(rows, arguments.json, "held back")
+    _give(rows, arguments.json, arguments.clock, "held back")
     return 0
 
 
-def _give(rows: dict[str, Figures], place: str | None, head: str = "") -> None:
+def _give(rows: dict[str, Figures], place: str | None, clock: str, head: str = "") -> None:
     """Print the rows as a table, or as JSON."""
-    names = tuple(COLUMNS)
+    names = [name.format(clock=clock) for name in COLUMNS]
     if place is not None:
         give_json({name: {key: row[key] for key in names} for name, row in rows.items()}, place)
     if place != "-":
         texts = [[name, *(shown(row[key], 2) for key in names)] for name, row in rows.items()]
-        show_table([head, *(COLUMNS[key] for key in names)], texts)
+        show_table([head, *COLUMNS.values()], texts)

@@ -1,0 +1,276 @@
+"""What a stream loses against batch: faults planted in a server, each in its own part."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from remote_fakes import websocket
+from traces import a_trace
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection
+
+from streaming_asr.commands.audit import main
+from streaming_asr.events.log import EventWriter, Step, UtteranceLog
+from streaming_asr.metrics import Trace
+from streaming_asr.metrics.accuracy import word_errors
+from streaming_asr.metrics.intervals import Clusters
+from streaming_asr.metrics.losses import PARTS, blocks, counts
+from streaming_asr.score.audit import _audit
+
+SAID = "the harbour opens at noon and closes after lunch on friday"
+SHORT = "the harbour opens at noon"
+DELTA = "conversation.item.input_audio_transcription.delta"
+
+
+def parts_of(trace: Trace) -> dict[str, int]:
+    found = counts(blocks(trace, trace.normalise.words(trace.reference)))
+    return {part: n for part, n in found.items() if n}
+
+
+def a_stream(*texts: str, reference: str = SAID, **fields: object) -> Trace:
+    """A trace whose steps, a second apart, commit these texts one behind the other."""
+    whole = [" ".join(texts[: k + 1]) for k in range(len(texts))]
+    return a_trace(reference, [(k + 1.0, 0.1, text, "") for k, text in enumerate(whole)], **fields)
+
+
+@pytest.mark.parametrize(
+    ("texts", "parts"),
+    [
+        ((SAID,), {}),
+        (("the harbour opens", "noon and closes after lunch on friday"), {"boundary": 1}),
+        (("the harbour opens noon and", "closes after lunch on friday"), {"middle": 1}),
+        (("the harbour opens at noon", "noon and closes after lunch on friday"), {"boundary": 1}),
+        (("the harbour opens opens at", "noon and closes after lunch on friday"), {"repeated": 1}),
+        (("the harbour opens at", "noon and closes after lunch"), {"tail": 2}),
+        ((f"{SAID} again soon",), {"tail": 2}),
+        (("the harbour opens really at noon and closes after lunch on friday",), {"middle": 1}),
+        (("der hafen ist auf und zu mit lunch on friday",), {"language": 8}),
+        (("порт мир at noon and closes after lunch on friday",), {"language": 3}),
+        (("the harbour opens at noon and closes after lunch on fri day",), {"formats": 2}),
+        (("the harvest opens at noon and closes after lunch on friday",), {"middle": 1}),
+        (("",), {"tail": 11}),
+    ],
+)
+def test_each_fault_is_in_its_own_part(texts: tuple[str, ...], parts: dict[str, int]) -> None:
+    trace = a_stream(*texts)
+    assert parts_of(trace) == parts
+    assert sum(parts.values()) == word_errors(trace, trace.normalise).errors
+
+
+def test_words_in_a_pause_are_invented_and_a_failed_recording_is_its_own_part() -> None:
+    steps = [
+        (2.0, 0.1, "the cat", ""),
+        (5.0, 0.1, "the cat you", ""),
+        (9.0, 0.1, "the cat you sat", ""),
+    ]
+    trace = a_trace("the cat sat", steps, ends=[1.0, 1.5, 8.0])
+    assert parts_of(trace) == {"silence": 1}
+    assert parts_of(a_trace("the cat sat", [], error="no sound")) == {"failed": 3}
+
+
+WORDS = st.lists(
+    st.sampled_from(("the", "the", "cat", "sat", "der", "das", "zwei", "20")), max_size=8
+)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=4))
+def test_the_parts_add_up_to_the_difference_of_the_error_rates(
+    drawn: list[tuple[list[str], list[str], list[str]]],
+) -> None:
+    drawn.append((["cat"], ["cat"], ["cat"]))
+    pairs = []
+    for reference, mine, other in drawn:
+        half = len(mine) // 2
+        base = " ".join(other)
+        shown = (" ".join(mine[:half]), " ".join(mine[half:]))
+        stream = a_stream(*shown, reference=" ".join(reference))
+        pairs.append((stream, a_stream(base, reference=" ".join(reference))))
+    answer = _audit(pairs, Clusters("utterance", np.arange(len(pairs)), len(pairs)), True)
+    sides = [
+        [word_errors(trace, trace.normalise) for trace in side] for side in zip(*pairs, strict=True)
+    ]
+    n = sum(each.words for each in sides[0])
+    for name, errors in (("stream", sides[0]), ("batch", sides[1])):
+        rate = 100 * sum(each.errors for each in errors) / n
+        assert getattr(answer.total, name) == pytest.approx(rate)
+        assert sum(getattr(row, name) for row in answer.parts) == pytest.approx(rate)
+    total = sum(row.difference.value for row in answer.parts)
+    assert total == pytest.approx(answer.total.difference.value)
+
+
+# -- a server -------------------------------------------------------------------------------------
+
+
+def realtime(texts: list[str]) -> Callable[[ServerConnection], None]:
+    """A Realtime server that gives one text after the other, each half a second of audio apart."""
+
+    def handler(connection: ServerConnection) -> None:
+        def tell(kind: str, **fields: object) -> None:
+            connection.send(json.dumps({"type": kind, **fields}))
+
+        tell("session.created", session={})
+        waiting, heard = [*texts], 0
+        try:
+            for message in connection:
+                event = json.loads(message)
+                heard += event["type"].endswith("append")
+                is_end = event["type"].endswith("commit")
+                while waiting and (is_end or heard >= 5 * (len(texts) - len(waiting) + 1)):
+                    tell(DELTA, delta=f" {waiting.pop(0)}")
+                if is_end:
+                    transcript = " ".join(texts)
+                    tell(DELTA.replace("delta", "completed"), transcript=transcript)
+        except ConnectionClosed:
+            return
+
+    return handler
+
+
+@contextmanager
+def uploads(status: int = 200, text: str = SHORT) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            assert b'name="file"' in body and b"RIFF" in body
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps({"text": text}).encode())
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1/audio/transcriptions"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "talks"
+    folder.mkdir()
+    noise = np.random.default_rng(0)
+    for k in range(6):
+        sound = noise.normal(0, 0.05, 16_000).astype(np.float32)
+        soundfile.write(folder / f"{k}.wav", sound, 16_000)
+        (folder / f"{k}.txt").write_text(SHORT)
+    return folder
+
+
+def audited(url: str, upload: str, folder: Path, *more: str) -> tuple[int, dict[str, float]]:
+    command = [url, f"data.path={folder}", "limit=6", "--upload", upload, "--json", "answer.json"]
+    status = main([*command, *more])
+    answer = json.loads(Path("answer.json").read_text()) if status < 2 else {"parts": []}
+    return status, {row["name"]: row["stream"] - row["batch"] for row in answer["parts"]}
+
+
+PLANTED = {
+    "boundary": (["the harbour", "at noon"], 1),
+    "tail": (["the harbour", "opens"], 2),
+    "language": (["der hafen", "ist auf um zwölf"], 5),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", PLANTED)
+def test_a_fault_planted_in_a_server_is_found_in_its_own_part(part: str, recordings: Path) -> None:
+    texts, n = PLANTED[part]
+    with websocket(realtime(texts)) as url, uploads() as upload:
+        status, parts = audited(url, upload, recordings)
+    assert status == 1
+    expected = dict.fromkeys(PARTS, 0.0) | {part: 100 * n / 5}
+    assert parts == pytest.approx(expected)
+    (page,) = Path("outputs/audit").glob("*.html")
+    assert page.read_text().count("data:audio/wav") == 6
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["nowhere"], "no such folder"),
+        (["tcp://127.0.0.1:9"], "no batch endpoint that is known"),
+        (["ws://127.0.0.1:9/v1/realtime", "limit=1"], "nobody answers"),
+        (["x", "--worse=-1"], "points from 0 to 100"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(
+    command: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_server_without_a_batch_endpoint_is_named(
+    recordings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with uploads(status=404) as upload:
+        command = ["ws://127.0.0.1:9", f"data.path={recordings}", "limit=1", "--upload", upload]
+        assert main(command) == 2
+    assert "the server has no batch endpoint there (404)" in capsys.readouterr().err
+
+
+def a_cell(folder: Path, **texts: str | None) -> Path:
+    """A cell of one step for each recording; None is a recording that failed."""
+    with EventWriter(folder / "events.jsonl", {"config": {"normaliser": "whisper"}}) as writer:
+        for utt, text in texts.items():
+            log = UtteranceLog(utt, SHORT, 32_000)
+            words = [] if text is None else [f" {word}" for word in text.split()]
+            log.steps = [Step("flush", 32_000, {"wall": 0}, committed=words)]
+            if text is None:
+                log.error, log.status = "no sound", "failed"
+            writer.write_utterance(log)
+    return folder
+
+
+def test_two_logs_need_no_model_and_a_failed_recording_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stream = a_cell(tmp_path / "stream", a=SHORT, b=None, c="the harbour opens at")
+    batch = a_cell(tmp_path / "batch", a=SHORT, b=SHORT, c=SHORT)
+    assert main([str(stream / "events.jsonl"), "--batch", str(batch), "--json", "a.json"]) == 0
+    told = json.loads(Path("a.json").read_text())
+    parts = {row["name"]: row["stream"] for row in told["parts"] if row["stream"]}
+    assert parts == pytest.approx({"failed": 100 * 5 / 15, "tail": 100 * 1 / 15})
+    assert "only 2 of 3 utterances" in told["verdict"]
+    assert [(place["utt"], place["n"]) for place in told["places"]] == [("b", 5), ("c", 1)]
+    assert "1 recordings failed in the stream" in capsys.readouterr().out
+    assert main([str(stream), "--batch", str(a_cell(tmp_path / "other", a=SHORT))]) == 2
+    assert "different utterances" in capsys.readouterr().err
+
+
+def test_recordings_without_speech_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cells = []
+    for name, text in (("stream", "you you"), ("batch", "")):
+        log = UtteranceLog("a", "", 32_000)
+        log.steps = [Step("flush", 32_000, {"wall": 0}, committed=text.split())]
+        with EventWriter(tmp_path / name / "events.jsonl", {}) as writer:
+            writer.write_utterance(log)
+        cells.append(str(tmp_path / name))
+    assert main([cells[0], "--batch", cells[1]]) == 2
+    assert "no speech: neither reference nor batch has a word" in capsys.readouterr().err
