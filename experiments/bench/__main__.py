@@ -48,7 +48,7 @@ baseline that recomputes what can be kept. Both emit the same tokens in the same
 
 A model is tiny, base, small, medium, large-v2 or a folder. A chunk of --at is counted from 1; its
 figure is the mean of five around it, of each the median over the repeats. Nothing is downloaded:
-only the dimensions are Whisper's. experiments/bench/README.md says what is measured.
+only the dimensions are Whisper's. docs/bench.md says what is measured.
 """,
         {
             "model": ("tiny", "base"),
@@ -121,7 +121,7 @@ fused or eager as the paper's, and STAR's step at chunks --at beside encoding an
         """\
 CPU time and texts of our methods beside others' programs on the same weights (tiny.en) and clips
 (Debian's prompts): faster-whisper, transformers, whisper_streaming, SimulStreaming, the authors'
-WhisperRT, WhisperLiveKit. What is not installed is left out: README.md says how to get each.
+WhisperRT, WhisperLiveKit. What is not installed is left out: docs/bench.md says how to get each.
 --checkouts: the folder with the checkouts of those that are no packages.
 
   python -m experiments.bench peers --limit 10

@@ -294,7 +294,7 @@ def bench(*, checkouts: str, limit: int, only: Sequence[str]) -> dict[str, Any]:
     if not rows:
         raise UserError(
             f"--checkouts {checkouts}: none of {', '.join(only)} is there "
-            f"({next(iter(absent.values()))}); experiments/bench/README.md says how to get them"
+            f"({next(iter(absent.values()))}); docs/bench.md says how to get them"
         )
     return {
         "machine": machine(),
