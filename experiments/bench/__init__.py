@@ -1,1 +1,1 @@
-"""Benchmarks: what computing costs. docs/bench.md says what is measured, __main__ has the commands."""
+"""Benchmarks: what computing costs (docs/bench.md); __main__ has the commands."""
