@@ -1,10 +1,10 @@
-"""The measured tables and the figure of this folder's README, from the results of the sweeps.
+"""The measured tables of this folder's README, from the results of the sweeps.
 
     python -m experiments.star.tables [--output outputs]
 
-Reads <output>/{star,star_segments,star_rates,star_rates_other,star_noise}/*/metrics.json and
-<output>/star_bench*.json, rewrites the blocks of this folder's README.md and draws waits.svg. What
-is missing stays as the page has it, or reads "not run".
+Reads <output>/{star_rates,star_rates_other,star_noise}/*/metrics.json and
+<output>/star_bench*.json, and rewrites the blocks of this folder's README.md. What is missing stays
+as the page has it, or reads "not run".
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from experiments.bench.star import verdicts
-from experiments.svg import drawn
 from experiments.tables import (
     NOT_RUN,
     NOTHING_RUN,
     caption,
-    duration,
     find,
     markdown,
     measure,
@@ -32,77 +30,28 @@ from experiments.tables import (
 )
 from streaming_asr.score.results import Result
 
-WAITS = (1, 2, 3, 4, 5)
 OTHER_RATES = (5, 12, 18, 30, 50)
 SHARES = (0, 10, 20, 30, 40, 50)
-CHUNKS_MS = (300, 1000)
 STEPS = (5, 30, 97)
 TRAINED = ((12, 0), (18, 0), (18, 1), (30, 0))
-"""Rates and seeds of the networks that hear the audio as a whole."""
+"""Rates and seeds of the networks for whole recordings."""
 COMPRESSORS = ("star", "cif", "cnn")
 BENCHED = (None, 2, 5, 10, 20)
+FRAMES = (1000, 3000, 5000)
 
 
 Cells = Sequence[Result]
 
 
-def by_wait(cells: Cells) -> str:
-    """wait-k 1 to 5 by chunk."""
-    metrics = (
-        ("dal_cu_ms", 0),
-        ("word_latency_committed_p50_ca_s", 2),
-        ("word_latency_committed_p90_ca_s", 2),
-        ("compression", 1),
-        ("decoder_cache_kib", 0),
-        ("rtf_cpu", 3),
-    )
-    rows = []
-    for chunk in CHUNKS_MS:
-        for k in WAITS:
-            cell = find(cells, chunk_ms=chunk, wait_k=k)
-            shown = [measure(cell, name, digits) for name, digits in metrics]
-            rows.append([duration(chunk), str(k), with_interval(cell, "wer"), *shown])
-    header = ["chunk", "wait-k", "WER %", "DAL ms", "committed p50 s", "p90 s"]
-    header += ["frames per anchor", "cache KiB", "CPU RTF"]
-    return caption(cells) + "\n\n" + markdown(header, rows)
-
-
-def waits(output: Path, folder: Path) -> bool:
-    """Draw figure 5 in form, WER against DAL, a curve per chunk; every point says its k."""
-    cells, curves = read(output / "star"), {}
-    for chunk in CHUNKS_MS:
-        found = {k: find(cells, chunk_ms=chunk, wait_k=k) for k in WAITS}
-        points = [
-            (dal, wer, k)
-            for k, cell in found.items()
-            if cell is not None
-            and (dal := cell.metrics.get("dal_cu_ms")) is not None
-            and (wer := cell.metrics.get("wer")) is not None
-        ]
-        if points:
-            curves[duration(chunk)] = points
-    if not curves:
-        return False
-    title = "tiny.en, prompts; at the points k of wait-k"
-    with drawn(folder / "waits.svg", "star", title=title, x="DAL (ms)", y="WER (%)") as axis:
-        for label, points in curves.items():
-            axis.plot(*list(zip(*points, strict=True))[:2], marker="o", label=label)
-            for dal, wer, k in points:
-                near = {"xytext": (3, 3), "textcoords": "offset points", "fontsize": 7}
-                axis.annotate(str(k), (dal, wer), **near)
-        axis.set_ylim(bottom=0)
-    return True
-
-
-def figure4(cells: Cells) -> str:
-    """WER by compressor, rate and seed, the audio heard as a whole."""
+def figure4(cells: Cells, trained: Sequence[tuple[int, int]] = TRAINED) -> str:
+    """WER on whole recordings by compressor, and by the rate and seed of `trained`."""
     rows = [
         [str(rate), str(seed)]
         + [
             with_interval(find(cells, weights=f"{name}{rate}_{seed}", rate=rate), "wer")
             for name in COMPRESSORS
         ]
-        for rate, seed in TRAINED
+        for rate, seed in trained
     ]
     return caption(cells) + "\n\n" + markdown(["r", "seed", "STAR", "CIF", "CNN"], rows, 2)
 
@@ -116,21 +65,10 @@ def figure8(cells: Cells) -> str:
             for rate in OTHER_RATES
         ]
         for trained, seed in TRAINED
-        if trained != 30  # which was heard at its own rate alone
+        if trained != 30  # which ran at its own rate only
         for name in ("star", "cif")
     ]
     return markdown(["WER %", "seed", *(f"r = {rate}" for rate in OTHER_RATES)], rows, 2)
-
-
-def figure9(cells: Cells) -> str:
-    """Segments of one length, without and with all frames kept."""
-    rows = []
-    for name, keep_all in (("STAR", False), ("STAR-ALL", True)):
-        found = [find(cells, stride_s=0.24, keep_all=keep_all, wait_k=k) for k in (1, 3, 5)]
-        shown = [f"{with_interval(c, 'wer')} / {measure(c, 'dal_cu_ms', 0)}" for c in found]
-        rows.append([name, *shown])
-    header = ["WER % / DAL ms", *(f"wait-{k}" for k in (1, 3, 5))]
-    return caption(cells) + "\n\n" + markdown(header, rows)
 
 
 def table1(cells: Cells) -> str:
@@ -162,7 +100,7 @@ def table3(output: Path) -> str:
         rows = {row["frames"]: row["cells"] for row in content.get("memory", [])}
         for part, what in (("pass_mib", "one pass"), ("stream_mib", "what a stream holds")):
             lines = []
-            for n in (1000, 2000, 3000, 4000, 5000):
+            for n in FRAMES:
                 cells = rows.get(n)
                 base = "not run" if cells is None else f"{cells[0][part]:.0f} MiB"
                 line = [str(n), base]
@@ -205,20 +143,18 @@ def blocks(output: Path) -> dict[str, str]:
     """The tables of the page, by the names of their places."""
     rates = read(output / "star_rates")
     return {
-        "star": by_wait(read(output / "star")),
         "figure4": figure4(rates),
-        "figure4_other": figure4(read(output / "star_rates_other")),
+        "figure4_other": figure4(
+            read(output / "star_rates_other"), [each for each in TRAINED if each[1] == 0]
+        ),
         "figure8": figure8(rates),
-        "figure9": figure9(read(output / "star_segments")),
         "table1": table1(read(output / "star_noise")),
         "table3": table3(output),
         "step": steps(output),
     }
 
 
-main = partial(
-    write, about=__doc__, page=Path(__file__).with_name("README.md"), blocks=blocks, draw=waits
-)
+main = partial(write, about=__doc__, page=Path(__file__).with_name("README.md"), blocks=blocks)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from table_cells import figures as numbers
 
-from experiments import svg
 from experiments.star import picture, tables
 from experiments.star.noisy import inject
 from streaming_asr.config.command_line import CommandLine
@@ -49,32 +48,6 @@ def test_every_compressor_stands_in_its_column_by_rate_and_seed(tmp_path):
     assert "| 18 | 0 | 20.0 | 21.5 | not run |" in text
     assert "| 18 | 1 | not run | not run | 19.0 |" in text
     assert numbers(tables.figure8(tables.read(tmp_path)), "CIF, trained at 18", "0")[2] == 21.5
-
-
-def test_wer_and_dal_stand_by_wait(tmp_path):
-    cell(tmp_path, "a", 33.3, weights="x/any_chunk", wait_k=2)
-    lines = tables.by_wait(tables.read(tmp_path)).splitlines()
-    assert [line for line in lines if line.startswith("| 1000 ms | 2 | 33.3 | 800 |")]
-    assert [line for line in lines if line.startswith("| 300 ms | 2 | not run |")]
-    cell(tmp_path, "b", 44.4, weights="x/any_chunk", wait_k=3, stride_s=0.24, keep_all=True)
-    text = tables.figure9(tables.read(tmp_path))
-    assert numbers(text, "STAR-ALL")[1] == (44.4, 800)
-
-
-def test_the_figure_draws_what_was_run(tmp_path, monkeypatch):
-    drawn = {}
-    monkeypatch.setattr(svg, "save_svg", lambda figure, path, _: drawn.update({path: figure}))
-    assert not tables.waits(tmp_path, tmp_path) and not drawn
-    for k, wer in ((1, 40.0), (3, 30.0)):
-        cell(tmp_path / "star", str(k), wer, wait_k=k, weights="x/any_chunk")
-    assert tables.waits(tmp_path, tmp_path)
-    (axis,) = drawn.pop(tmp_path / "waits.svg").axes
-    (line,) = axis.lines  # of the two chunks one was run
-    assert (line.get_label(), line.get_xydata().tolist()) == (
-        "1000 ms",
-        [[800.0, 40.0], [800.0, 30.0]],
-    )
-    assert [note.get_text() for note in axis.texts] == ["1", "3"]
 
 
 def test_the_papers_memory_stands_beside_ours(tmp_path):
