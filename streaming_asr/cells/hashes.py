@@ -45,6 +45,7 @@ OUTSIDE = {
     "models/find.py": "finds weights, which the model hash holds",
     "models/hash.py": "makes the model hash",
     "models/hub.py": "obtains weights, which the model hash holds",
+    "models/native.py": "checks settings, and names classes, whose modules count",
     "models/packages.py": "obtains weights, which the model hash holds",
     "terminal.py": "prints",
 }

@@ -34,6 +34,7 @@ class Defaults:
 METHODS = {
     "chunkformer": Defaults(),
     "hush_word": Defaults(chunk="1s", padding="hush", prune=True),
+    "native": Defaults(chunk="560ms"),
     "offline": Defaults(),
     "reencode": Defaults(chunk="1s"),
     "remote": Defaults(),

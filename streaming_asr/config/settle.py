@@ -19,11 +19,12 @@ from streaming_asr.chunking import check_feed, first_chunk_ms, format_duration, 
 from streaming_asr.config.command_line import MANIFESTS
 from streaming_asr.config.compose import compose_raw, explained
 from streaming_asr.config.schema import RunConfig, check_settings
-from streaming_asr.config.weights import find_weights, own_network, weights_folders
+from streaming_asr.config.weights import find_weights, is_native, own_network, weights_folders
 from streaming_asr.corpora.audio import SUFFIXES
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import CONF_DIR
 from streaming_asr.models.find import find_here, is_english_only, is_local, unknown_languages
+from streaming_asr.models.native import KINDS, check, kind_of
 from streaming_asr.text.languages import LANGUAGES, language_code
 
 MAX_CHUNK_MS = 30_000  # what Whisper hears at once
@@ -80,7 +81,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
         if not isinstance(target, str):
             raise UserError(f"{group}._target_={target}: must be the name of a class, module.Class")
     _check_data(config, choices)
-    _check_model(config)
+    _check_model(config, chunk_ms)
     _check_languages(config)
     is_whisper = OmegaConf.select(config, "model.path") is not None and not own_network(config)
     if chunk_ms > MAX_CHUNK_MS and is_whisper and method_name != "offline":
@@ -143,14 +144,45 @@ def _check_data(config: DictConfig, choices: Mapping[str, Any]) -> None:
         )
 
 
-def _check_model(config: DictConfig) -> None:
-    """Raise UserError for a local folder that holds neither a Whisper nor a ChunkFormer; the loader
-    answers for hub names."""
+def _check_model(config: DictConfig, chunk_ms: int) -> None:
+    """Raise UserError for a local folder that does not hold what the method runs, and for settings
+    that a model built for streaming does not take; the loader answers for hub names."""
     path = OmegaConf.select(config, "model.path")
     if path is not None and not isinstance(path, str):
         raise UserError(f"model.path={path}: must be a folder or a name, or null for no model")
+    if path is not None and is_native(config):
+        _check_native(config, chunk_ms)
     if path is not None and is_local(path) and own_network(config) is None:
         find_here(path)
+
+
+def _check_native(config: DictConfig, chunk_ms: int) -> None:
+    """Raise UserError for what `method=native` cannot run. A model that is not here yet is of the
+    kind that its option of conf/model names."""
+    name, path = str(config.model.get("name")), str(own_network(config))
+    folder = Path(path).expanduser()
+    if is_local(path):
+        kind = kind_of(folder)
+    elif name not in KINDS:
+        raise UserError(
+            f"model={name}: is not built for streaming, and method=native runs nothing else; give "
+            f"model={', '.join(KINDS)}, or another method, as method=whisperrt"
+        )
+    else:
+        kind = KINDS[name]
+    check(
+        name,
+        kind,
+        folder if folder.is_dir() else None,
+        chunk_ms=chunk_ms,
+        device=config.device,
+        dtype=config.dtype,
+    )
+    if config.language == "detect":
+        raise UserError(
+            "language=detect: is Whisper's detection, which method=native does not use; leave "
+            "language out"
+        )
 
 
 def _check_languages(config: DictConfig) -> None:

@@ -20,8 +20,8 @@ from streaming_asr.models.hub import DETECTORS, cached, detectors_folder, refere
 
 
 def own_network(config: DictConfig) -> str | None:
-    """Return `model.path` where it is a ChunkFormer's own network, the folder in the hub's cache
-    for one on the hub; None for a Whisper.
+    """Return `model.path` where it is a ChunkFormer's own network or a model built for streaming,
+    the folder in the hub's cache for one on the hub; None for a Whisper.
 
     A name on the hub that is not on this machine is a ChunkFormer's where model=chunkformer, or
     method=chunkformer and the name says so; it is returned as it is, for `obtain_models`.
@@ -30,6 +30,9 @@ def own_network(config: DictConfig) -> str | None:
     if path is None:
         return None
     folder = Path(path).expanduser()
+    if is_native(config):
+        wanted = None if os.path.exists(folder) else reference(str(path))
+        return str((wanted and cached(wanted)) or path)
     is_whisper = os.path.isfile(folder / "config.json")  # False for a name too long, too
     if not is_whisper and os.path.isfile(folder / "config.yaml"):
         return str(path)
@@ -41,6 +44,12 @@ def own_network(config: DictConfig) -> str | None:
     if wanted is None or not is_own:
         return None
     return str(cached(wanted) or path)
+
+
+def is_native(config: DictConfig) -> bool:
+    """Return whether the method is `native`, which runs models that are no Whisper."""
+    target = str(OmegaConf.select(config, "method._target_"))
+    return target.startswith("streaming_asr.methods.native.")
 
 
 def weights_folders(config: DictConfig, method_name: str) -> list[Path]:

@@ -17,6 +17,7 @@ from typing import Any
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import cache_root
 from streaming_asr.machine import no_way
+from streaming_asr.models.native import KINDS, type_of
 
 CARD = "README.md"
 FOLDER_FILES = (
@@ -24,14 +25,12 @@ FOLDER_FILES = (
     "config.yaml",
     "vocab.txt",
     "global_cmvn",
-    "pytorch_model.bin",
-    "pytorch_model.pt",
-    "pytorch_model.ckpt",
-    # of an adapter of peft
-    "adapter_config.json",
-    "adapter_model.*",
+    # of an adapter of peft or a model built for streaming
+    "*.json",
+    "tokenizer.model",
 )
-"""The files that a repository without a FILE in its name is asked for."""
+"""The files that a repository without a FILE in its name is asked for, next to its weights."""
+WEIGHTS = ("pytorch_model.*", "adapter_model.*", "model-*-of-*.safetensors", "model.safetensors")
 WHISPERRT = "MLSpeech/CarelessWhisper-Streaming"
 WHISPERRT_CHUNKS = {
     "base": (40, 100, 200, 300),
@@ -85,6 +84,8 @@ def published() -> dict[str, Published]:
     ):
         use = f"method=chunkformer model=chunkformer model.path={name}"
         table[name] = Published(Reference(repository), use)
+    for name, kind in KINDS.items():
+        table[name] = Published(Reference(kind.repository), f"method=native model={name}")
     return table
 
 
@@ -123,13 +124,19 @@ def cached(wanted: Reference) -> Path | None:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Return whether a folder holds weights, which `fetch` puts there last."""
-    return bool(_weights([file.name for file in folder.iterdir()]))
+    """Return whether a folder holds weights, all their parts, which `fetch` puts there last."""
+    weights = _weights([file.name for file in folder.iterdir()])
+    numbers = [number[1] for name in weights if (number := re.search(r"-of-0*(\d+)\.", name))]
+    return bool(weights) and (not numbers or len(weights) == int(numbers[0]))
 
 
 def _weights(names: Sequence[str]) -> list[str]:
-    patterns = ("pytorch_model.*", "adapter_model.*")
-    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    """Return the weights among the files of a repository: one file, or one in parts."""
+    by_kind = [[name for name in names if fnmatchcase(name, each)] for each in WEIGHTS]
+    if "config.yaml" not in names:  # no ChunkFormer, which has no safetensors
+        by_kind.reverse()
+    chosen = next((found for found in by_kind if found), [])
+    return sorted(chosen) if len(chosen) > 1 and "-of-" in chosen[0] else chosen[:1]
 
 
 def fetch(wanted: Reference) -> Path:
@@ -153,6 +160,8 @@ def fetch(wanted: Reference) -> Path:
     with _explained(wanted):
         names = _listed(wanted, endpoint)
         for name in _chosen(wanted, names):
+            if name.startswith("model") and name.endswith(".safetensors"):
+                _refuse_others(wanted)
             path = hf_hub_download(
                 wanted.repository, name, revision=wanted.revision, endpoint=endpoint
             )
@@ -160,6 +169,20 @@ def fetch(wanted: Reference) -> Path:
     for _ in name.split("/"):
         folder = folder.parent
     return folder / wanted.file if wanted.file else folder
+
+
+def _refuse_others(wanted: Reference) -> None:
+    """Raise UserError for a model that no method loads by this name, before its weights come."""
+    from huggingface_hub import try_to_load_from_cache
+
+    file = try_to_load_from_cache(wanted.repository, "config.json", revision=wanted.revision)
+    stated = type_of(Path(file).parent) if isinstance(file, str) else None
+    if not any(stated in kind.classes for kind in KINDS.values()):
+        whisper = f"; give model=whisper model.path={wanted}" if stated == "whisper" else ""
+        raise UserError(
+            f"{wanted}: the repository holds a model of type {stated}, which method=native does "
+            f"not run{whisper}"
+        )
 
 
 def on_this_machine(name: str) -> str:
@@ -188,14 +211,16 @@ def _chosen(wanted: Reference, names: Sequence[str]) -> list[str]:
                 f"{wanted}: the repository has no such file{near}; it has {_some(names)}"
             )
         return [*card, wanted.file]
-    chosen = [name for name in names if any(fnmatchcase(name, each) for each in FOLDER_FILES)]
-    weights = _weights(chosen)
+    weights = _weights(names)
     if not weights:
         raise UserError(
-            f"{wanted}: the repository holds neither a ChunkFormer nor an adapter; it has "
-            f"{_some(names)}. Name a file as {wanted.repository}/FILE, or a Whisper by model.path"
+            f"{wanted}: the repository holds neither a ChunkFormer nor an adapter, nor a model "
+            f"built for streaming; it has {_some(names)}. Name a file as {wanted.repository}/FILE, "
+            "or a Whisper by model.path"
         )
-    return [*card, *(name for name in chosen if name not in weights), weights[0]]
+    top = [name for name in names if "/" not in name]
+    small = [name for name in top if any(fnmatchcase(name, each) for each in FOLDER_FILES)]
+    return [*card, *small, *weights]
 
 
 def _some(names: Sequence[str]) -> str:

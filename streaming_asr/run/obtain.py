@@ -35,6 +35,7 @@ from streaming_asr.models.hub import (
     published,
     reference,
 )
+from streaming_asr.models.native import KINDS, type_of
 from streaming_asr.models.packages import Packaged, Wheel, find_packaged, packaged, write
 from streaming_asr.run.plan import Plan, plan
 
@@ -99,6 +100,9 @@ def get_published(name: str) -> Got:
     place = fetch(wanted)
     known = published().get(name)
     use = known.use if known else f"method.weights={name}, or model.path={name} for a ChunkFormer"
+    if known is None and (stated := type_of(place)):
+        kind = next((each for each in KINDS.values() if stated in each.classes), None)
+        use = f"method=native model={kind.name} model.path={name}" if kind else use
     return Got(place, f"the hub, {wanted}", licence_of(place, wanted), use)
 
 

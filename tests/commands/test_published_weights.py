@@ -134,7 +134,7 @@ def test_a_gated_repository_asks_for_a_token_and_takes_it(hub, whisperrt, monkey
         ("me/nothing/x.pt", "me/nothing/x.pt: the hub has no such repository, or it is private; "),
         (f"{WHISPERRT}/base_301.pt", "no such file; did you mean base_300.pt?; it has base_300.pt"),
         (f"{WHISPERRT}@v9/base_300.pt", "the repository has no revision v9; leave it out"),
-        (WHISPERRT, "holds neither a ChunkFormer nor an adapter; it has base_300.pt, base_rcs.pt"),
+        (WHISPERRT, "nor a model built for streaming; it has base_300.pt, base_rcs.pt"),
     ],
 )
 def test_what_the_hub_does_not_have_is_one_sentence(hub, whisperrt, name, message):
@@ -232,8 +232,9 @@ def test_what_is_a_name_of_the_hub():
 
 @pytest.mark.parametrize("name", sorted(published()))
 def test_the_printed_settings_compose(name, hub):
-    config = compose(published()[name].use.split())
-    assert config.method.weights == name
+    line = published()[name].use.split()
+    config = compose([*line, "chunk=560ms"] if "method=native" in line else line)
+    assert config.method.weights == (config.model.path if "method=native" in line else name)
 
 
 def test_detectors_that_are_not_the_published_ones_are_refused(hub, monkeypatch, capsys):

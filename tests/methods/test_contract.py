@@ -123,7 +123,7 @@ def _configured(method: str) -> tuple[Method[Any], Setting]:
     return build(config.method), Setting(CHUNK, first_chunk, audio, other)
 
 
-METHODS = sorted({path.stem for path in CONF.glob("*.yaml")} - {"remote"})
+METHODS = sorted({path.stem for path in CONF.glob("*.yaml")} - {"native", "remote"})
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=name)

@@ -1,0 +1,255 @@
+"""What the streaming models share: loading, the step over blocks of audio, batches of streams."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
+from streaming_asr.methods.native.words import Writer
+from streaming_asr.models.native import Kind, type_of
+from streaming_asr.whisper.tensors import quiet
+
+FAULTS = (OSError, RuntimeError, ValueError, LookupError, TypeError, ImportError)
+NEWEST = "5.13"  # the first release of transformers that has most of the classes
+
+
+@dataclass
+class State:
+    """What every stream has. n_blocks: passes so far; streams with as many may share one."""
+
+    recorder: Recorder
+    writer: Writer
+    n_samples: int = 0  # received, at 16 kHz
+    n_blocks: int = 0
+    is_closed: bool = False
+    committed: list[Word] = field(default_factory=list)  # in this step
+
+    @property
+    def heard_s(self) -> float:
+        """Seconds of audio received."""
+        return self.n_samples / SAMPLE_RATE
+
+
+class Native:
+    """A model that takes audio in blocks of one size; a subclass says what a block is."""
+
+    lookahead_samples = 0
+
+    def __init__(self, folder: Path, kind: Kind, *, chunk_ms: int, device: str, dtype: str) -> None:
+        """Load the model. Raises UserError where the folder does not hold all of it."""
+        self.model, self.processor = load(folder, kind, device=device, dtype=dtype)
+        self.chunk_ms, self.device, self.dtype = chunk_ms, device, self.model.dtype
+
+    # ---- what a subclass has ------------------------------------------------------------
+
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Any:
+        """Return the state of a new stream."""
+        raise NotImplementedError
+
+    def hear(self, state: Any, audio: Samples) -> None:
+        """Keep new audio, (n,)."""
+        raise NotImplementedError
+
+    def close(self, state: Any) -> None:
+        """Pad the audio with silence to whole blocks; there is some."""
+        raise NotImplementedError
+
+    def block(self, state: Any) -> Tensor | None:
+        """Take and return the next block, (1, ...); None where it is not whole yet."""
+        raise NotImplementedError
+
+    def run(self, states: Sequence[Any], blocks: Tensor) -> None:
+        """Compute the next block, (n, ...), of n streams that are equally far."""
+        raise NotImplementedError
+
+    # ---- the protocol -------------------------------------------------------------------
+
+    def start_many(
+        self, n: int, *, language: str | None = None, recorder: Recorder = NULL
+    ) -> list[Any]:
+        """Return `n` new states, which share nothing."""
+        return [self.start(language=language, recorder=recorder) for _ in range(n)]
+
+    def step(self, state: Any, audio: Samples, *, last: bool) -> Update:
+        """Take in `audio`, (n,) of any length; return what it changed."""
+        return self.step_many([state], [audio], last=[last])[0]
+
+    @torch.inference_mode()
+    def step_many(
+        self, states: Sequence[Any], audio: Sequence[Samples], *, last: Sequence[bool]
+    ) -> list[Update]:
+        """Advance each stream by one step; those that are equally far share passes."""
+        for state, samples, ends in zip(states, audio, last, strict=True):
+            with state.recorder.part("feature"):
+                state.n_samples += len(samples)
+                if len(samples):
+                    self.hear(state, np.asarray(samples, dtype=np.float32))
+                if ends and state.n_samples and not state.is_closed:
+                    self.close(state)
+                    state.is_closed = True
+        while self._pass(states):
+            pass
+        updates = []
+        for state, ends in zip(states, last, strict=True):
+            if ends:
+                state.committed += state.writer.finish(state.heard_s)
+            updates.append(Update(tuple(state.committed), state.writer.shown(state.heard_s)))
+            state.committed = []
+        return updates
+
+    def _pass(self, states: Sequence[Any]) -> bool:
+        """Compute one block of every stream that has one; False where none has."""
+        groups: dict[int, list[tuple[Any, Tensor]]] = {}
+        for state in states:
+            with state.recorder.part("feature"):
+                block = self.block(state)
+            if block is not None:
+                groups.setdefault(state.n_blocks, []).append((state, block))
+        for pairs in groups.values():
+            members = [state for state, _ in pairs]
+            self.run(members, torch.cat([block for _, block in pairs]))
+            for state in members:
+                state.n_blocks += 1
+        return bool(groups)
+
+
+def load(folder: Path, kind: Kind, *, device: str, dtype: str) -> tuple[Any, Any]:
+    """Return the model and the processor of a folder. Raises UserError."""
+    import transformers
+    from safetensors import SafetensorError
+
+    name = kind.classes[type_of(folder) or ""]
+    cls = getattr(transformers, name, None)
+    if cls is None:
+        raise UserError(
+            f"model={kind.name}: transformers {transformers.__version__} has no {name}; "
+            f"`pip install 'transformers>={NEWEST}'` brings it, other methods need no newer one"
+        )
+    try:
+        with quiet(), _no_report():
+            model, report = cls.from_pretrained(
+                folder,
+                dtype=getattr(torch, dtype),
+                local_files_only=True,
+                ignore_mismatched_sizes=True,  # refused below
+                output_loading_info=True,
+            )
+            processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True)
+    except (*FAULTS, SafetensorError) as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), repr(error))
+        raise UserError(
+            f"model.path={folder}: could not be loaded ({first.strip()}); download it again"
+        ) from error
+    for what in ("missing_keys", "mismatched_keys"):
+        if names := sorted(map(str, report[what])):
+            raise UserError(
+                f"model.path={folder}: its weights do not fit its config.json ({what}: {names[0]}"
+                f"{f' and {len(names) - 1} more' if len(names) > 1 else ''}); download it again"
+            )
+    return model.to(device).eval().requires_grad_(False), processor
+
+
+@contextmanager
+def _no_report() -> Iterator[None]:
+    """Keep away transformers' tables of what is missing, which `load` refuses."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+
+
+class Mel:
+    """Log-mel frames of one stream, made by the model's own extractor as the audio comes in.
+
+    Frame k has its middle at sample k * hop: the first frames see silence before the audio.
+    """
+
+    def __init__(self, extractor: Any, *, drops_last: bool = False) -> None:
+        """drops_last: the extractor leaves out the last frame that its input has."""
+        self._extract, self._drops_last = extractor, drops_last
+        self._hop, self._width = int(extractor.hop_length), int(extractor.n_fft)
+        self._audio = np.zeros(self._width // 2, dtype=np.float32)
+
+    def push(self, audio: Samples) -> None:
+        """Keep new audio, (n,)."""
+        self._audio = np.concatenate([self._audio, audio])
+
+    def take(self, n: int) -> Tensor | None:
+        """Return the extractor's features of the next `n` frames; None where audio lacks."""
+        n_samples = (n - 1) * self._hop + self._width
+        if len(self._audio) < n_samples:
+            return None
+        audio = self._audio[:n_samples]
+        if self._drops_last:
+            audio = np.pad(audio, (0, self._hop))
+        self._audio = self._audio[n * self._hop :]
+        made = self._extract(audio, sampling_rate=SAMPLE_RATE, center=False, return_tensors="pt")
+        return made["input_features"]
+
+    def pad(self, n: int) -> None:
+        """Add silence, so that `take(n)` has its audio."""
+        lacking = (n - 1) * self._hop + self._width - len(self._audio)
+        self.push(np.zeros(max(0, lacking), dtype=np.float32))
+
+
+def join(caches: Sequence[Any], config: Any) -> Any:
+    """Return one DynamicCache of many streams, each of one row and all equally long."""
+    from transformers import DynamicCache
+
+    if len(caches) == 1:
+        return caches[0]
+    whole = DynamicCache(config=config)
+    for layer, *rows in zip(whole.layers, *(cache.layers for cache in caches), strict=True):
+        if rows[0].is_initialized:
+            layer.lazy_initialization(rows[0].keys, rows[0].values)
+            layer.keys = torch.cat([row.keys for row in rows])
+            layer.values = torch.cat([row.values for row in rows])
+            layer.cumulative_length = getattr(rows[0], "cumulative_length", 0)
+    return whole
+
+
+def split(whole: Any, caches: Sequence[Any]) -> None:
+    """Write the rows of a joined cache back to the streams' own."""
+    if len(caches) == 1:
+        return
+    for i, cache in enumerate(caches):
+        cache.layers = [copy.copy(layer) for layer in whole.layers]
+        for layer in cache.layers:
+            layer.keys, layer.values = layer.keys[i : i + 1], layer.values[i : i + 1]
+
+
+def join_padding(caches: Sequence[Any]) -> Any:
+    """Return one cache of the left context of convolutions; None before the first block."""
+    if len(caches) == 1 or caches[0] is None:
+        return caches[0]
+    whole = copy.copy(caches[0])
+    whole.layers = {key: copy.copy(layer) for key, layer in caches[0].layers.items()}
+    for key, layer in whole.layers.items():
+        layer.cache = torch.cat([cache.layers[key].cache for cache in caches])
+    return whole
+
+
+def split_padding(whole: Any, n: int) -> list[Any]:
+    """Return the caches of `n` streams."""
+    if n == 1:
+        return [whole]
+    caches = [copy.copy(whole) for _ in range(n)]
+    for i, cache in enumerate(caches):
+        cache.layers = {key: copy.copy(layer) for key, layer in whole.layers.items()}
+        for layer in cache.layers.values():
+            layer.cache = layer.cache[i : i + 1].clone()  # it is written in place
+    return caches

@@ -1,0 +1,169 @@
+"""Nemotron ASR Streaming: a Conformer with caches and an RNN-T (arXiv 2312.17279).
+
+A block is a chunk of r + 1 frames of 80 ms, of which the earlier frames see the later ones; each
+is computed once. Greedy tokens are final. Two classes: one for English, one for 40 locales, whose
+language is given or found by the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from streaming_asr.errors import UserError
+from streaming_asr.method import NULL, Recorder, Samples
+from streaming_asr.methods.native.base import (
+    Mel,
+    Native,
+    State,
+    join,
+    join_padding,
+    split,
+    split_padding,
+)
+from streaming_asr.methods.native.words import SPACES, Writer
+from streaming_asr.models.native import Kind
+
+FRAME_S = 0.08
+
+
+@dataclass
+class Stream(State):
+    """One stream: caches of the encoder, and of the prediction network with its newest token."""
+
+    mel: Any = None
+    keys_values: Any = None
+    padding: Any = None
+    prompt: Any = None  # (1,) index of the language
+    prediction: Any = None
+    token: int = 0
+    n_frames: int = 0  # decoded
+    tokens: list[int] = field(default_factory=list)
+
+
+class Nemotron(Native):
+    """The method. Weights and settings; a stream's own things are in its `Stream`."""
+
+    def __init__(self, folder: Path, kind: Kind, *, chunk_ms: int, device: str, dtype: str) -> None:
+        """Load the model; `chunk_ms` is one that `models.native.check` allows."""
+        super().__init__(folder, kind, chunk_ms=chunk_ms, device=device, dtype=dtype)
+        config = self.model.config
+        self._frames = chunk_ms // 80
+        self._factor = config.encoder_config.subsampling_factor
+        self._blank = config.blank_token_id
+        self._most = config.max_symbols_per_step
+
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Stream:
+        """Return the state of a new stream. Raises UserError for an unknown language."""
+        from transformers import DynamicCache
+        from transformers.models.nemotron_asr_streaming import generation_nemotron_asr_streaming
+
+        config = self.model.config
+        cache = generation_nemotron_asr_streaming.NemotronAsrStreamingRNNTDecoderCache(config)
+        tokenizer = self.processor.tokenizer
+        return Stream(
+            recorder,
+            Writer(
+                lambda ids: self.processor.decode(list(ids), skip_special_tokens=True),
+                lambda token: tokenizer.convert_ids_to_tokens(token).startswith(SPACES),
+                language,
+            ),
+            mel=Mel(self.processor.feature_extractor),
+            keys_values=DynamicCache(config=config.encoder_config),
+            prompt=self._prompt(language),
+            prediction=cache,
+            token=self._blank,
+        )
+
+    def _prompt(self, language: str | None) -> Tensor | None:
+        known = getattr(self.processor, "prompt_dictionary", None)
+        if known is None:
+            if language not in (None, "en"):
+                raise UserError(
+                    f"language={language}: this Nemotron knows English only; leave language out, "
+                    "or give model.path=nvidia/nemotron-3.5-asr-streaming-0.6b"
+                )
+            return None
+        name = language or "auto"
+        locales = sorted(key for key in known if key.partition("-")[0] == name)
+        if name not in known and not locales:
+            raise UserError(
+                f"language={language}: this Nemotron has no such language; leave language out, "
+                "and the model finds it out"
+            )
+        return torch.tensor([known[name if name in known else locales[0]]], device=self.device)
+
+    def hear(self, state: Stream, audio: Samples) -> None:
+        """Keep new audio, (n,)."""
+        state.mel.push(audio)
+
+    def close(self, state: Stream) -> None:
+        """Pad the audio with silence, so that the last block has all frames that see audio."""
+        n = 1 + self._factor * (self._frames - 1)  # mel frames of the first block
+        n_mel = state.n_samples // self.processor.feature_extractor.hop_length + 1
+        while n < n_mel:
+            n += self._factor * self._frames
+        state.mel.pad(n - self._n_taken(state))
+
+    def _n_taken(self, state: Stream) -> int:
+        """Return how many mel frames the blocks so far have: the first has fewer."""
+        return max(0, self._factor * (self._frames * state.n_blocks - 1) + 1)
+
+    def block(self, state: Stream) -> Tensor | None:
+        """Return the mel frames of the next block, (1, n, mels)."""
+        n = self._factor * self._frames
+        return state.mel.take(n if state.n_blocks else n - self._factor + 1)
+
+    def run(self, states: Sequence[Stream], blocks: Tensor) -> None:
+        """Encode the next block of each stream and decode its frames."""
+        recorder, extra = states[0].recorder, {}
+        if states[0].prompt is not None:
+            extra["prompt_ids"] = torch.cat([state.prompt for state in states])
+        with recorder.part("encode"):
+            keys_values = join(
+                [state.keys_values for state in states], self.model.config.encoder_config
+            )
+            made = self.model.get_audio_features(
+                blocks.to(self.device, self.dtype),
+                past_key_values=keys_values,
+                padding_cache=join_padding([state.padding for state in states]),
+                num_lookahead_tokens=self._frames - 1,
+                use_cache=True,
+                **extra,
+            )
+            split(made.past_key_values, [state.keys_values for state in states])
+            paddings = split_padding(made.padding_cache, len(states))
+        for state, padding, frames in zip(states, paddings, made.pooler_output, strict=True):
+            state.padding = padding
+            state.recorder.count(frames_real=len(frames), frames_computed=len(frames))
+            with state.recorder.part("decode"):
+                self._decode(state, frames)
+
+    def _decode(self, state: Stream, frames: Tensor) -> None:
+        """Decode new frames, (n, d), greedily: tokens of a frame until a blank."""
+        from transformers.models.nemotron_asr_streaming import modeling_nemotron_asr_streaming
+
+        output = modeling_nemotron_asr_streaming.NemotronAsrStreamingEncoderModelOutput
+        for i in range(len(frames)):
+            start_s = state.n_frames * FRAME_S
+            state.n_frames += 1
+            for _ in range(self._most):
+                made = self.model(
+                    decoder_input_ids=torch.tensor([[state.token]], device=self.device),
+                    decoder_cache=state.prediction,
+                    encoder_outputs=output(pooler_output=frames[None, i : i + 1]),
+                )
+                state.recorder.count(decode_steps=1, beam_sum=1)
+                state.token = int(made.logits.argmax())
+                if state.token == self._blank:
+                    break
+                state.tokens.append(state.token)
+                state.recorder.count(tokens=1)
+                state.committed += state.writer.push(
+                    state.token, state.heard_s, start_s, start_s + FRAME_S
+                )

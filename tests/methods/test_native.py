@@ -1,0 +1,277 @@
+"""Models built for streaming: the contract, chunks equal to one pass, refusals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import contract
+import native_tiny
+import numpy as np
+import pytest
+import torch
+from contract import CHECKS, Setting
+from native_tiny import nemotron_folder
+from tiny import noise, tiny_folder
+
+from streaming_asr.config.settle import compose
+from streaming_asr.errors import UserError
+from streaming_asr.method import Samples
+from streaming_asr.methods.native import native
+from streaming_asr.methods.native.base import Mel
+from streaming_asr.methods.native.words import Writer
+from streaming_asr.models.native import KINDS
+
+CHUNK_MS = 560  # one that every kind takes
+FOLDERS = {"nemotron": nemotron_folder}
+
+
+def method(kind: str, folder: Path | None = None, **settings: Any) -> Any:
+    weights = str(folder or FOLDERS[kind]())
+    values = {"device": "cpu", "dtype": "float32", "chunk_s": CHUNK_MS / 1000, **settings}
+    return native(weights=weights, name=kind, **values)
+
+
+def setting(chunk_ms: int = CHUNK_MS) -> Setting:
+    n = 16 * chunk_ms
+    return Setting(n, -(-600 // chunk_ms) * n, noise(3.0, seed=1), noise(1.7, seed=2))
+
+
+def streamed(streaming: Any, audio: Samples, *, language: str | None = None) -> Any:
+    """The state of a stream after the audio, in pieces of 0.1 s."""
+    state = streaming.start(language=language)
+    for begin in range(0, len(audio), 1600):
+        streaming.step(state, audio[begin : begin + 1600], last=begin + 1600 >= len(audio))
+    return state
+
+
+@pytest.fixture(scope="module")
+def methods() -> dict[str, tuple[Any, Setting]]:
+    """One method of each kind, whose steps the checks share."""
+    return {kind: (method(kind), setting()) for kind in KINDS}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_keeps_the_contract(methods, kind: str, check) -> None:
+    check(*methods[kind])
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_where_a_step_ends_changes_nothing(methods, kind: str) -> None:
+    streaming, about = methods[kind]
+    texts = {
+        contract.text_of(streaming, np.array_split(about.audio, n), about) for n in (1, 4, 9, 31)
+    }
+    (text,) = texts
+    assert len(text.split()) > 5
+
+
+# -- Nemotron ---------------------------------------------------------------------------------
+
+
+def mel_of(streaming: Any, audio: Samples, n: int) -> torch.Tensor:
+    """The first `n` frames of the extractor's own pass over the audio and silence after it."""
+    extractor = streaming.processor.feature_extractor
+    whole = np.pad(audio, (0, n * extractor.hop_length))
+    made = extractor(whole, sampling_rate=16_000, return_tensors="pt")["input_features"]
+    return made[:, :n]
+
+
+@pytest.mark.parametrize("multilingual", [False, True])
+@pytest.mark.parametrize("chunk_ms", [80, 160, 560])
+def test_nemotron_s_chunks_are_its_own_stream(monkeypatch, multilingual: bool, chunk_ms: int):
+    streaming = method(
+        "nemotron", nemotron_folder(multilingual=multilingual), chunk_s=chunk_ms / 1000
+    )
+    frames = []
+    own = streaming.model.get_audio_features
+
+    def recorded(*args: Any, **settings: Any) -> Any:
+        made = own(*args, **settings)
+        frames.append(made.pooler_output)
+        return made
+
+    monkeypatch.setattr(streaming.model, "get_audio_features", recorded)
+    state = streamed(streaming, noise(2.0, seed=3), language="de" if multilingual else None)
+    monkeypatch.undo()
+    ours = torch.cat(frames, 1)
+    ahead, n = chunk_ms // 80 - 1, 8 * ours.shape[1] - 7
+    mel = mel_of(streaming, noise(2.0, seed=3), n)
+    extra = {"prompt_ids": torch.tensor([1])} if multilingual else {}
+    with torch.inference_mode():
+        whole = streaming.model.get_audio_features(mel, num_lookahead_tokens=ahead, **extra)
+        ends = [1 + 8 * ahead, *range(1 + 8 * ahead + 8 * (ahead + 1), n + 1, 8 * (ahead + 1))]
+        pieces = (mel[:, a:b] for a, b in zip([0, *ends], ends, strict=False))
+        theirs = streaming.model.generate(
+            pieces, num_lookahead_tokens=ahead, max_new_tokens=1000, **extra
+        ).sequences
+    torch.testing.assert_close(ours, whole.pooler_output, atol=2e-5, rtol=1e-5)
+    blank = streaming.model.config.blank_token_id
+    assert state.tokens == [token for token in theirs[0].tolist() if token != blank]
+    assert len(state.tokens) > 10
+
+
+def test_nemotron_reads_all_audio_and_no_more_blocks_than_that(methods) -> None:
+    streaming, _ = methods["nemotron"]
+    for n_samples in (1, 7 * 8960 - 1, 7 * 8960, 7 * 8960 + 1):
+        state = streamed(streaming, noise(4.0)[:n_samples])
+        n_mel = 8 * (7 * state.n_blocks - 1) + 1
+        assert n_mel - 56 < n_samples // 160 + 1 <= n_mel
+
+
+def test_nemotron_is_asked_for_a_language_that_it_knows() -> None:
+    english, many = method("nemotron"), method("nemotron", nemotron_folder(multilingual=True))
+    with pytest.raises(UserError, match="language=de: this Nemotron knows English only"):
+        english.start(language="de")
+    with pytest.raises(UserError, match="language=tlh: this Nemotron has no such language"):
+        many.start(language="tlh")
+    prompts = [many.start(language=language).prompt.item() for language in ("en", "de", None)]
+    assert prompts == [0, 1, 2]
+
+
+def test_streams_that_are_equally_far_share_passes(monkeypatch) -> None:
+    streaming = method("nemotron")
+    own, sizes = streaming.model.get_audio_features, []
+
+    def counted(features: torch.Tensor, **settings: Any) -> Any:
+        sizes.append(len(features))
+        return own(features, **settings)
+
+    monkeypatch.setattr(streaming.model, "get_audio_features", counted)
+    states = streaming.start_many(3)
+    pieces = [noise(0.56, seed=seed) for seed in range(3)]
+    streaming.step_many(states, pieces, last=[False, False, False])
+    streaming.step_many(states[:2], pieces[:2], last=[False, False])
+    streaming.step_many(states, pieces, last=[False, False, False])
+    assert sizes == [3, 2, 2, 1]
+
+
+# -- words ------------------------------------------------------------------------------------
+
+
+def writer(texts: list[str], language: str | None) -> Writer:
+    """A writer whose tokens are the indices of `texts`; a word begins with a blank."""
+    return Writer(
+        lambda ids: "".join(texts[i] for i in ids).strip(),
+        lambda token: texts[token].startswith(" "),
+        language,
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "language", "words"),
+    [
+        ([" the", " fox", "es", "."], "en", [" the", " foxes."]),
+        (["the", " fox"], None, [" the", " fox"]),
+        # A language tag is no word, wherever it stands.
+        (["<en-US>", " the", " fox", ".", " <en-US>"], None, [" the", " fox."]),
+        ([" the.", "<de-DE>", " fox"], None, [" the.", " fox"]),
+        (["我", "们"], "zh", ["我", "们"]),
+        (["我", "们"], None, ["我", "们"]),
+        ([" the", "我"], None, [" the我"]),
+    ],
+)
+def test_words_of_tokens(texts: list[str], language: str | None, words: list[str]) -> None:
+    told = writer(texts, language)
+    made = [word for token in range(len(texts)) for word in told.push(token, 9.0)]
+    made += told.finish(9.0)
+    assert [word.text for word in made] == words
+    assert told.shown(9.0) == ()
+
+
+def test_times_of_words_are_in_order_and_inside_the_audio() -> None:
+    times = writer([" a", "b", " c", " d"], "en")
+    for token, start_s in enumerate((0.0, 0.08, 0.08, 0.96)):
+        for word in times.push(token, 1.0, start_s, start_s + 0.08):
+            assert (word.start, word.end) == {" ab": (0.0, 0.16), " c": (0.16, 0.16)}[word.text]
+    (last,) = times.finish(1.0)
+    assert (last.start, last.end) == (0.96, 1.0)
+
+
+def test_mel_frames_in_pieces_are_those_of_one_pass() -> None:
+    streaming = method("nemotron")
+    mel, audio = Mel(streaming.processor.feature_extractor), noise(1.0)
+    frames = []
+    for begin in range(0, len(audio), 777):
+        mel.push(audio[begin : begin + 777])
+        while (taken := mel.take(3)) is not None:
+            frames.append(taken)
+    made = torch.cat(frames, 1)
+    assert made.shape[1] >= 90
+    torch.testing.assert_close(made, mel_of(streaming, audio, made.shape[1]), atol=1e-4, rtol=1e-4)
+
+
+# -- refusals ---------------------------------------------------------------------------------
+
+
+def settled(*settings: str) -> Any:
+    return compose(["method=native", "data=mini", "tracker=none", *settings])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["model=nemotron"], "chunk=300ms: nemotron was trained with chunks of 80ms, 160ms, 560ms"),
+        (["model=nemotron", "chunk=80ms", "dtype=float16"], "on device=cpu takes float32 or bf"),
+        (["model=nemotron", "chunk=80ms", "dtype=int8"], "dtype=int8: nemotron on device=cpu"),
+        (["model=nemotron", "chunk=80ms", "language=detect"], "language=detect: is Whisper's"),
+        (["model=base"], "model=base: is not built for streaming, and method=native runs nothing"),
+        (["model=mini"], "holds a model of type whisper; method=native runs model=nemotron"),
+        (["model=nemotron", "model.path=/nowhere"], "/nowhere: there is no such folder"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_loads(settings, message) -> None:
+    with pytest.raises(UserError) as refusal:
+        settled(*settings)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_folder_states_its_own_chunks_and_class(tmp_path: Path) -> None:
+    folder = nemotron_folder()
+    with pytest.raises(UserError, match=r"chunks of 80ms, 160ms, 560ms; give one of these"):
+        settled("model=nemotron", f"model.path={folder}", "chunk=1120ms")
+    settled("model=nemotron", "chunk=1120ms")  # the published one takes it
+    config = settled("model=whisper", f"model.path={folder}", "chunk=560ms")
+    assert config.method.weights == str(folder)
+    with pytest.raises(UserError, match="no Whisper there; it is a Hugging Face model of type nem"):
+        compose(["method=ufal", "model=whisper", f"model.path={folder}"])
+    with pytest.raises(UserError, match="holds a model of type whisper"):
+        method("nemotron", tiny_folder())
+    with pytest.raises(UserError, match=r"has no config\.json with a model_type"):
+        method("nemotron", tmp_path)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_weights_that_do_not_fit_are_refused(tmp_path: Path, kind: str) -> None:
+    folder = Path(shutil.copytree(FOLDERS[kind](), tmp_path / "copy"))
+    text = (folder / "config.json").read_text()
+    config = json.loads(text)
+    sizes = native_tiny.sizes_of(config)
+    sizes["num_hidden_layers"] += 1
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"its weights do not fit its config.json \(missing_keys"):
+        method(kind, folder)
+    sizes["num_hidden_layers"] -= 1
+    sizes["intermediate_size"] += 8
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"could not be loaded|do not fit") as refusal:
+        method(kind, folder)
+    assert "\n" not in str(refusal.value)
+    (folder / "config.json").write_text(text)
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(UserError, match="could not be loaded"):
+        method(kind, folder)
+
+
+def test_an_older_transformers_is_named(monkeypatch) -> None:
+    import transformers
+
+    monkeypatch.delattr(transformers, "NemotronAsrStreamingForRNNT")
+    monkeypatch.setattr(transformers, "__version__", "4.48.0")
+    monkeypatch.setattr(type(transformers), "__getattr__", object.__getattribute__)
+    with pytest.raises(UserError, match=r"transformers 4\.48\.0 has no NemotronAsr.*>=5\.13"):
+        method("nemotron")
