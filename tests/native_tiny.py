@@ -5,7 +5,9 @@ Each is built from its class's configuration, once per test session.
 
 from __future__ import annotations
 
+import base64
 import functools
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,146 @@ def nemotron_folder(*, multilingual: bool = False, seed: int = 1) -> Path:
         **(prompts if tags else {}),
     )
     return saved(model, processor)
+
+
+def even_after(head: torch.nn.Linear, hidden: torch.Tensor) -> None:
+    """Scale a head without bias, so that of hidden states, (n, d), no token is always the best.
+
+    Call it with gradients off.
+    """
+    mean = hidden.mean(0)
+    head.weight -= torch.outer(head.weight @ mean, mean) / mean.square().sum()
+    head.weight /= (hidden @ head.weight.T).std(0)[:, None]
+
+
+N_SPECIAL = 6  # of Voxtral's tokens
+
+
+def tekken(n_left: int) -> dict[str, Any]:
+    """The content of tekken.json: 26 tokens, of which the first 6 spell nothing."""
+    texts = [f" {word}" for word in WORDS] + [*PIECES, " caf", "é"] + [f" w{i}" for i in range(8)]
+    names = ("<unk>", "<s>", "</s>", "[STREAMING_PAD]", "[STREAMING_WORD]", "<pad>")
+    vocabulary = [{"token_bytes": base64.b64encode(text.encode()).decode()} for text in texts]
+    return {
+        "config": {"default_num_special_tokens": N_SPECIAL},
+        "vocab": vocabulary,
+        "special_tokens": [{"rank": i, "token_str": name} for i, name in enumerate(names)],
+        "audio": {"streaming_n_left_pad_tokens": n_left},
+    }
+
+
+@functools.cache
+def voxtral_folder(seed: int = 2) -> Path:
+    """A Voxtral Realtime whose text is 4 tokens behind, after 5 tokens of silence."""
+    import transformers
+
+    size = N_SPECIAL + len(tekken(5)["vocab"])
+    config = transformers.VoxtralRealtimeConfig(
+        audio_config={
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "head_dim": 16,
+            "num_mel_bins": 80,
+            "sliding_window": 20,
+        },
+        text_config={
+            "model_type": "voxtral_realtime_text",
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+            "vocab_size": size,
+            "sliding_window": 15,
+            "tie_word_embeddings": False,
+        },
+        default_num_delay_tokens=4,
+        tie_word_embeddings=False,
+    )
+    model = transformers.VoxtralRealtimeForConditionalGeneration(config).eval()
+    spread(model, seed)
+    extractor = transformers.VoxtralRealtimeFeatureExtractor(feature_size=80)
+    mel = extractor(noise(8.0, seed=9), sampling_rate=16_000, return_tensors="pt").input_features
+    with torch.no_grad():
+        model.model.multi_modal_projector.linear_2.weight *= 4
+        made = model.model(
+            input_ids=torch.full((1, mel.shape[-1] // 8), 3),
+            input_features=mel[..., : mel.shape[-1] // 8 * 8],
+            num_delay_tokens=4,
+        )
+        even_after(model.lm_head, made.last_hidden_state[0])
+        model.lm_head.weight[2] = 0  # </s> would end the text
+    folder = saved(model, extractor)
+    (folder / "tekken.json").write_text(json.dumps(tekken(5)))
+    return folder
+
+
+@functools.cache
+def kyutai_folder(seed: int = 3) -> Path:
+    """A Kyutai speech-to-text, 0.5 s behind, after 0.25 s of silence."""
+    import transformers
+
+    size = 24
+    config = transformers.KyutaiSpeechToTextConfig(
+        codebook_vocab_size=17,
+        vocab_size=size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        sliding_window=15,
+        max_position_embeddings=400,
+        ffn_dim=48,
+        num_codebooks=4,
+        audio_bos_token_id=16,
+        audio_pad_token_id=size + 4 * 17,
+        pad_token_id=3,
+        bos_token_id=size,
+        codec_config={
+            "model_type": "mimi",
+            "hidden_size": 32,
+            "num_filters": 4,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 2,
+            "intermediate_size": 48,
+            "codebook_size": 16,
+            "codebook_dim": 16,
+            "vector_quantization_hidden_dimension": 16,
+            "num_quantizers": 4,
+            "head_dim": 16,
+            "upsample_groups": 32,
+            "sliding_window": 20,
+        },
+    )
+    model = transformers.KyutaiSpeechToTextForConditionalGeneration(config).eval()
+    spread(model.model, seed)
+    torch.manual_seed(seed)
+    audio = torch.from_numpy(noise(8.0, seed=9))[None, None]
+    with torch.no_grad():
+        codec = model.codec_model
+        latents = codec.encoder(audio).latents[0].T
+        for quantizer in (
+            codec.quantizer.semantic_residual_vector_quantizer,
+            codec.quantizer.acoustic_residual_vector_quantizer,
+        ):
+            projected = latents @ quantizer.input_proj.weight[..., 0].T
+            for layer in quantizer.layers:  # codes are vectors that come, so that all are used
+                book = projected[torch.randperm(len(projected))[:16]]
+                layer.codebook.embed_sum.copy_(book)
+                layer.codebook.cluster_usage.fill_(1.0)
+                projected = projected - book[torch.cdist(projected, book).argmin(1)]
+        codes = codec.encode(audio).audio_codes[0].T
+        texts = torch.full((len(codes), 1), 3)
+        made = model.model(input_ids=torch.cat([texts, codes], 1)[None])
+        even_after(model.lm_head, made.last_hidden_state[0])
+    words = tokenizer(vocabulary_size=size)
+    extractor = transformers.KyutaiSpeechToTextFeatureExtractor(
+        audio_delay_seconds=0.5, audio_silence_prefix_seconds=0.25
+    )
+    return saved(model, transformers.KyutaiSpeechToTextProcessor(extractor, words))
 
 
 def saved(model: Any, processor: Any) -> Path:

@@ -39,6 +39,19 @@ _LIST = (
         },
         80,
     ),
+    Kind(
+        "voxtral_realtime",
+        "mistralai/Voxtral-Mini-4B-Realtime-2602",
+        {"voxtral_realtime": "VoxtralRealtimeForConditionalGeneration"},
+        80,
+    ),
+    Kind(
+        "kyutai_stt",
+        "kyutai/stt-2.6b-en-trfs",
+        {"kyutai_speech_to_text": "KyutaiSpeechToTextForConditionalGeneration"},
+        80,
+        rate=24_000,
+    ),
 )
 KINDS = {kind.name: kind for kind in _LIST}
 LOOKAHEADS = (0, 1, 6, 13)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +15,25 @@ import numpy as np
 import pytest
 import torch
 from contract import CHECKS, Setting
-from native_tiny import nemotron_folder
+from native_tiny import kyutai_folder, nemotron_folder, voxtral_folder
 from tiny import noise, tiny_folder
 
 from streaming_asr.config.settle import compose
+from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
 from streaming_asr.method import Samples
 from streaming_asr.methods.native import native
 from streaming_asr.methods.native.base import Mel
 from streaming_asr.methods.native.words import Writer
 from streaming_asr.models.native import KINDS
+from streaming_asr.simulate.recorder import StepRecorder
 
 CHUNK_MS = 560  # one that every kind takes
-FOLDERS = {"nemotron": nemotron_folder}
+FOLDERS = {
+    "kyutai_stt": kyutai_folder,
+    "nemotron": nemotron_folder,
+    "voxtral_realtime": voxtral_folder,
+}
 
 
 def method(kind: str, folder: Path | None = None, **settings: Any) -> Any:
@@ -149,6 +157,129 @@ def test_streams_that_are_equally_far_share_passes(monkeypatch) -> None:
     assert sizes == [3, 2, 2, 1]
 
 
+# -- Voxtral ----------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Using the model-agnostic default")
+@pytest.mark.parametrize("delay_s", [None, 0.24])
+def test_voxtral_outputs_what_its_class_generates(delay_s: float | None) -> None:
+    streaming = method("voxtral_realtime", delay_s=delay_s)
+    model, audio, delay = streaming.model, noise(2.01, seed=4), 4 if delay_s is None else 3
+    state = streamed(streaming, audio)
+    n = 5 + 26 + delay + 11  # tokens: silence, 2.01 s, the delay, silence
+    padded = np.pad(audio, (5 * 1280, 1280 * n))
+    mel = streaming.processor(padded, sampling_rate=16_000, return_tensors="pt")["input_features"]
+    mel, n_prompt = mel[..., : 8 * n], 1 + 5 + delay
+    ends = [8 * n_prompt, *range(8 * n_prompt + 8, 8 * n + 1, 8)]
+    theirs = model.generate(
+        input_ids=torch.tensor([[1] + (n_prompt - 1) * [3]]),
+        input_features=(mel[..., a:b] for a, b in zip([0, *ends], ends, strict=False)),
+        num_delay_tokens=delay,
+    )[0, n_prompt:].tolist()
+    assert len(theirs) == n - n_prompt + 1
+    assert state.tokens == theirs
+    assert len(set(theirs)) > 5
+
+
+def test_voxtral_s_encoder_in_pieces_is_one_pass(monkeypatch) -> None:
+    streaming, audio = method("voxtral_realtime"), noise(2.0, seed=4)
+    own, pieces = streaming.model.get_audio_features, []
+
+    def recorded(*args: Any, **settings: Any) -> Any:
+        pieces.append((made := own(*args, **settings)).pooler_output)
+        return made
+
+    monkeypatch.setattr(streaming.model, "get_audio_features", recorded)
+    streamed(streaming, audio)
+    ours = torch.cat(pieces, 1)
+    padded = np.pad(audio, (5 * 1280, 1280 * ours.shape[1]))
+    mel = streaming.processor(padded, sampling_rate=16_000, return_tensors="pt")["input_features"]
+    with torch.inference_mode():
+        whole = own(mel[..., : 8 * ours.shape[1]]).pooler_output
+    torch.testing.assert_close(ours, whole, atol=5e-5, rtol=1e-5)
+
+
+def test_voxtral_stops_where_the_model_ends_its_text(monkeypatch) -> None:
+    streaming = method("voxtral_realtime")
+    state = streaming.start()
+    monkeypatch.setattr(streaming, "_ends", {streamed(streaming, noise(2.0, seed=4)).tokens[6]})
+    streaming.step(state, noise(2.0, seed=4), last=True)
+    assert len(state.tokens) <= 6
+    assert state.is_done
+
+
+@pytest.mark.parametrize("delay_s", [0.16, 0.3, 2.48])
+def test_a_delay_that_voxtral_does_not_have_is_refused(delay_s: float) -> None:
+    with pytest.raises(UserError, match=r"must be 0\.24 to 2\.4 in steps of 0\.08"):
+        method("voxtral_realtime", delay_s=delay_s)
+    with pytest.raises(UserError, match="only voxtral_realtime has it"):
+        method("nemotron", delay_s=0.48)
+
+
+def test_a_character_of_several_tokens_is_one() -> None:
+    texts = [b"c", "é".encode()[:1], "é".encode()[1:], b" x"]
+    words = Writer(
+        lambda ids: b"".join(texts[i] for i in ids).decode(errors="replace"),
+        lambda token: texts[token].startswith(b" "),
+        None,
+    )
+    shown = []
+    for token in range(3):
+        assert words.push(token, 9.0) == []
+        shown.append(words.shown(9.0)[0].text)
+    assert shown == [" c", " c", " cé"]
+    assert [word.text for word in words.push(3, 9.0)] == [" cé"]
+
+
+# -- Kyutai -----------------------------------------------------------------------------------
+
+
+def test_kyutai_outputs_what_its_class_generates() -> None:
+    streaming, audio = method("kyutai_stt"), noise(2.01, seed=5)
+    state = streamed(streaming, audio)
+    resampler = Resampler(24_000)
+    whole = np.concatenate([resampler.of_samples(audio, 16_000), resampler.of_frame(None)])
+    assert len(whole) == 48_240
+    extractor = streaming.processor.feature_extractor
+    inputs = extractor(whole, sampling_rate=24_000, return_tensors="pt")
+    theirs = streaming.model.generate(**inputs)[0, 1:].tolist()
+    assert len(theirs) == (6_000 + 48_240 + 36_000) // 1920
+    assert state.tokens[: len(theirs)] == theirs
+    assert len(state.tokens) - len(theirs) <= 2  # the last frames are padded, not dropped
+    assert len(set(theirs)) > 5
+
+
+def test_kyutai_s_resampling_is_in_the_measured_step(monkeypatch) -> None:
+    """It runs within the part that the recorder times, where the audio comes in."""
+    streaming, inside, made = method("kyutai_stt"), [], []
+    recorder = StepRecorder()
+    own = recorder.part
+
+    @contextmanager
+    def part(name: str):
+        inside.append(name)
+        with own(name):
+            yield
+        inside.pop()
+
+    monkeypatch.setattr(recorder, "part", part)
+    state = streaming.start(recorder=recorder)
+    resample = state.resampler.of_samples
+    monkeypatch.setattr(
+        state.resampler, "of_samples", lambda *a: made.append((*inside, len(a[0]))) or resample(*a)
+    )
+    streaming.step(state, noise(0.56), last=False)
+    assert made == [("feature", 8960)]
+
+
+def test_a_model_for_another_rate_is_refused(monkeypatch) -> None:
+    folder = Path(shutil.copytree(kyutai_folder(), Path(tempfile.mkdtemp()) / "copy"))
+    file = folder / "processor_config.json"
+    file.write_text(file.read_text().replace("24000", "16000"))
+    with pytest.raises(UserError, match="takes audio at 16000 Hz, and kyutai_stt is for 24000 Hz"):
+        method("kyutai_stt", folder)
+
+
 # -- words ------------------------------------------------------------------------------------
 
 
@@ -256,7 +387,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path, kind: str) -> None:
     with pytest.raises(UserError, match=r"its weights do not fit its config.json \(missing_keys"):
         method(kind, folder)
     sizes["num_hidden_layers"] -= 1
-    sizes["intermediate_size"] += 8
+    sizes["ffn_dim" if kind == "kyutai_stt" else "intermediate_size"] += 8
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"could not be loaded|do not fit") as refusal:
         method(kind, folder)

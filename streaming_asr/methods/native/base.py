@@ -25,7 +25,7 @@ NEWEST = "5.13"  # the first release of transformers that has most of the classe
 
 @dataclass
 class State:
-    """What every stream has. n_blocks: passes so far; streams with as many may share one."""
+    """What every stream has. n_blocks: blocks computed; streams with as many may share a pass."""
 
     recorder: Recorder
     writer: Writer
@@ -44,10 +44,12 @@ class Native:
     """A model that takes audio in blocks of one size; a subclass says what a block is."""
 
     lookahead_samples = 0
+    reader = "AutoProcessor"
+    """The class of transformers that reads what the model needs next to its weights."""
 
     def __init__(self, folder: Path, kind: Kind, *, chunk_ms: int, device: str, dtype: str) -> None:
         """Load the model. Raises UserError where the folder does not hold all of it."""
-        self.model, self.processor = load(folder, kind, device=device, dtype=dtype)
+        self.model, self.processor = load(folder, kind, self.reader, device=device, dtype=dtype)
         self.chunk_ms, self.device, self.dtype = chunk_ms, device, self.model.dtype
 
     # ---- what a subclass has ------------------------------------------------------------
@@ -69,7 +71,7 @@ class Native:
         raise NotImplementedError
 
     def run(self, states: Sequence[Any], blocks: Tensor) -> None:
-        """Compute the next block, (n, ...), of n streams that are equally far."""
+        """Compute the next block, (n, ...), of n streams that are equally far; count it."""
         raise NotImplementedError
 
     # ---- the protocol -------------------------------------------------------------------
@@ -109,22 +111,22 @@ class Native:
 
     def _pass(self, states: Sequence[Any]) -> bool:
         """Compute one block of every stream that has one; False where none has."""
-        groups: dict[int, list[tuple[Any, Tensor]]] = {}
+        groups: dict[tuple[int, torch.Size], list[tuple[Any, Tensor]]] = {}
         for state in states:
             with state.recorder.part("feature"):
                 block = self.block(state)
             if block is not None:
-                groups.setdefault(state.n_blocks, []).append((state, block))
+                groups.setdefault((state.n_blocks, block.shape), []).append((state, block))
         for pairs in groups.values():
-            members = [state for state, _ in pairs]
-            self.run(members, torch.cat([block for _, block in pairs]))
-            for state in members:
-                state.n_blocks += 1
+            self.run([state for state, _ in pairs], torch.cat([block for _, block in pairs]))
         return bool(groups)
 
 
-def load(folder: Path, kind: Kind, *, device: str, dtype: str) -> tuple[Any, Any]:
-    """Return the model and the processor of a folder. Raises UserError."""
+def load(folder: Path, kind: Kind, reader: str, *, device: str, dtype: str) -> tuple[Any, Any]:
+    """Return the model of a folder and what `reader`, a class of transformers, reads of it.
+
+    Raises UserError.
+    """
     import transformers
     from safetensors import SafetensorError
 
@@ -144,7 +146,7 @@ def load(folder: Path, kind: Kind, *, device: str, dtype: str) -> tuple[Any, Any
                 ignore_mismatched_sizes=True,  # refused below
                 output_loading_info=True,
             )
-            processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True)
+            processor = getattr(transformers, reader).from_pretrained(folder, local_files_only=True)
     except (*FAULTS, SafetensorError) as error:
         first = next((line for line in str(error).splitlines() if line.strip()), repr(error))
         raise UserError(
@@ -188,12 +190,16 @@ class Mel:
         """Keep new audio, (n,)."""
         self._audio = np.concatenate([self._audio, audio])
 
+    @property
+    def n_ready(self) -> int:
+        """How many frames `take` can return."""
+        return max(0, (len(self._audio) - self._width) // self._hop + 1)
+
     def take(self, n: int) -> Tensor | None:
         """Return the extractor's features of the next `n` frames; None where audio lacks."""
-        n_samples = (n - 1) * self._hop + self._width
-        if len(self._audio) < n_samples:
+        if not 1 <= n <= self.n_ready:
             return None
-        audio = self._audio[:n_samples]
+        audio = self._audio[: (n - 1) * self._hop + self._width]
         if self._drops_last:
             audio = np.pad(audio, (0, self._hop))
         self._audio = self._audio[n * self._hop :]

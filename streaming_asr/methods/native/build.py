@@ -10,11 +10,20 @@ from streaming_asr.models.hub import on_this_machine
 from streaming_asr.models.native import KINDS, check, kind_of
 
 
-def native(*, weights: str | None, name: str, device: str, dtype: str, chunk_s: float) -> Native:
+def native(
+    *,
+    weights: str | None,
+    name: str,
+    device: str,
+    dtype: str,
+    chunk_s: float,
+    delay_s: float | None = None,
+) -> Native:
     """Return the method of the model in the folder or repository `weights`.
 
-    name: what the settings call the model. chunk_s: audio of a pass, in seconds. Raises UserError
-    for settings that the model does not take and for a folder that does not hold one.
+    name: what the settings call the model. chunk_s: audio of a chunk, in seconds. delay_s: of
+    Voxtral's text behind its audio; None for the model's own. Raises UserError for settings that
+    the model does not take and for a folder that does not hold one.
     """
     if weights in (None, "none", "auto"):
         raise UserError(
@@ -25,8 +34,17 @@ def native(*, weights: str | None, name: str, device: str, dtype: str, chunk_s: 
     kind = kind_of(folder)
     chunk_ms = round(chunk_s * 1000)
     check(name, kind, folder, chunk_ms=chunk_ms, device=device, dtype=dtype)
+    if delay_s is not None and kind.name != "voxtral_realtime":
+        raise UserError(f"delay_s={delay_s}: only voxtral_realtime has it; leave it out")
+    placed = {"chunk_ms": chunk_ms, "device": device, "dtype": dtype}
     if kind.name == "nemotron":
         from streaming_asr.methods.native.nemotron import Nemotron
 
-        return Nemotron(folder, kind, chunk_ms=chunk_ms, device=device, dtype=dtype)
-    raise AssertionError(kind)
+        return Nemotron(folder, kind, **placed)
+    if kind.name == "voxtral_realtime":
+        from streaming_asr.methods.native.voxtral import Voxtral
+
+        return Voxtral(folder, kind, delay_s=delay_s, **placed)
+    from streaming_asr.methods.native.kyutai import Kyutai
+
+    return Kyutai(folder, kind, **placed)

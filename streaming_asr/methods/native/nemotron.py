@@ -140,6 +140,7 @@ class Nemotron(Native):
             paddings = split_padding(made.padding_cache, len(states))
         for state, padding, frames in zip(states, paddings, made.pooler_output, strict=True):
             state.padding = padding
+            state.n_blocks += 1
             state.recorder.count(frames_real=len(frames), frames_computed=len(frames))
             with state.recorder.part("decode"):
                 self._decode(state, frames)
