@@ -81,7 +81,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
         if not isinstance(target, str):
             raise UserError(f"{group}._target_={target}: must be the name of a class, module.Class")
     _check_data(config, choices)
-    _check_model(config, chunk_ms)
+    _check_model(config)
     _check_languages(config)
     is_whisper = OmegaConf.select(config, "model.path") is not None and not own_network(config)
     if chunk_ms > MAX_CHUNK_MS and is_whisper and method_name != "offline":
@@ -144,19 +144,19 @@ def _check_data(config: DictConfig, choices: Mapping[str, Any]) -> None:
         )
 
 
-def _check_model(config: DictConfig, chunk_ms: int) -> None:
+def _check_model(config: DictConfig) -> None:
     """Raise UserError for a local folder that does not hold what the method runs, and for settings
     that a model built for streaming does not take; the loader answers for hub names."""
     path = OmegaConf.select(config, "model.path")
     if path is not None and not isinstance(path, str):
         raise UserError(f"model.path={path}: must be a folder or a name, or null for no model")
     if path is not None and is_native(config):
-        _check_native(config, chunk_ms)
+        _check_native(config)
     if path is not None and is_local(path) and own_network(config) is None:
         find_here(path)
 
 
-def _check_native(config: DictConfig, chunk_ms: int) -> None:
+def _check_native(config: DictConfig) -> None:
     """Raise UserError for what `method=native` cannot run. A model that is not here yet is of the
     kind that its option of conf/model names."""
     name, path = str(config.model.get("name")), str(own_network(config))
@@ -170,11 +170,12 @@ def _check_native(config: DictConfig, chunk_ms: int) -> None:
         )
     else:
         kind = KINDS[name]
+    if KINDS.get(name, kind) is not kind:
+        raise UserError(f"model={name}: {folder} holds another model; give model={kind.name}")
     check(
-        name,
         kind,
         folder if folder.is_dir() else None,
-        chunk_ms=chunk_ms,
+        chunk_ms=parse_duration(config.chunk),
         device=config.device,
         dtype=config.dtype,
     )

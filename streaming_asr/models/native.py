@@ -79,15 +79,11 @@ def kind_of(folder: Path) -> Kind:
     )
 
 
-def check(
-    name: str, kind: Kind, folder: Path | None, *, chunk_ms: int, device: str, dtype: str
-) -> None:
+def check(kind: Kind, folder: Path | None, *, chunk_ms: int, device: str, dtype: str) -> None:
     """Raise UserError for settings that a model of this kind does not take.
 
-    name: what the settings call the model. folder: where it lies; None where it is not here yet.
+    folder: where it lies; None where it is not here yet.
     """
-    if name in KINDS and KINDS[name] is not kind:
-        raise UserError(f"model={name}: {folder} holds another model; give model={kind.name}")
     if dtype == "int8" or (dtype == "float16" and device == "cpu"):
         raise UserError(
             f"dtype={dtype}: {kind.name} on device={device} takes float32 or bfloat16"

@@ -201,6 +201,8 @@ before = set(sys.modules)
 name = sys.argv[1]
 if name == "remote":
     import streaming_asr.methods.remote
+elif name == "native":
+    from streaming_asr.methods.native import kyutai, nemotron, voxtral
 else:
     settings = {"backend": "torch"} if name == "ufal" else {}
     model = HERE / "data" / "mini" / "model"

@@ -39,7 +39,7 @@ FOLDERS = {
 def method(kind: str, folder: Path | None = None, **settings: Any) -> Any:
     weights = str(folder or FOLDERS[kind]())
     values = {"device": "cpu", "dtype": "float32", "chunk_s": CHUNK_MS / 1000, **settings}
-    return native(weights=weights, name=kind, **values)
+    return native(weights=weights, **values)
 
 
 def setting(chunk_ms: int = CHUNK_MS) -> Setting:
@@ -366,6 +366,8 @@ def test_a_folder_states_its_own_chunks_and_class(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"chunks of 80ms, 160ms, 560ms; give one of these"):
         settled("model=nemotron", f"model.path={folder}", "chunk=1120ms")
     settled("model=nemotron", "chunk=1120ms")  # the published one takes it
+    with pytest.raises(UserError, match="holds another model; give model=nemotron"):
+        settled("model=kyutai_stt", f"model.path={folder}", "chunk=560ms")
     config = settled("model=whisper", f"model.path={folder}", "chunk=560ms")
     assert config.method.weights == str(folder)
     with pytest.raises(UserError, match="no Whisper there; it is a Hugging Face model of type nem"):

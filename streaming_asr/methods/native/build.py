@@ -13,7 +13,6 @@ from streaming_asr.models.native import KINDS, check, kind_of
 def native(
     *,
     weights: str | None,
-    name: str,
     device: str,
     dtype: str,
     chunk_s: float,
@@ -21,19 +20,19 @@ def native(
 ) -> Native:
     """Return the method of the model in the folder or repository `weights`.
 
-    name: what the settings call the model. chunk_s: audio of a chunk, in seconds. delay_s: of
-    Voxtral's text behind its audio; None for the model's own. Raises UserError for settings that
-    the model does not take and for a folder that does not hold one.
+    chunk_s: audio of a chunk, in seconds. delay_s: of Voxtral's text behind its audio; None for the
+    model's own. Raises UserError for settings that the model does not take and for a folder that
+    does not hold one.
     """
     if weights in (None, "none", "auto"):
         raise UserError(
-            f"model={name}: method=native runs a model built for streaming; give model="
+            f"method.weights={weights}: method=native runs a model built for streaming; give model="
             f"{', '.join(KINDS)}, or such a folder with model.path=<folder>"
         )
     folder = Path(on_this_machine(str(weights))).expanduser()
     kind = kind_of(folder)
     chunk_ms = round(chunk_s * 1000)
-    check(name, kind, folder, chunk_ms=chunk_ms, device=device, dtype=dtype)
+    check(kind, folder, chunk_ms=chunk_ms, device=device, dtype=dtype)
     if delay_s is not None and kind.name != "voxtral_realtime":
         raise UserError(f"delay_s={delay_s}: only voxtral_realtime has it; leave it out")
     placed = {"chunk_ms": chunk_ms, "device": device, "dtype": dtype}
