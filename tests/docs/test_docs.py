@@ -192,11 +192,8 @@ HEARERS = ("transcribe", "compare", "live", "run", "data", "align")
 # Corpora, weights and programs that are not here, a microphone, hours, pages with their own tests.
 WANTS = (
     r"\.\.\.|/corpora|FOLDER|cuda|=mic|=base|=medium|models/|openai/|experiment=|long600|join_s|=hold|"
-<<<<<<< HEAD
-    r"session=|remote|hydra/|model\.path=|lm=auto|data=(manifest|shards|prompts|speechocean762)|data\.ids|outputs/mini|<"
-=======
-    r"session=|remote|=native|hydra/|lm=auto|data=(manifest|shards|prompts|speechocean762)|data\.ids|outputs/mini|<"
->>>>>>> 0469fb45 (method=native: Voxtral Realtime and Kyutai's speech-to-text, equal to their classes)
+    r"session=|remote|=native|hydra/|model\.path=|lm=auto|data=(manifest|shards|prompts|speechocean762)|"
+    r"data\.ids|outputs/mini|<"
 )
 HEARING = sorted(
     {
