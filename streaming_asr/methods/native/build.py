@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.methods.native.base import Native
@@ -35,7 +36,7 @@ def native(
     check(kind, folder, chunk_ms=chunk_ms, device=device, dtype=dtype)
     if delay_s is not None and kind.name != "voxtral_realtime":
         raise UserError(f"delay_s={delay_s}: only voxtral_realtime has it; leave it out")
-    placed = {"chunk_ms": chunk_ms, "device": device, "dtype": dtype}
+    placed: dict[str, Any] = {"chunk_ms": chunk_ms, "device": device, "dtype": dtype}
     if kind.name == "nemotron":
         from streaming_asr.methods.native.nemotron import Nemotron
 
