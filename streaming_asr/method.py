@@ -16,6 +16,7 @@ and two streams never touch.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checka
 
 import numpy as np
 import numpy.typing as npt
+
+from streaming_asr.errors import UserError
 
 SAMPLE_RATE = 16_000  # Hz, of all audio a method is given
 NS_PER_SAMPLE = 1_000_000_000 // SAMPLE_RATE  # 62,500 exactly
@@ -156,6 +159,43 @@ class Batched(Protocol):
         self, states: Sequence[Any], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
         """Make one step of each of `states` and return their updates in the same order."""
+
+
+def step_of(method: Method[Any], state: Any, audio: Samples, *, last: bool) -> Update:
+    """Make one step of a stream. Raises UserError for a method that returns no `Update`."""
+    return _checked(method, "step", method.step(state, audio, last=last))
+
+
+def steps_of(
+    method: Batched, states: Sequence[Any], audio: Sequence[Samples], *, last: Sequence[bool]
+) -> list[Update]:
+    """Make one step of each stream. Raises UserError for a method that does not return one `Update`
+    for each."""
+    updates = method.step_many(states, audio, last=last)
+    if not isinstance(updates, list | tuple) or len(updates) != len(states):
+        rule = f"returns a list with one Update for each of its {len(states)} streams"
+        raise _broken(method, "step_many", updates, rule)
+    return [_checked(method, "step_many", update) for update in updates]
+
+
+def _checked(method: Any, call: str, update: Any) -> Update:
+    rule = "returns a streaming_asr.method.Update, empty where nothing changed"
+    if not isinstance(update, Update):
+        raise _broken(method, call, update, rule)
+    for words in (update.committed, update.partial):
+        if not isinstance(words, list | tuple) or not all(isinstance(each, Word) for each in words):
+            rule = "returns an Update whose committed and partial words are tuples of Word"
+            raise _broken(method, call, words, rule)
+    return update
+
+
+def _broken(method: Any, call: str, value: Any, rule: str) -> UserError:
+    kind = type(method)
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    where = f" ({file})" if file else ""
+    return UserError(
+        f"{kind.__module__}.{kind.__qualname__}.{call}{where}: returned {value!r:.80}; it {rule}"
+    )
 
 
 @runtime_checkable

@@ -284,7 +284,9 @@ def _check_recipe(argv: Sequence[str]) -> None:
 def main() -> int:
     """Run the command line and return its exit status."""
     let_waiting_threads_sleep()
-    return exit_status(lambda: _check_recipe(sys.argv[1:])) or program("train", _job)
+    return exit_status(lambda: _check_recipe(sys.argv[1:])) or program(
+        "train", _job, loads="the recipe, its model and speech"
+    )
 
 
 if __name__ == "__main__":

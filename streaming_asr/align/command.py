@@ -145,4 +145,6 @@ def safe(name: str) -> str:
 def main() -> int:
     """Run the command line and return its exit status."""
     let_waiting_threads_sleep()
-    return program("align", lambda config: align(config) and None)
+    return program(
+        "align", lambda config: align(config) and None, loads="the corpus and the aligner"
+    )

@@ -40,7 +40,7 @@ streaming-asr compares methods of streaming speech recognition on equal terms.
 
   streaming-asr transcribe talk.m4a
       your recording, as in a live session; --srt, --vtt, --json write files
-  streaming-asr compare audio=talk.m4a method=whisperrt,ufal chunk=1s
+  streaming-asr compare audio=talk.m4a method=whisperrt,hush_word chunk=1s
       two methods on it, side by side in the player of the page
   streaming-asr method=whisperrt chunk=300ms limit=60
       run WhisperRT with tiny.en on 60 clips of the embedded voices

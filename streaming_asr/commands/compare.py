@@ -1,6 +1,6 @@
 """Runs several methods on one recording and shows them side by side in the page's player.
 
-    streaming-asr compare audio=talk.m4a method=whisperrt,ufal
+    streaming-asr compare audio=talk.m4a method=whisperrt,hush_word
     streaming-asr compare audio=talk.m4a method=whisperrt chunk=300ms,1s model=base.en --open
 
 With talk.txt beside the recording the page also tells the errors. Words are aligned for their
@@ -40,7 +40,9 @@ def _compare(argv: list[str]) -> int:
         raise UserError(f"{' '.join(several)}: name one recording, or a folder of them")
     name = line.pop("audio")
     if name is None:
-        raise UserError("audio: name one recording, as in audio=talk.m4a method=whisperrt,ufal")
+        raise UserError(
+            "audio: name one recording, as in audio=talk.m4a method=whisperrt,hush_word"
+        )
     audio = Path(name).expanduser().absolute()
     if not audio.exists():
         raise UserError(f"audio={name}: no such file; correct the path")

@@ -16,7 +16,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside
-from streaming_asr.terminal import command_parser, exit_status
+from streaming_asr.terminal import command_parser, exit_status, loading
 
 CT2 = "ctranslate2"
 # What a LoRA folder holds; anything else in one is more than can be merged.
@@ -43,6 +43,7 @@ def export(
     out: Path, settings: Sequence[str], *, ctranslate2: bool = False, results: Path | None = None
 ) -> None:
     """Write `out`, all of it or nothing. Raises UserError."""
+    loading(f"the model of {' '.join(settings) or 'the default settings'}")
     from streaming_asr.config.settle import compose
 
     if "=" in str(out):

@@ -2,7 +2,7 @@
 
     streaming-asr transcribe talk.m4a                       # the hush word at 1 s on tiny.en
     streaming-asr transcribe *.mp3 --srt --out subtitles    # talk.srt for each
-    streaming-asr transcribe interviews method=ufal chunk=1s model=base language=de
+    streaming-asr transcribe interviews method=whisperrt chunk=300ms
 
 On a terminal committed words are solid and the guess after them is dim; stdout gets the transcript,
 a pipe or a file as its words become final. Files of subtitles and JSON grow as well. A command that
@@ -46,7 +46,7 @@ from streaming_asr.whisper.words import spaced
 
 FORMATS = ("srt", "vtt", "json")
 GROWS_S = 30.0  # files are written anew after so much more audio, or a tenth more if that is longer
-EPILOG = "settings: those of `streaming-asr run`, as method=ufal, chunk=1s, model=base, language=de"
+EPILOG = "settings: those of `streaming-asr run`, as method=whisperrt, chunk=300ms, model=base"
 
 
 @dataclass
@@ -94,10 +94,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(), help="the folder of these; default .")
     about_track = "of a recording with several audio tracks, read track N from 1; default: its own"
     parser.add_argument("--audio-track", type=_track_number, metavar="N", help=about_track)
+    about_conf = "a folder with further configuration, as method/own.yaml; as of run"
+    parser.add_argument("-cd", "--config-dir", metavar="DIR", help=about_conf)
     argv = list(sys.argv[1:] if argv is None else argv)
 
     def transcribe() -> int:
-        check_options(argv, (*FORMATS, "out", "audio-track", "help"))
+        check_options(argv, (*FORMATS, "out", "audio-track", "config-dir", "help"))
         return _transcribe(parser.parse_intermixed_args(argv))
 
     return exit_status(transcribe)
@@ -125,11 +127,13 @@ def _transcribe(given: argparse.Namespace) -> int:
         return 1
     if forms:
         check_writable(given.out, "--out")  # before the work, not after it
-    line = CommandLine([*(a for a in given.arguments if a not in names), "tracker=none"])
+    folder = ["-cd", given.config_dir] if given.config_dir is not None else []
+    settings = [a for a in given.arguments if a not in names]
+    line = CommandLine([*folder, *settings, "tracker=none"])
     line.default_methods(1)
     line.default(gate="speech")
     many = len(files) + len(failed) > 1
-    job = _Job(line.settings, forms, given.out, many, given.audio_track)
+    job = _Job(line, forms, given.out, many, given.audio_track)
     for file in files:
         try:
             job.transcribe(file)
@@ -148,7 +152,7 @@ def _transcribe(given: argparse.Namespace) -> int:
 class _Job:
     """What the recordings of a command share; `many`: each is reported under its name."""
 
-    overrides: Sequence[str]
+    line: CommandLine
     forms: Sequence[str]
     out: Path
     many: bool
@@ -158,9 +162,12 @@ class _Job:
     samples: Samples | None = None
 
     def __post_init__(self) -> None:
-        self.config = compose(self.overrides)
-        method = CommandLine(self.overrides).get("method")
+        self.config = self._composed()
+        method = self.line.get("method")
         loading(f"{method} on {self.config.model.name}")
+
+    def _composed(self) -> DictConfig:
+        return compose(self.line.settings, config_dir=self.line.config_dir)
 
     def transcribe(self, file: Path) -> None:
         """Transcribe one recording and tell its text. Raises UserError."""
@@ -189,7 +196,7 @@ class _Job:
             remedy = "" if self.config.gate == "none" else "; gate=none lets other sounds through"
             _say(f"{file}: no words were found{remedy}")
         took = f"{told.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
-        method = CommandLine(self.overrides).get("method")
+        method = self.line.get("method")
         _say(f"{file}: {took}, {method}, {self.config.model.name}, chunk={self.config.chunk}")
         for path in self._write(file, told):
             _say(f"wrote {path}")
@@ -198,7 +205,7 @@ class _Job:
     def _load(self) -> None:
         """Obtain the model and load the method. Raises UserError."""
         if obtain_models([self.config]):
-            self.config = compose(self.overrides)
+            self.config = self._composed()
         config = self.config
         detect_by_default(config)
         time_words_by_default(config)

@@ -21,7 +21,7 @@ from streaming_asr.config.compose import compose_raw, explained
 from streaming_asr.config.types import check_arguments
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import CONF_DIR
-from streaming_asr.terminal import exit_status
+from streaming_asr.terminal import exit_status, loading
 
 
 def build(node: DictConfig | Mapping[str, Any], **extra: Any) -> Any:
@@ -60,11 +60,12 @@ def new_method(name: str, model_path: str | Path | None = None, **settings: Any)
     return build({**values, **settings})  # type: ignore[dict-item]
 
 
-def program(config_name: str, job: Callable[[DictConfig], Any]) -> int:
+def program(config_name: str, job: Callable[[DictConfig], Any], *, loads: str | None = None) -> int:
     """Run `job` on the configuration that the command line makes of conf/<config_name>.yaml and
     return the exit status: the job's own where it returns one, 2 for a UserError, which is told.
 
-    What is asked with --help or --cfg, and a sweep, Hydra does.
+    What is asked with --help or --cfg, and a sweep, Hydra does. loads: what the job will load,
+    which is printed first.
     """
 
     statuses: list[int] = []
@@ -82,6 +83,8 @@ def program(config_name: str, job: Callable[[DictConfig], Any]) -> int:
         if line.asks or line.multirun:
             by_hydra(config_name, each, line.argv, sys.argv[0])
             return max(statuses, default=0)
+        if loads is not None:
+            loading(loads)
         full = compose_raw(line.settings, config_name=config_name, config_dir=line.config_dir)
         begin(full)
         with open_dict(full):

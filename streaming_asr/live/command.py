@@ -1,7 +1,7 @@
 """Methods side by side on your own voice, or on a file as if it were spoken now.
 
     python -m streaming_asr live audio=mic                            # pip install -e .[live]
-    python -m streaming_asr live method=whisperrt,ufal audio=talk.wav
+    python -m streaming_asr live method=whisperrt,hush_word audio=talk.wav
     python -m streaming_asr live audio=talk.wav speed=0               # as fast as it goes
 
   audio=FILE|mic     what is heard; default mic

@@ -21,7 +21,7 @@ import numpy as np
 from streaming_asr.chunking import Schedule
 from streaming_asr.events.log import Step
 from streaming_asr.live.streams import LiveStream
-from streaming_asr.method import Batched, Method, Samples, Update
+from streaming_asr.method import Batched, Method, Samples, Update, steps_of
 from streaming_asr.simulate.stepper import Pass, Stepper
 from streaming_asr.text.spoken import WordsAlone
 
@@ -125,7 +125,7 @@ class Engine:
         makes its steps again, alone."""
         if len(held) > 1 and self.batched is not None:
             try:
-                return self.batched.step_many(list(held.values()), audio, last=last)
+                return steps_of(self.batched, list(held.values()), audio, last=last)
             except Exception as error:
                 log.warning(
                     "%s: a pass of %d streams failed (%s); each makes its steps again separately",

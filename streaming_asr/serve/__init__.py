@@ -1,6 +1,6 @@
 """Serves methods to browsers and programs, in the wire format of OpenAI's Realtime transcription.
 
-    python -m streaming_asr.serve method=whisperrt,ufal model=tiny.en port=8000
+    python -m streaming_asr.serve method=whisperrt,hush_word model=tiny.en port=8000
 
   host=127.0.0.1        another address needs token=
   port=8000

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
-from streaming_asr.errors import UserError
 from streaming_asr.events.log import Step, UtteranceLog
-from streaming_asr.method import Batched, Method, Samples, Update, Word, revise
+from streaming_asr.method import Batched, Method, Samples, Update, Word, revise, step_of, steps_of
 from streaming_asr.simulate.recorder import StepRecorder
 
 
@@ -72,7 +71,7 @@ class Stepper:
     def step(self, states: Sequence[Any], audio: Sequence[Samples], last: Sequence[bool]) -> Pass:
         """Make one step of each stream: `audio[i]`, (n,) at 16 kHz, is the next of `states[i]`."""
         if (batched := self._batched) is not None:
-            return self.timed(lambda: batched.step_many(states, audio, last=last))
+            return self.timed(lambda: steps_of(batched, states, audio, last=last))
         return self.timed(
             lambda: [
                 self.update(state, samples, ends)
@@ -82,14 +81,7 @@ class Stepper:
 
     def update(self, state: Any, samples: Samples, last: bool) -> Update:
         """Make one step of one stream. Raises UserError for a method that returns no `Update`."""
-        update = self.method.step(state, samples, last=last)
-        if not isinstance(update, Update):
-            kind = type(self.method)
-            raise UserError(
-                f"{kind.__module__}.{kind.__qualname__}.step: returned {update!r:.80}; a step "
-                "returns a streaming_asr.method.Update, empty where nothing changed"
-            )
-        return update
+        return step_of(self.method, state, samples, last=last)
 
     def timed(self, call: Callable[[], Sequence[Any]]) -> Pass:
         """Return the pass of a `call` that makes steps."""

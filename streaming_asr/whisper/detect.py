@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import NULL, SAMPLE_RATE, Method, Recorder, Samples, Update
+from streaming_asr.method import NULL, SAMPLE_RATE, Method, Recorder, Samples, Update, step_of
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper
@@ -70,7 +70,7 @@ class DetectsLanguage:
     def step(self, state: Undecided, audio: Samples, *, last: bool) -> Update:
         """Advance the method's own stream, which begins with the step that knows the language."""
         if state.inner is not None:
-            return self.method.step(state.inner, audio, last=last)
+            return step_of(self.method, state.inner, audio, last=last)
         state.held.append(np.asarray(audio, np.float32))
         state.n_held += len(audio)
         seconds = state.n_held // SAMPLE_RATE
@@ -85,7 +85,7 @@ class DetectsLanguage:
                 return Update()
         state.held.clear()
         state.inner = self.method.start(language=language, recorder=state.recorder)
-        update = self.method.step(state.inner, heard, last=last)
+        update = step_of(self.method, state.inner, heard, last=last)
         return replace(update, language=language)
 
     @torch.inference_mode()
@@ -127,4 +127,4 @@ class Untold:
 
     def step(self, state: Any, audio: Samples, *, last: bool) -> Update:
         """Make the method's step."""
-        return self.method.step(state, audio, last=last)
+        return step_of(self.method, state, audio, last=last)

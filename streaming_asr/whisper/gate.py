@@ -27,6 +27,8 @@ from streaming_asr.method import (
     Update,
     Word,
     revise,
+    step_of,
+    steps_of,
 )
 from streaming_asr.whisper.vad import Gate, Silero, Stretch
 from streaming_asr.whisper.words import spaced
@@ -99,9 +101,9 @@ class SpeechAlone:
     def _advance(self, inner: Sequence[Any], now: Sequence[Stretch]) -> list[Update]:
         audio, ends = [stretch.audio for stretch in now], [stretch.ends for stretch in now]
         if isinstance(self.method, Batched):
-            return self.method.step_many(inner, audio, last=ends)
+            return steps_of(self.method, inner, audio, last=ends)
         rows = zip(inner, audio, ends, strict=True)
-        return [self.method.step(state, samples, last=end) for state, samples, end in rows]
+        return [step_of(self.method, state, samples, last=end) for state, samples, end in rows]
 
 
 class SpeechAloneTogether(SpeechAlone):
@@ -143,8 +145,9 @@ def behind_gate(method: Method[Any], chunk: int, first_chunk: int) -> SpeechAlon
     silence: none comes to it later. Raises UserError for one that hears through a server."""
     if isinstance(method, Paced):
         raise UserError("gate=speech: a server takes everything it is sent; give gate=none")
-    state = method.start()
+    kind = SpeechAloneTogether if isinstance(method, Batched) else SpeechAlone
+    made = kind(method, chunk, Silero())
+    inner = made._inner(1, None, NULL)
     for n, last in ((first_chunk + method.lookahead_samples, False), (chunk, False), (0, True)):
-        method.step(state, np.zeros(n, np.float32), last=last)
-    made = SpeechAloneTogether if isinstance(method, Batched) else SpeechAlone
-    return made(method, chunk, Silero())
+        made._advance(inner, [Stretch(np.zeros(n, np.float32), 0, ends=last)])
+    return made

@@ -12,9 +12,12 @@ from places import ROOT
 from run_fakes import Phrases, arguments, errors_of
 
 from streaming_asr import align, train
+from streaming_asr.commands import export, transcribe
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora import Folder
 from streaming_asr.errors import UserError
+from streaming_asr.files import HERE
+from streaming_asr.live import command as live
 from streaming_asr.run import command as run
 from streaming_asr.utterance import Utterance
 
@@ -153,34 +156,86 @@ def test_a_target_that_is_no_method_is_refused(
     assert message in told and "Traceback" not in told
 
 
+PROTOCOL = "lookahead_samples = 0\n    def start(self, **_): return 1\n    def step"
+NO_UPDATE = f"{PROTOCOL}(self, *_, **__): return None"
+NO_UPDATES = (
+    f"{PROTOCOL}(self, *_, **__): return Update()\n"
+    "    def start_many(self, n, **_): return [1] * n\n"
+    "    def step_many(self, *_, **__): return []"
+)
+
+
 @pytest.mark.parametrize(
-    ("members", "message"),
+    ("command", "members", "message"),
     [
-        ("def start(self, **_): return 1", "lacks step, lookahead_samples"),
-        ("lookahead_samples = 0", "lacks start, step"),
+        ("run", "def start(self, **_): return 1", "lacks step, lookahead_samples"),
+        ("run", "lookahead_samples = 0", "lacks start, step"),
+        ("run", NO_UPDATE, ": returned None; it returns a streaming_asr.method.Update"),
+        ("transcribe", NO_UPDATE, ": returned None; it returns a streaming_asr.method.Update"),
+        ("live", NO_UPDATE, ": returned None; it returns a streaming_asr.method.Update"),
         (
-            "lookahead_samples = 0\n    def start(self, **_): return 1\n"
-            "    def step(self, *_, **__): return None",
-            ".Own.step: returned None; a step returns a streaming_asr.method.Update",
+            "run",
+            f"{PROTOCOL}(self, *_, **__): return Update(('a',))",
+            ": returned ('a',); it returns an Update whose committed and partial words are tuples",
         ),
+        ("run", NO_UPDATES, ": returned []; it returns a list with one Update for each of its "),
+        ("live", NO_UPDATES, ": returned []; it returns a list with one Update for each of its "),
     ],
 )
-def test_a_method_that_breaks_the_protocol_is_told_class_and_rule(
+def test_the_error_of_a_method_that_breaks_the_protocol_names_class_rule_and_file(
     members: str,
     message: str,
+    command: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    name = f"own_{abs(hash(members))}"
-    (tmp_path / f"{name}.py").write_text(f"class Own:\n    {members}\n")
+    """transcribe and live put the method behind the gate, run does not."""
+    name = f"own_{command}_{abs(hash(members))}"
+    head = "from streaming_asr.method import Update\n\n\n"
+    (tmp_path / f"{name}.py").write_text(f"{head}class Own:\n    {members}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    command = arguments(tmp_path, "method=own")
+    monkeypatch.chdir(tmp_path)
+    settings = arguments(tmp_path, "method=own")
     (tmp_path / "conf" / "method" / "own.yaml").write_text(f"_target_: {name}.Own\n")
-    assert run.main(command) == 2
+    talk = str(HERE / "data" / "voices" / "audio" / "af_river-2.ogg")
+    main, *more = {
+        "run": (run.main, "batch=2"),
+        "transcribe": (transcribe.main, talk),
+        "live": (live.main, f"audio={talk}", "speed=0"),
+    }[command]
+    assert main([*more, *settings]) == 2
     told = capsys.readouterr().err
     assert message in told and name in told and "Traceback" not in told
+    if message.startswith(":"):
+        assert f"{name}.Own.step" in told and str(tmp_path / f"{name}.py") in told
     assert not list(tmp_path.rglob("failed.json"))
+
+
+@pytest.mark.parametrize(
+    ("main", "line", "first"),
+    [
+        (train.main, ["train"], "loading the recipe, its model and speech ..."),
+        (align.main, ["align", "data=mini"], "loading the corpus and the aligner ..."),
+        (lambda: export.main(["out", "model=mini"]), ["export"], "loading the model of model=mini"),
+    ],
+)
+def test_a_long_command_prints_a_line_before_it_reads_its_settings(
+    main: Callable[[], int],
+    line: list[str],
+    first: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise UserError("the settings are read")
+
+    monkeypatch.setattr("streaming_asr.config.build.compose_raw", stop)
+    monkeypatch.setattr("streaming_asr.config.settle.compose_raw", stop)
+    monkeypatch.setattr(sys, "argv", line)
+    assert main() == 2
+    told = capsys.readouterr().err
+    assert told.startswith(first) and told.endswith("\nerror: the settings are read\n")
 
 
 @pytest.mark.parametrize("text", ["a: 1\n  b: [1\n", "a: 1\n\tb: 2\n", "a: 1\na: 2\n"])
