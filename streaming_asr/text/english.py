@@ -2,9 +2,11 @@
 time.
 
 EnglishTextNormalizer runs some sixty substitutions over the whole text, and scoring asks for every
-display of every step. But all its rules that look at more than one word do so through words they
-name (numbers, units, contractions), digits or punctuation. A word that is none of these splits the
-text: what stands before and after it is normalised as if the other were not there. Such pieces
+display of every step. Its first rules reach across any words: they take out what is in brackets,
+some fillers, and blanks before apostrophes. They run over the whole text here too, and find
+nothing when they run again. All later rules that look at more than one word do so through words
+they name (numbers, units, contractions), digits or punctuation. A word that is none of these splits
+the text: what stands before and after it is normalised as if the other were not there. Such pieces
 come back again and again, and are remembered.
 """
 
@@ -15,10 +17,10 @@ from functools import lru_cache
 
 from whisper_normalizer.english import EnglishTextNormalizer
 
+from streaming_asr.text.normalise import without_brackets
+
 MARK = "zz"  # a word that no rule names: stands for the plain word before or after a piece
-# Rules that reach across plain words: brackets, and a blank before an apostrophe (which may be the
-# blank that an ignored word leaves).
-_FAR = re.compile(r"[<\[(]|(?:^|\s)(?:hmm|mm|mhm|mmm|uh|um)?'")
+_BEFORE_APOSTROPHE = re.compile(r"\s+'")
 
 
 class EnglishPieces:
@@ -27,16 +29,17 @@ class EnglishPieces:
     def __init__(self) -> None:
         self._whole = EnglishTextNormalizer()
         self._spelling = self._whole.standardize_spellings.mapping
+        self._ignored = re.compile(self._whole.ignore_patterns)
         self._named = _named_words(self._whole)
         self._piece = lru_cache(maxsize=65_536)(self._normalise_piece)
 
     def __call__(self, text: str) -> tuple[str, ...]:
-        if _FAR.search(text):
-            return tuple(self._whole(text).split())
+        text = _BEFORE_APOSTROPHE.sub("'", self._ignored.sub("", without_brackets(text)))
         words: list[str] = []
         piece: list[str] = []  # neighbours that are not plain
         before = ""
-        for word in text.split():
+        # A second blank, as brackets leave one, is an empty word of a piece: some rules want one.
+        for word in text.split(" "):
             if word in self._named or not (word.isascii() and word.isalpha()):
                 piece.append(word)
                 continue

@@ -10,11 +10,13 @@ manufacture flicker out of a text that only grows.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from importlib.metadata import version
+from itertools import chain
 
 from streaming_asr.errors import check_one_of
 from streaming_asr.text.languages import language_code
@@ -29,6 +31,8 @@ _MARKED = (
     " sa sd si ta te th tr ug ur yi yo"
 )
 MARKED = frozenset(_MARKED.split())
+_BRACKETS = re.compile(r"[<\[][^>\]]*[>\]]")
+_PARENTHESES = re.compile(r"\(([^)]+?)\)")
 TURKIC = frozenset({"az", "tr"})  # I and ı, İ and i are their pairs of capital and small letter
 
 
@@ -105,9 +109,18 @@ def _normaliser(code: str, kind: str) -> Normaliser:
     if options:
         name += f"({', '.join(options)})"
     lower = _turkic_lower if has_marks and code in TURKIC else str.lower
-    return Normaliser(
-        name, package_version, lambda text: tuple(basic(lower(text)).split()), keeps_case=True
-    )
+    # Without brackets, no rule reaches across a blank: each word is normalised once.
+    of_word = lru_cache(maxsize=65_536)(lambda word: tuple(basic(word).split()))
+
+    def words(text: str) -> tuple[str, ...]:
+        return tuple(chain.from_iterable(map(of_word, without_brackets(lower(text)).split())))
+
+    return Normaliser(name, package_version, words, keeps_case=True)
+
+
+def without_brackets(text: str) -> str:
+    """Return `text` without what is in brackets or parentheses, as Whisper's normalisers do."""
+    return _PARENTHESES.sub("", _BRACKETS.sub("", text))
 
 
 def _turkic_lower(text: str) -> str:

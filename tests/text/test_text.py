@@ -68,6 +68,7 @@ he's don't they'd 'em um's $5 $ $$ 5% % %% 3.50 ... .. . , - -- 3rd 4 th 1s 1960
 and a half £0.12 twenty-one mr. café œuvre ½ … “quoted” (x) [y] <z> 's 10,000 x2 been
 been got done per cent double point oh hundred dollars – um, & @ #1 ? ٣ €7
 """
+FAR = "( ) [ ] < > (( () ' um' um( 'tis (laughs) [ one] <um >"
 
 
 def test_a_text_in_pieces_is_normalised_as_the_whole() -> None:
@@ -78,12 +79,29 @@ def test_a_text_in_pieces_is_normalised_as_the_whole() -> None:
     whole, pieces = EnglishTextNormalizer(), EnglishPieces()
     named = sorted(pieces._named)
     plain = ["cat", "the", "colour", "harbour", "organise"]
-    odd = ODD.split()
+    odd = [*ODD.split(), *FAR.split(), "", "\n"]
     rng = random.Random(5)
     for _ in range(1500):
         words = rng.choices((named, odd, plain), weights=(1, 2, 2), k=rng.randint(1, 12))
         text = " ".join(rng.choice(each) for each in words)
         assert list(pieces(text)) == whole(text).split(), text
+
+
+@pytest.mark.parametrize("kind", ["whisper", "whisper_marks"])
+@pytest.mark.parametrize("language", ["de", "hi", "th", "zh", "el"])
+def test_words_are_normalised_one_by_one_as_in_their_text(language: str, kind: str) -> None:
+    from whisper_normalizer.basic import BasicTextNormalizer
+
+    has_marks = kind == "whisper_marks"
+    whole = BasicTextNormalizer(split_letters=language in ("th", "zh"), preserve_marks=has_marks)
+    words = normaliser(language, kind).words
+    scripts = "Straße ΟΔΟΣ Σ İI ı हिन्दी की ที่นี่ 今天，好。 Ⓐ℡ ½"
+    marks = "é e\u0301 \u0301x a\u00a8 \u3000 한국 \u200d"
+    odd = [*scripts.split(" "), *marks.split(" "), *FAR.split(), "", "\n", "\t"]
+    rng = random.Random(7)
+    for _ in range(300):
+        text = " ".join(rng.choices(odd, k=rng.randint(1, 12)))
+        assert list(words(text)) == whole(text).split(), text
 
 
 def test_the_mark_of_a_piece_is_a_word_that_no_rule_names() -> None:
