@@ -17,9 +17,9 @@ from functools import lru_cache
 
 from whisper_normalizer.english import EnglishTextNormalizer
 
-from streaming_asr.text.normalise import without_brackets
-
 MARK = "zz"  # a word that no rule names: stands for the plain word before or after a piece
+_BRACKETS = re.compile(r"[<\[][^>\]]*[>\]]")
+_PARENTHESES = re.compile(r"\(([^)]+?)\)")
 _BEFORE_APOSTROPHE = re.compile(r"\s+'")
 
 
@@ -55,6 +55,11 @@ class EnglishPieces:
     def _normalise_piece(self, piece: str, before: str, after: str) -> tuple[str, ...]:
         words = self._whole(f"{before} {piece} {after}".strip()).split()
         return tuple(words[len(before) > 0 : len(words) - (len(after) > 0)])
+
+
+def without_brackets(text: str) -> str:
+    """Return `text` without what is in brackets or parentheses, as Whisper's normalisers do."""
+    return _PARENTHESES.sub("", _BRACKETS.sub("", text))
 
 
 def _named_words(whole: EnglishTextNormalizer) -> frozenset[str]:

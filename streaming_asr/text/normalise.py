@@ -10,7 +10,6 @@ manufacture flicker out of a text that only grows.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable
@@ -31,8 +30,6 @@ _MARKED = (
     " sa sd si ta te th tr ug ur yi yo"
 )
 MARKED = frozenset(_MARKED.split())
-_BRACKETS = re.compile(r"[<\[][^>\]]*[>\]]")
-_PARENTHESES = re.compile(r"\(([^)]+?)\)")
 TURKIC = frozenset({"az", "tr"})  # I and ı, İ and i are their pairs of capital and small letter
 
 
@@ -96,9 +93,9 @@ def _normaliser(code: str, kind: str) -> Normaliser:
     with warnings.catch_warnings():  # Python 3.12 warns of an escape in the package's docstring
         warnings.simplefilter("ignore")
         from whisper_normalizer.basic import BasicTextNormalizer
-    if code == "en":
-        from streaming_asr.text.english import EnglishPieces
 
+        from streaming_asr.text.english import EnglishPieces, without_brackets
+    if code == "en":
         return Normaliser(
             "whisper_normalizer.EnglishTextNormalizer", package_version, EnglishPieces()
         )
@@ -116,11 +113,6 @@ def _normaliser(code: str, kind: str) -> Normaliser:
         return tuple(chain.from_iterable(map(of_word, without_brackets(lower(text)).split())))
 
     return Normaliser(name, package_version, words, keeps_case=True)
-
-
-def without_brackets(text: str) -> str:
-    """Return `text` without what is in brackets or parentheses, as Whisper's normalisers do."""
-    return _PARENTHESES.sub("", _BRACKETS.sub("", text))
 
 
 def _turkic_lower(text: str) -> str:
