@@ -29,7 +29,7 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
-run: $(VENV)/.installed  ## WhisperRT on real speech with real Whisper: prints the table, writes the HTML report
+run: $(VENV)/.installed  ## three methods on real speech with real Whisper: prints the table, writes the HTML report
 	$(BIN)/python -m streaming_asr demo
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

@@ -1,23 +1,30 @@
-"""Streams real speech through real Whisper, with the best that can be had on this machine.
+"""Compares three methods on real speech with real Whisper; this is what `make run` does.
 
-    python -m streaming_asr demo                      # what `make run` does
-    python -m streaming_asr demo chunk=1s limit=10    # settings of `run` in place of its own
+    streaming-asr demo
+    streaming-asr demo limit=40                  # more recordings
+    streaming-asr demo method=ufal chunk=1s      # one method, with settings of `run`
 
-It obtains tiny.en and the telephone prompts, then runs WhisperRT on them. Where the prompts cannot
-be had it takes the voices in the package, and where the weights cannot, the embedded toy world.
+It downloads tiny.en and recorded telephone announcements. Then it runs the offline pass, WhisperRT
+in chunks of 300 ms and the hush word in chunks of 1 s. Without the announcements it takes the
+voices in the package, and without the weights the toy model.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.run.obtain import REAL, get_prompts, get_real
 from streaming_asr.terminal import with_settings
 
-OVERRIDES = ("method=whisperrt", "chunk=300ms", "tracker=none", "name=demo")
+SWEEPS = (  # each method at a chunk that it keeps up with
+    {"method": "offline,whisperrt", "chunk": "300ms"},
+    {"method": "hush_word", "chunk": "1s"},
+)
+ONE = {"method": "whisperrt", "chunk": "300ms"}  # where a method or a chunk is named
 
 
 def choose() -> list[str]:
@@ -27,13 +34,13 @@ def choose() -> list[str]:
         get_real()
     except UserError as error:
         _say(f"{REAL} cannot be had here ({error}); this run takes mini, a toy on toy speech.")
-        return ["model=mini", "data=mini", "limit=60"]
+        return ["model=mini", "data=mini", "limit=15"]
     try:
         get_prompts("en")
     except UserError as error:
         _say(f"the prompts cannot be had here ({error}); this run takes the package's voices.")
-        return [f"model={REAL}", "data=voices", "limit=20"]
-    return [f"model={REAL}", "data=prompts", "data.split=dev", "limit=40"]
+        return [f"model={REAL}", "data=voices", "limit=15"]
+    return [f"model={REAL}", "data=prompts", "data.split=dev", "limit=15"]
 
 
 def _say(sentence: str) -> None:
@@ -48,10 +55,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _demo(argv: list[str]) -> int:
     from streaming_asr.run import command as run
 
+    settings = dict(setting.split("=") for setting in choose())
     line = CommandLine(argv)
-    settings = dict(setting.split("=") for setting in (*OVERRIDES, *choose()))
     if line.get("data") not in (None, settings["data"]):
-        settings.pop("data.split", None)  # of our corpus, not of the one that was asked for
+        settings.pop("data.split", None)  # of our corpus, not of the one that is named
+    settings |= {"tracker": "none", "name": "demo"}
+    if line.asks or line.multirun or line.get("method") or line.get("chunk"):
+        return _run(argv, ONE | settings)
+    return max(
+        _run(["-m", *argv], sweep | settings, run.show if sweep is SWEEPS[-1] else _nothing)
+        for sweep in SWEEPS
+    )
+
+
+def _run(argv: Sequence[str], settings: dict[str, str], *present: Callable[[Path], None]) -> int:
+    from streaming_asr.run import command as run
+
+    line = CommandLine(argv)
     line.default(**settings)
-    print(f"python -m streaming_asr.run {' '.join(line.settings)}", flush=True)
-    return run.main(line.argv)
+    print(f"streaming-asr run {' '.join(line.argv)}", flush=True)
+    return run.main(line.argv, *present)
+
+
+def _nothing(folder: Path) -> None:
+    """Present no table yet: the last sweep's has the cells of all."""

@@ -12,9 +12,9 @@ from streaming_asr.errors import UserError
 @pytest.mark.parametrize(
     ("lacking", "overrides", "said"),
     [
-        ((), ["model=tiny.en", "data=prompts", "data.split=dev", "limit=40"], ""),
-        (("prompts",), ["model=tiny.en", "data=voices", "limit=20"], "the prompts cannot be had"),
-        (("tiny.en", "prompts"), ["model=mini", "data=mini", "limit=60"], "tiny.en cannot be had"),
+        ((), ["model=tiny.en", "data=prompts", "data.split=dev", "limit=15"], ""),
+        (("prompts",), ["model=tiny.en", "data=voices", "limit=15"], "the prompts cannot be had"),
+        (("tiny.en", "prompts"), ["model=mini", "data=mini", "limit=15"], "tiny.en cannot be had"),
     ],
 )
 def test_the_demo_takes_the_best_that_can_be_had_and_says_what_it_does_without(
@@ -39,15 +39,45 @@ def test_the_demo_takes_the_best_that_can_be_had_and_says_what_it_does_without(
     assert asked == (["tiny.en"] if "tiny.en" in lacking else ["tiny.en", "prompts"])
 
 
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[CommandLine]:
+    """What the demo runs, without running it."""
+    lines: list[CommandLine] = []
+
+    def run(argv: list[str], *present: object) -> int:
+        lines.append(CommandLine(argv))
+        return 0
+
+    monkeypatch.setattr(demo, "get_real", lambda: None)
+    monkeypatch.setattr(demo, "get_prompts", lambda language: None)
+    monkeypatch.setattr("streaming_asr.run.command.main", run)
+    return lines
+
+
 @pytest.mark.parametrize(
     ("given", "split"), [([], "dev"), (["data=prompts"], "dev"), (["data=mini"], None)]
 )
-def test_the_demo_names_the_split_of_its_own_corpus_alone(
-    given: list[str], split: str | None, monkeypatch: pytest.MonkeyPatch
+def test_the_demo_names_the_split_of_its_own_corpus_only(
+    given: list[str], split: str | None, started: list[CommandLine]
 ) -> None:
-    started: list[list[str]] = []
-    monkeypatch.setattr(demo, "get_real", lambda: None)
-    monkeypatch.setattr(demo, "get_prompts", lambda language: None)
-    monkeypatch.setattr("streaming_asr.run.command.main", lambda argv: started.append(argv) or 0)
     assert demo.main(given) == 0
-    assert CommandLine(started[0]).get("data.split") == split
+    assert [line.get("data.split") for line in started] == [split, split]
+
+
+@pytest.mark.parametrize(
+    ("given", "cells"),
+    [
+        ([], [(True, "offline,whisperrt", "300ms", "15"), (True, "hush_word", "1s", "15")]),
+        (["limit=4"], [(True, "offline,whisperrt", "300ms", "4"), (True, "hush_word", "1s", "4")]),
+        (["method=ufal"], [(False, "ufal", "300ms", "15")]),
+        (["chunk=1s"], [(False, "whisperrt", "1s", "15")]),
+        (["-m", "method=ufal,u2"], [(True, "ufal,u2", "300ms", "15")]),
+    ],
+)
+def test_the_demo_compares_methods_where_none_is_named(
+    given: list[str], cells: list[tuple[bool, str, str, str]], started: list[CommandLine]
+) -> None:
+    assert demo.main(given) == 0
+    keys = ("method", "chunk", "limit")
+    assert [(line.multirun, *(line.get(key) for key in keys)) for line in started] == cells
+    assert {line.get("name") for line in started} == {"demo"}

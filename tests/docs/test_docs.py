@@ -273,7 +273,7 @@ def elided(line: str) -> str:
     """A printed line with what depends on the machine's speed left out: seconds, real-time factors,
     and all of a row behind its WER except the coverage, the one whole number."""
     line = re.sub(r"in [\d.]+ s,", "in … s,", line.strip())
-    if row := re.match(r"(\S.*?\d+ ms +[\d.]+)((?: +[\d.…]+)+)$", line):
+    if row := re.match(r"(\S.*?(?:\d+ ms|whole) +[\d.]+)((?: +[\d.…]+)+)$", line):
         rest = [word if word.isdecimal() else "…" for word in row[2].split()]
         line = " ".join([row[1], *rest])
     return " ".join(line.split())
