@@ -2,10 +2,9 @@
 
     python -m experiments.chunkformer.tables [--output outputs]
 
-Reads <output>/{chunkformer,chunkformer_stream,real_voices,real_speechocean762}/*/metrics.json (the
-sweeps), and in <output>/chunkformer memory.json (experiments.chunkformer.memory) and bench.json
-(`bench chunkformer --json`), and rewrites the blocks of this folder's README.md. What is missing
-stays as the page has it, or reads "not run".
+Reads in <output>/chunkformer */metrics.json (the sweep), memory.json (experiments.chunkformer.memory)
+and bench.json (`bench chunkformer --json`), and rewrites the blocks of this folder's README.md.
+What is missing stays as the page has it, or reads "not run".
 """
 
 from __future__ import annotations
@@ -19,15 +18,12 @@ from typing import Any
 from experiments import papers
 from experiments.bench.chunkformer_table import verdicts
 from experiments.chunkformer.memory import KINDS, TARGETS_GIB, longest_minutes, points
-from experiments.rows import COLUMNS, LEGEND, measures
 from experiments.tables import (
     NONE,
     NOT_RUN,
     NOTHING_RUN,
     caption,
-    find,
     markdown,
-    method_name,
     number,
     paper_rows,
     read,
@@ -37,15 +33,8 @@ from experiments.tables import (
 )
 from streaming_asr.score.results import Result
 
-CHUNKS, SIDES = (16, 32, 64, 128, 256), (32, 64, 128)
+CHUNKS, SIDES = (16, 64, 128, 256), (32, 128)
 LENGTHS = {None: "one by one", 60: "a minute", 600: "ten minutes"}
-STREAM_MS, LOOK_AHEADS = (320, 480, 640, 960), (0, 4)
-SPEECH = {
-    "prompts": "chunkformer_stream",
-    "voices": "real_voices",
-    "speechocean762": "real_speechocean762",
-}
-"""Where the streams' cells of each corpus lie."""
 
 
 # -- table II -----------------------------------------------------------------------------------
@@ -67,26 +56,6 @@ def table2(cells: Sequence[Result]) -> str:
         for name in names
     ]
     return caption(cells) + "\n\n" + markdown(["context c, l, r", *LENGTHS.values()], lines)
-
-
-def stream_table(output: Path) -> str:
-    """The streaming form, which the paper does not have."""
-    tables, used = [], []
-    for name, folder in SPEECH.items():
-        here = [cell for cell in read(output / folder) if method_name(cell) == "chunkformer"]
-        used += here
-        lines = [
-            [
-                f"{ms} ms",
-                f"{80 * frames} ms",
-                *measures(find(here, chunk_ms=ms, right_frames=frames)),
-            ]
-            for ms in STREAM_MS
-            for frames in LOOK_AHEADS
-        ]
-        header = ["chunk", "look-ahead", *COLUMNS]
-        tables += [f"`{name}`:", markdown(header, lines, n_text=2)]
-    return "\n\n".join([caption(used), LEGEND, *tables])
 
 
 # -- tables III and IV --------------------------------------------------------------------------
@@ -134,9 +103,8 @@ def table4(result: Mapping[str, Any] | None) -> str:
     rows = (result or {}).get("masked", {}).get("rows", {})
     lines = []
     for part in ("full model", "encoder only"):
-        for name in dict.fromkeys(model for model, _ in printed):
-            kind = next((k for k, model in PAPERS_ROW.items() if model == name), None)
-            ours = rows.get(part, {}).get(kind) if kind else None
+        for kind, name in PAPERS_ROW.items():
+            ours = rows.get(part, {}).get(kind)
             values = ("mib", 0), ("seconds", 2), ("gflop", 0)
             measured = [number(ours[k], digits) for k, digits in values] if ours else [NOT_RUN] * 3
             paper = printed[name, part]
@@ -165,7 +133,6 @@ def blocks(output: Path) -> dict[str, str]:
     """The tables of the page, by the names of their places."""
     return {
         "table2": table2(read(output / "chunkformer")),
-        "chunkformer": stream_table(output),
         "table3": table3(read_json(output / "chunkformer" / "memory.json")),
         "table4": table4(read_json(output / "chunkformer" / "bench.json")),
         "targets": targets(read_json(output / "chunkformer" / "bench.json")),
