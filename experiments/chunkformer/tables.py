@@ -2,9 +2,9 @@
 
     python -m experiments.chunkformer.tables [--output outputs]
 
-Reads in <output>/chunkformer */metrics.json (the sweep), memory.json (experiments.chunkformer.memory)
-and bench.json (`bench chunkformer --json`), and rewrites the blocks of this folder's README.md.
-What is missing stays as the page has it, or reads "not run".
+Reads in <output>/chunkformer */metrics.json (the sweep), memory.json (of
+experiments.chunkformer.memory) and bench.json (of `bench chunkformer --json`), and rewrites the
+blocks of this folder's README.md. What is missing stays as the page has it, or reads "not run".
 """
 
 from __future__ import annotations
