@@ -213,8 +213,9 @@ def _timelines(results: list[Result]) -> tuple[list[dict[str, Any]], dict[str, s
         except UserError as error:  # the numbers stand; only the pictures are missing
             results[at] = replace(result, notes=(*result.notes, f"no timelines: {error}"))
             continue
-        # The room for sound goes to the remarkable ones first.
-        for logged in sorted(log.utterances, key=lambda each: not wanted[each.utt]):
+        # The room for sound goes to the remarkable ones first, and the page opens with the first.
+        place = {utt: i for i, utt in enumerate(wanted)}
+        for logged in sorted(log.utterances, key=lambda each: place[each.utt]):
             name = logged.audio_path
             if name and name not in audio and name not in refused:
                 url, reason = _audio(Path(name), result.folder, room)

@@ -24,9 +24,9 @@ def choose(results: Sequence[Result]) -> dict[Path, dict[str, str]]:
     """Return the utterances to show, by cell folder and utterance id, with what is remarkable of
     them, "" for most.
 
-    Cells of one split share the remarkable ones: the two worst and the slowest by the mean over
-    cells. The others follow in their order, the same in all cells, as far as `MAX_TIMELINES`
-    allows.
+    Cells of one split share the remarkable ones: the median, with which the page opens, the two
+    worst and the slowest by the mean over cells. The others follow in their order, the same in all
+    cells, as far as `MAX_TIMELINES` allows.
     """
     rows = {result.folder: _scores(result) for result in results if result.metrics}
     chosen: dict[Path, dict[str, str]] = {}
@@ -38,10 +38,13 @@ def choose(results: Sequence[Result]) -> dict[Path, dict[str, str]]:
             {utt: statistics.fmean(rows[folder][utt][at] for folder in folders) for utt in common}
             for at in (0, 1)
         )
-        worst = sorted(common, key=lambda utt: (-wer[utt], utt))[:2]
+        hardest = sorted(common, key=lambda utt: (-wer[utt], utt))
         if len(common) == 1:  # the only one is nothing remarkable
-            worst, late_s = [], dict.fromkeys(common, 0.0)
-        remarkable = {utt: "worst WER over all methods" for utt in worst if wer[utt]}
+            hardest, late_s = [], dict.fromkeys(common, 0.0)
+        remarkable = {utt: "worst WER over all methods" for utt in hardest[:2] if wer[utt]}
+        median = hardest[len(hardest) // 2 :][:1]
+        if any(wer.values()) and not remarkable.keys() & median:
+            remarkable = {utt: "median WER over all methods" for utt in median} | remarkable
         for utt in sorted(common, key=lambda utt: (-late_s[utt], utt))[:1]:
             if late_s[utt]:
                 remarkable.setdefault(utt, "slowest over all methods")
