@@ -2,7 +2,7 @@
 
     wav.scp   recording  path      (or a pipe that only decodes: `sph2pipe -f wav x.sph |`)
     text      utterance  words
-    segments  utterance  recording  begin_s  end_s                           optional
+    segments  utterance  recording  begin_s  end_s (-1: to the end)          optional
     utt2spk   utterance  speaker;   utt2lang  utterance  language            optional
     ctm       word times, by utterance or recording                          optional
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.corpora.audio import SUFFIXES, Cut
+from streaming_asr.corpora.audio import SUFFIXES, Cut, duration_s
 from streaming_asr.corpora.loader import Loader, need_folder, recorded
 from streaming_asr.corpora.rows import MOST, text_lines
 from streaming_asr.errors import UserError
@@ -31,6 +31,7 @@ DECODERS: dict[str, set[str]] = {
     "cat": set(),
 }
 READ = (*SUFFIXES, ".sph")
+TO_THE_END = -1.0  # the end of a segment that lasts as long as its recording
 
 
 @dataclass(kw_only=True, eq=False)
@@ -72,8 +73,16 @@ class Kaldi(Loader):
                 continue
             cut: dict[str, Any] = {}
             if times:
-                audio = Cut(file, *times, recording=recording)
-                cut = {"audio": audio, "duration_s": times[1] - times[0]}
+                begin_s, end_s = times
+                end_s = duration_s(file) if end_s == TO_THE_END else end_s
+                if end_s <= begin_s:
+                    yield UserError(
+                        f"{self.path / 'segments'}: {name} begins at {begin_s:g} s of a recording "
+                        f"of {end_s:g} s"
+                    )
+                    continue
+                audio = Cut(file, begin_s, end_s, recording=recording)
+                cut = {"audio": audio, "duration_s": end_s - begin_s}
             yield recorded(
                 file,
                 text,
@@ -92,14 +101,16 @@ class Kaldi(Loader):
         for name, rest in self._optional("segments").items():
             try:
                 recording, begin, end = rest.split()
-                if not 0 <= float(begin) < float(end) <= MOST:
+                begin_s, end_s = float(begin), float(end)
+                is_whole = end_s == TO_THE_END and begin_s <= MOST
+                if begin_s < 0 or not (is_whole or begin_s < end_s <= MOST):
                     raise ValueError
             except ValueError as error:
                 raise UserError(
                     f"{path}: {name} {rest!r}; a line is `utterance recording begin end`, in "
                     "seconds, the end after the begin"
                 ) from error
-            cuts[name] = recording, (float(begin), float(end))
+            cuts[name] = recording, (begin_s, end_s)
         return cuts
 
     def _optional(self, name: str) -> dict[str, str]:

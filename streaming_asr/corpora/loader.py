@@ -24,7 +24,7 @@ from streaming_asr.corpora.manifest import scan_manifest
 from streaming_asr.corpora.noise import with_noise
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.references import problems
-from streaming_asr.text.languages import language_code
+from streaming_asr.text.languages import UNNAMED, language_code
 from streaming_asr.utterance import MAX_TEXT, Utterance
 
 if TYPE_CHECKING:
@@ -244,7 +244,8 @@ def _with_code(utterance: Utterance) -> Utterance:
     """Return the utterance with its language as Whisper's code, however the corpus spells it."""
     if not isinstance(utterance.language, str):
         return utterance
-    return replace(utterance, language=language_code(utterance.language))
+    code = language_code(utterance.language)
+    return replace(utterance, language=None if code in UNNAMED else code)
 
 
 def _speakable(utterance: Utterance) -> Utterance:

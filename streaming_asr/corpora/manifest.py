@@ -27,7 +27,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import validator, write_text
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.references import problems
-from streaming_asr.text.languages import language_code
+from streaming_asr.text.languages import UNNAMED, language_code
 from streaming_asr.utterance import TimedWord, Utterance
 
 SCHEMA_FILE = Path(__file__).with_name("manifest.schema.json")
@@ -181,8 +181,8 @@ def _name(row: dict[str, Any], key: str) -> str | None:
 
 
 def _language(row: dict[str, Any]) -> str | None:
-    name = _name(row, "language")
-    return None if name is None else language_code(name)
+    code = language_code(_name(row, "language") or "")
+    return None if code in UNNAMED else code
 
 
 def _words(rows: list[tuple[str, float, float]]) -> tuple[TimedWord, ...]:

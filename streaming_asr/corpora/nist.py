@@ -50,6 +50,11 @@ def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
                 f"{where}: {len(fields)} fields; a CTM line is `recording channel begin duration "
                 "word [confidence]`."
             )
+        if fields[2:4] == ["*", "*"]:
+            raise UserError(
+                f"{where}: begins alternatives ({fields[4]}), which sclite reads and this does "
+                "not; choose one of them."
+            )
         _check_channel(channels, fields, where)
         begin_s, length_s = numbers(fields[2:4], where)
         confidence = None

@@ -127,6 +127,7 @@ def _codes_and_names() -> tuple[dict[str, str], dict[str, str]]:
 
 
 _CODES, _NAMES = _codes_and_names()
+UNNAMED = frozenset({"", "und"})  # a tag that names none, as BCP 47 has it
 LANGUAGES = frozenset(_CODES.values())  # Whisper's; its large models from v3 on have yue too
 
 

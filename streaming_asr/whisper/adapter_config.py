@@ -16,6 +16,8 @@ from streaming_asr.models.find import MULTILINGUAL_TOKENS, find_here, is_local
 
 CONFIG_FILE = "adapter_config.json"
 MERGED_TYPES = ("LORA", "ADALORA")
+# These learn vectors that go before a layer's input.
+PROMPTS = ("PREFIX_TUNING", "PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING")
 PATTERNS = ("rank_pattern", "alpha_pattern")
 WIDTHS = {"tiny": (384, 4), "base": (512, 6), "small": (768, 12), "medium": (1024, 24)}
 """Width and number of layers of OpenAI's models by name."""
@@ -38,9 +40,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     content = json_file(file, "copy the adapter's folder again")
     kind = content.get("peft_type")
     if kind not in MERGED_TYPES:
+        remedy = (
+            "merge the adapter with peft's merge_and_unload, save the model and give it as "
+            "model.path"
+        )
+        if kind in PROMPTS:
+            remedy = "it changes no weights, so that it cannot be merged; train a LoRA"
         raise UserError(
-            f"{file}: peft_type is {str(kind)[:60]!r}, and only LoRA is merged here; merge the "
-            "adapter with peft's merge_and_unload, save the model and give it as model.path"
+            f"{file}: peft_type is {str(kind)[:60]!r}, and only LoRA is merged here; {remedy}"
         )
     _check_options(content, file)
     _check_init(str(content.get("init_lora_weights")), file)

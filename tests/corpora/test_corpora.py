@@ -352,6 +352,7 @@ def test_an_alignment_of_another_text_is_refused(
     [
         ("a.TextGrid", "no TextGrid", "not readable as a TextGrid"),
         ("a.ctm", "a 1 0.1", "3 fields; a CTM line"),
+        ("a.ctm", "a 1 * * <ALT_BEGIN>\na 1 0 1 yes", "line 1: begins alternatives .*choose one"),
         ("a.ctm", "a A 0 1 yes\na B 0 1 no", "line 2: channel B of a, .* keep the lines of one"),
         ("x.jsonl", '{"id": "a", "words": [["yes", 1]]}', "start_s, end_s"),
         ("x.md", "nothing", "no word times in it"),

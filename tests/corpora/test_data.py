@@ -132,6 +132,14 @@ def test_a_duration_that_is_not_given_is_read_from_the_file(tmp_path: Path) -> N
     assert utterance.duration_s == 0.75 and utterance.words is None
 
 
+@pytest.mark.parametrize("tag", ["", " ", "und", "und-Latn", "UND"])
+def test_a_tag_that_names_no_language_is_none(tmp_path: Path, tag: str) -> None:
+    write_audio(tmp_path / "a.wav")
+    path = write_manifest(tmp_path, {**GOOD, "language": tag})
+    assert read_manifest(path)[0].language is None
+    assert Folder(tmp_path / "a.wav", language=tag).utterances()[0].language is None
+
+
 @pytest.mark.parametrize("number", [0, 7, -1])
 def test_a_whole_number_as_an_id_is_its_digits(tmp_path: Path, number: int) -> None:
     write_audio(tmp_path / "a.wav")

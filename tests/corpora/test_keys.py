@@ -180,6 +180,16 @@ def test_a_name_that_stands_twice_in_a_file_of_kaldi_is_refused(
         Kaldi(path=tmp_path, root=tmp_path).utterances()
 
 
+def test_a_segment_of_kaldi_may_last_to_the_end_of_its_recording(tmp_path: Path) -> None:
+    loader = kaldi(tmp_path, segments="u1 call-A 0.5 -1\n")
+    (utterance,) = loader.utterances()
+    length_s = 2 * len(SOUND) / 16_000
+    assert utterance.duration_s == length_s - 0.5
+    assert len(utterance.load()) == 2 * len(SOUND) - 8000
+    with pytest.raises(UserError, match="segments: u1 begins at 99 s of a recording of"):
+        kaldi(tmp_path, segments="u1 call-A 99 -1\n").utterances()
+
+
 @pytest.mark.parametrize("times", ["0 inf", "0 1e99", "nan 1", "0 nan", "-1 1", "1 1", "1", "a b"])
 def test_times_of_kaldis_segments_are_finite_and_in_order(tmp_path: Path, times: str) -> None:
     with pytest.raises(UserError, match=r"segments: u1 .*; a line is `utterance recording begin"):

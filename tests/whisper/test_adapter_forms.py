@@ -19,7 +19,7 @@ from tiny import tiny_folder
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from streaming_asr.errors import UserError
-from streaming_asr.whisper.adapter_config import check_base
+from streaming_asr.whisper.adapter_config import PROMPTS, check_base
 from streaming_asr.whisper.adapters import merge_adapter
 from streaming_asr.whisper.load import load_whisper
 
@@ -330,7 +330,8 @@ def test_an_adapter_that_is_no_lora_is_named_before_the_model_is_loaded(
     tmp_path: Path, kind: str
 ) -> None:
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": kind}))
-    with pytest.raises(UserError, match=f"peft_type is '{kind}', and only LoRA is merged here"):
+    remedy = "it changes no weights" if kind in PROMPTS else "merge the adapter with peft's"
+    with pytest.raises(UserError, match=f"'{kind}', and only LoRA is merged here; {remedy}"):
         load_whisper(tmp_path / "no model", adapter=tmp_path, trainable=True)
 
 
