@@ -8,6 +8,7 @@ chunkformer_stream} (prompts), real_voices, real_speechocean762, real_variants, 
 real_base and real_all, and rewrites the blocks of these names in this folder's results.md; with
 --readme also the block `real` of that file, of real_other a row for each method at 1 s, intervals
 in columns of their own. What is missing stays as the page has it, or reads "not run".
+Rows that were never run are left out.
 `real_other_within` and pareto_other.svg are made of the rows of real_other as the page then has
 them. Differences from offline are paired (`score compare`); p is corrected over all rows that the
 page then has, but for the variants.
@@ -31,6 +32,7 @@ from experiments.tables import (
     duration,
     find,
     markdown,
+    measure,
     read,
     rows_of,
     with_interval,
@@ -114,8 +116,6 @@ SHORT_COLUMNS = {
 """By heading: the metric and its digits."""
 COLUMNS = {
     "WER %": ("wer", 1),
-    "ARWER grid %": ("arwer_grid_ca", 1),
-    "first shown s": ("word_latency_shown_p50_ca_s", 2),
     "committed p50 s": ("word_latency_committed_p50_ca_s", 2),
     "committed p90 s": ("word_latency_committed_p90_ca_s", 2),
     "coverage %": ("word_latency_coverage", 0),
@@ -124,11 +124,21 @@ COLUMNS = {
     "encoder GFLOP/s": ("encoder_gflops_per_s", 1),
 }
 WER, FINAL = "WER %", "committed p50 s"
+MANY_COLUMNS = {
+    WER: COLUMNS[WER],
+    "ARWER grid %": ("arwer_grid_ca", 1),
+    "first shown s": ("word_latency_shown_p50_ca_s", 2),
+    **COLUMNS,
+}
+"""Those of the first table."""
+PLAIN = ("coverage %",)
+"""Columns without intervals."""
 WITHIN = {WER: (15, 20, 25), FINAL: (1.2, 1.5, 2.0)}
 ALONE, HOLM = "p alone", "p"
 COMPARED = ("over offline, beam 5, points", "differ", ALONE, HOLM)
 CORPORA = ("real_clean", "real_native", "real_voices", "real_speechocean762")
 COMPARED_BLOCKS = ("real_other", *CORPORA, "real_other_base", "real")
+OTHER_BLOCKS = ("real_variants", "real_detector", "real_base", "real_all")
 COMPARED_MS = (300, 320, 960, 1000)
 
 LANGUAGES = ("en", "fr", "es", "it", "ru")
@@ -176,7 +186,13 @@ def _bounds(interval: Sequence[float] | None) -> str:
     return "" if interval is None else f" [{interval[0]:.1f}, {interval[1]:.1f}]"
 
 
-def table(cells: Sequence[Result], rows: Rows, *, compared: bool = True) -> str:
+def table(
+    cells: Sequence[Result],
+    rows: Rows,
+    *,
+    compared: bool = True,
+    columns: Mapping[str, tuple[str, int]] = COLUMNS,
+) -> str:
     """The rows as Markdown, under what was measured and where."""
     against = over_offline(cells, rows) if compared else {}
     shown, used = [], []
@@ -187,14 +203,22 @@ def table(cells: Sequence[Result], rows: Rows, *, compared: bool = True) -> str:
         line = [
             system,
             duration(chunk),
-            *(with_interval(found, *each) for each in COLUMNS.values()),
+            *_measured(found, columns),
         ]
         if compared:
             none = (NOT_RUN if found is None else NONE,) * len(COMPARED)
             line += none if found is None else against.get(found.folder, none)
         shown.append(line)
-    header = ["system", "chunk", *COLUMNS, *(COMPARED if compared else [])]
+    header = ["system", "chunk", *columns, *(COMPARED if compared else [])]
     return _under_caption(used, header, shown)
+
+
+def _measured(found: Result | None, columns: Mapping[str, tuple[str, int]] = COLUMNS) -> list[str]:
+    """The figures of a cell in these columns."""
+    return [
+        (measure if name in PLAIN else with_interval)(found, *each)
+        for name, each in columns.items()
+    ]
 
 
 def _under_caption(
@@ -213,7 +237,7 @@ def blocks(output: Path) -> dict[str, str]:
     """The tables of the page, by the names of their places."""
     variants = read(output / "real_variants", output / "real")
     return {
-        "real_other": table(read(output / "real_other"), MANY_VOICES),
+        "real_other": table(read(output / "real_other"), MANY_VOICES, columns=MANY_COLUMNS),
         **{name: table(read(output / name), OTHER_VOICES) for name in CORPORA},
         "real_other_base": table(read(output / "real_other_base"), OTHER_BASE),
         "real": table(prompts(output), ROWS),
@@ -228,7 +252,19 @@ def derived(page: str) -> dict[str, str]:
     """The blocks of the page that are made of its blocks."""
     many = {name: block_of(page, name) for name in COMPARED_BLOCKS}
     corrected = {name: by_holm(block) for name, block in many.items()}
-    return corrected | {"real_other_within": within(corrected["real_other"])}
+    others = {name: block_of(page, name) for name in OTHER_BLOCKS}
+    shown = {name: measured_only(block) for name, block in (corrected | others).items()}
+    return shown | {"real_other_within": within(shown["real_other"])}
+
+
+def measured_only(block: str) -> str:
+    """The table without rows that were not run; in the others a dash for what was not measured."""
+    rows = [list(row.values()) for row in rows_of(block)]
+    ran = [row for row in rows if set(row[2:]) - {NOT_RUN, NONE}]
+    if not ran:
+        return block
+    shown = [[NONE if figure == NOT_RUN else figure for figure in row] for row in ran]
+    return f"{block.partition(chr(10))[0]}\n\n{markdown(list(rows_of(block)[0]), shown, 2)}"
 
 
 def by_holm(block: str) -> str:
@@ -336,8 +372,7 @@ def _by_data(
     for value, names in systems.items():
         heard = [each for each in cells if each.document["config"]["data"].get(key) == value]
         for name in names:
-            figures = (with_interval(cell(heard, name, None), *each) for each in COLUMNS.values())
-            rows.append([value, name, *figures])
+            rows.append([value, name, *_measured(cell(heard, name, None))])
     return _under_caption(cells, [heading, "system", *COLUMNS], rows)
 
 

@@ -12,7 +12,15 @@ from report_cells import write_cell
 from table_cells import empty_page, figures, row
 
 from experiments.real import tables
-from experiments.real.tables import ROWS, blocks, by_holm, cells_of, short, within
+from experiments.real.tables import (
+    ROWS,
+    blocks,
+    by_holm,
+    cells_of,
+    measured_only,
+    short,
+    within,
+)
 from experiments.tables import read
 
 SAID = "cats eat fresh fish now"
@@ -54,7 +62,7 @@ def test_a_row_has_its_cell_and_its_paired_difference_from_offline(tmp_path: Pat
     main = text["real"]
     assert figures(main, "offline, beam 5", "whole")[0] == 0.0
     greedy = row(main, "offline, greedy", "whole")
-    assert (greedy["WER %"][0], greedy["coverage %"][0]) == (16.7, 83)  # 5 of 30 words
+    assert (greedy["WER %"][0], greedy["coverage %"]) == (16.7, 83)  # 5 of 30 words
     assert greedy["over offline, beam 5, points"] is None
     assert row(main, "WhisperRT, greedy", "300 ms")["WER %"][0] == 3.3  # 1 of 30 words
     assert row(main, "WhisperRT, greedy", "300 ms")["over offline, beam 5, points"] == 3.3
@@ -181,6 +189,13 @@ def test_the_page_has_a_place_for_each_table(tmp_path: Path) -> None:
     given = ["--output", str(tmp_path / "none"), "--here", str(page)]
     assert tables.main(given) == 0
     assert page.read_text().count("Not run yet.") == 12
+
+
+def test_rows_that_were_not_run_are_left_out_and_missing_figures_are_dashes() -> None:
+    header = "| system | chunk | WER % | CPU RTF |\n| --- | --- | ---: | ---: |"
+    rows = ("| a | 1 s | 4.0 | not run |", "| b | 1 s | not run | not run |")
+    block = "\n".join(["Measured.", "", header, *rows])
+    assert measured_only(block) == f"Measured.\n\n{header}\n| a | 1 s | 4.0 | – |"
 
 
 def test_where_nothing_has_run_the_page_stays_as_it_is(tmp_path: Path) -> None:
