@@ -28,6 +28,7 @@ COMMANDS = {
     "report": ("report", "table and HTML page of a folder of results"),
     "capacity": ("commands.capacity", "how many streams one device carries, from logs of one"),
     "load": ("commands.load", "how many streams somebody's server carries, by playing them"),
+    "dashboard": ("commands.dashboard", "make a dashboard of W&B for a sweep"),
     "sync": ("commands.sync", "upload the W&B runs that a sweep kept offline"),
     "export": ("commands.export", "a merged adapter, for transformers and CTranslate2"),
     "list": ("commands.list", "methods, models, corpora and metrics there are"),

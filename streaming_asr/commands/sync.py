@@ -17,6 +17,7 @@ from pathlib import Path
 from streaming_asr.errors import UserError
 from streaming_asr.machine import has_login
 from streaming_asr.terminal import command_parser, exit_status
+from streaming_asr.track.tracker import PROJECT
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command_parser("streaming-asr sync", __doc__)
     parser.add_argument("folder", type=Path, help="a sweep or a cell, e.g. outputs/mini")
     parser.add_argument("--entity", help="the user or team that owns the project")
-    parser.add_argument("--project", default="streaming-asr", help="default: %(default)s")
+    parser.add_argument("--project", default=PROJECT, help="default: %(default)s")
     arguments = parser.parse_args(argv)
     return exit_status(lambda: _sync(arguments))
 

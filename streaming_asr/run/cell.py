@@ -308,9 +308,12 @@ def _tracked(plain: dict[str, Any], folder: Path, cell: str) -> AbstractContextM
 def _send(track: Tracker, folder: Path, result: Mapping[str, Any]) -> None:
     """Give the tracker, if there is one, the result of a cell."""
     if track.alive:
+        from streaming_asr.chunking import parse_duration
         from streaming_asr.corpora.rows import text_lines
 
-        track.summary(result["metrics"])
-        track.utterances([json.loads(line) for line in text_lines(folder / folders.UTTERANCES)])
+        chunk_ms = parse_duration(result["config"]["chunk"])
+        track.results(result["metrics"], chunk_ms=chunk_ms)
+        lines = text_lines(folder / folders.UTTERANCES)
+        track.table("utterances", [json.loads(line) for line in lines])
         track.events(folder / folders.EVENTS)
         track.report(report_page(folder))

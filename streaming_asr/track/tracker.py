@@ -2,8 +2,9 @@
 
     with tracker(config, folder=cell) as track:
         track.log({"loss": 2.1}, step=10)        # a training curve
-        track.summary({"wer": 4.2})              # the final numbers of a cell
-        track.utterances(rows)                   # one row per utterance
+        track.results({"wer": 4.2}, chunk_ms=300)  # the final numbers of a cell
+        track.summary({"dev_wer": 4.2})          # those of a training
+        track.table("utterances", rows)          # one row per utterance
         track.events(Path("events.jsonl"))       # the log as an artifact
         track.report(Path("report.html"))        # the HTML report with its timelines, as media
 
@@ -15,6 +16,8 @@ The tracker's files lie in `folder`/wandb.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +28,12 @@ from streaming_asr.chunking import parse_duration
 from streaming_asr.errors import check_one_of
 
 FINISH_TIMEOUT_S = 300  # for a server that went away while a run's files were being sent
+PROJECT = "streaming-asr"
+CHUNK = "chunk_ms"
+LATENCY = "word_latency_committed_p50_ca_s"  # the median, compute included
+BY_CHUNK, BY_LATENCY = "by_chunk", "by_latency"
+PANELS = ("wer", "arwer_grid_ca", LATENCY, "light_erasure", "rtf_total", "wer_formatted")
+"""The metrics that a finished cell puts into the history, under `by_chunk/` and `by_latency/`."""
 INIT_TIMEOUT_S = 30  # wandb's own 90 s would stall every cell of a sweep while a server is away
 
 
@@ -76,18 +85,44 @@ class Tracker:
 
         self._guard("summary", send)
 
-    def utterances(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep a table, one row per utterance; nested values become columns `outer.inner`."""
+    def results(self, values: Mapping[str, Any], *, chunk_ms: int | None) -> None:
+        """Keep the final numbers of a cell as a summary, and those of `PANELS` in the history too.
+
+        In the history they are one point over the chunk and one over the median latency: W&B makes
+        its panels of the history, so that a project shows WER by chunk and by latency by itself.
+        """
+        self.summary(values)
+        axes = {CHUNK: chunk_ms, LATENCY: values.get(LATENCY)}
+        points = {
+            f"{prefix}/{name}": (axis, values.get(name))
+            for axis, prefix in ((CHUNK, BY_CHUNK), (LATENCY, BY_LATENCY))
+            for name in PANELS
+            if axes[axis] is not None and values.get(name) is not None and name != axis
+        }
+
+        def send() -> None:
+            for axis in {axis for axis, _ in points.values()}:
+                self._run.define_metric(axis, hidden=True, summary=_summary_of(axis))
+            for name, (axis, _) in points.items():
+                self._run.define_metric(name, step_metric=axis)
+            known = {name: value for name, value in axes.items() if value is not None}
+            self._run.log({**known, **{name: value for name, (_, value) in points.items()}})
+
+        if points:
+            self._guard("results", send)
+
+    def table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep a table, as of one row per utterance; nested values become columns `outer.inner`."""
 
         def send() -> None:
             from wandb import Table
 
             flat = [_flat(row) for row in rows]
-            columns: list[str | int] = list(dict.fromkeys(name for row in flat for name in row))
-            data = [[row.get(str(name)) for name in columns] for row in flat]
-            self._run.log({"utterances": Table(columns, data, allow_mixed_types=True)})
+            columns: list[str | int] = list(dict.fromkeys(key for row in flat for key in row))
+            data = [[row.get(str(key)) for key in columns] for row in flat]
+            self._run.log({name: Table(columns, data, allow_mixed_types=True)})
 
-        self._guard("utterances", send)
+        self._guard(name, send)
 
     def events(self, log: Path) -> None:
         """Keep the log of events as an artifact: every figure can be computed again of it."""
@@ -136,7 +171,12 @@ class Tracker:
 
 @contextlib.contextmanager
 def tracker(
-    config: Any, *, folder: Path | str, experiment: str | None = None, cell: str | None = None
+    config: Any,
+    *,
+    folder: Path | str,
+    experiment: str | None = None,
+    cell: str | None = None,
+    run_id: str | None = None,
 ) -> Iterator[Tracker]:
     """Yield the tracker that `config.tracker` names and close it on every way out.
 
@@ -144,7 +184,9 @@ def tracker(
     name (none | wandb), project, mode (offline | online), entity and tags.
     The run's configuration has `chunk_ms`, a number, beside it, and its type of job is the method.
     experiment: the group the run belongs to; default the configuration's `name`.
-    cell: the run's name; default the folder's.
+    cell: the run's name; default the folder's. run_id: W&B's name of the run; default one of its
+    own, or WANDB_RUN_ID with the folder in it.
+    WANDB_MODE=disabled is tracker=none, WANDB_MODE=offline is mode=offline.
     """
     settings = config.get("tracker") or {}
     if isinstance(settings, str):
@@ -153,9 +195,10 @@ def tracker(
     check_one_of(("none", "wandb"), tracker=name)
     folder = Path(folder)
     track = Tracker()
-    if name == "wandb":
+    if name == "wandb" and os.environ.get("WANDB_MODE") != "disabled":
         group = experiment or config.get("name")
-        track = Tracker(_start(config, settings, folder, group, cell or folder.name))
+        run_id = run_id or _run_id(folder)
+        track = Tracker(_start(config, settings, folder, group, cell or folder.name, run_id))
     failed = True
     try:
         yield track
@@ -170,6 +213,7 @@ def _start(
     folder: Path,
     group: str | None,
     name: str,
+    run_id: str | None,
 ) -> Any:
     """Return a run of W&B, or None where there can be none, with a warning."""
     try:
@@ -177,16 +221,20 @@ def _start(
     except Exception as error:  # not installed, or installed and broken
         _warn("import wandb failed (pip install wandb, or tracker=none)", error)
         return None
+    wanted = settings.get("mode") or "offline"
+    if os.environ.get("WANDB_MODE") in ("offline", "dryrun"):
+        wanted = "offline"
     # An unreachable server still leaves a run that can be uploaded later.
-    for mode in dict.fromkeys((settings.get("mode") or "offline", "offline")):
+    for mode in dict.fromkeys((wanted, "offline")):
         try:
             return wandb.init(
-                project=settings.get("project") or "streaming-asr",
+                project=settings.get("project") or PROJECT,
                 entity=settings.get("entity"),
                 tags=list(settings.get("tags") or ()),
                 mode=mode,
                 group=group,
                 name=name,
+                id=run_id,
                 dir=str(folder),
                 config={**config, **_numbers(config)},
                 job_type=(config.get("method") or {}).get("name"),
@@ -207,6 +255,15 @@ def _start(
         except Exception as error:
             _warn(f"wandb.init(mode={mode}) failed", error)
     return None
+
+
+def _run_id(folder: Path) -> str | None:
+    """Return WANDB_RUN_ID with the cell's folder in it, so that cells are runs of their own; None
+    where it is not set, and where an agent of W&B sets it for each cell."""
+    given = os.environ.get("WANDB_RUN_ID")
+    if not given or "WANDB_SWEEP_ID" in os.environ:
+        return None
+    return f"{given}-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:8]}"
 
 
 def _numbers(config: Mapping[str, Any]) -> dict[str, int]:

@@ -27,6 +27,8 @@ CONFIG = {
 
 @pytest.fixture(autouse=True)
 def wandb_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_MODE", "WANDB_RUN_ID", "WANDB_SWEEP_ID"):
+        monkeypatch.delenv(name, raising=False)
     for name in ("DATA", "CACHE", "CONFIG"):
         monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name.lower()))
 
@@ -65,7 +67,7 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
         track.log({"loss": 3.5}, step=10)
         track.log({"loss": 2.25}, step=20)
         track.summary({"wer": 4.25, "cer": None})
-        track.utterances([{"utt": "a", "latency": {"p50": 0.5}}, {"utt": "b", "wer": 1.0}])
+        track.table("utterances", [{"utt": "a", "latency": {"p50": 0.5}}, {"utt": "b", "wer": 1.0}])
         track.report(page)
         track.events(log_of_events)
     wandb.teardown()  # its service writes on for some ms after finish()
@@ -112,6 +114,93 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
         "columns": ["utt", "latency.p50", "wer"],
         "data": [["a", 0.5, None], ["b", None, 1.0]],
     }
+
+
+def history(cell: Path) -> list[dict[str, Any]]:
+    """The points of the one offline run of a cell."""
+    (log,) = cell.glob("wandb/offline-run-*/*.wandb")
+    return [
+        {"/".join(item.nested_key): json.loads(item.value_json) for item in each.history.item}
+        for each in records(log)
+        if each.WhichOneof("record_type") == "history"
+    ]
+
+
+def test_a_finished_cell_is_a_point_over_its_chunk_and_its_median_latency(tmp_path: Path) -> None:
+    latency = "word_latency_committed_p50_ca_s"
+    with tracker(CONFIG, folder=tmp_path) as track:
+        track.results({"wer": 4.25, latency: 1.5, "rtf_total": None, "cer": 2.0}, chunk_ms=1000)
+    wandb.teardown()
+    (point,) = history(tmp_path)
+    assert {key: value for key, value in point.items() if not key.startswith("_")} == {
+        "chunk_ms": 1000,
+        latency: 1.5,
+        "by_chunk/wer": 4.25,
+        f"by_chunk/{latency}": 1.5,
+        "by_latency/wer": 4.25,
+    }
+    (log,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    axes, summary = {}, {}
+    for record in records(log):
+        if record.WhichOneof("record_type") == "metric":
+            axes[record.metric.name] = record.metric.step_metric
+        elif record.WhichOneof("record_type") == "summary":
+            summary |= {item.key: item.value_json for item in record.summary.update if item.key}
+    assert (axes["by_chunk/wer"], axes["by_latency/wer"]) == ("chunk_ms", latency)
+    assert {"wer", "cer"} <= set(summary)
+
+
+def test_a_cell_without_a_median_latency_is_a_point_over_its_chunk(tmp_path: Path) -> None:
+    with tracker(CONFIG, folder=tmp_path) as track:
+        track.results({"wer": 4.25}, chunk_ms=300)
+    wandb.teardown()
+    (point,) = history(tmp_path)
+    assert {key for key in point if not key.startswith("_")} == {"chunk_ms", "by_chunk/wer"}
+
+
+def test_cells_are_runs_of_their_own_whatever_run_id_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids: list[Any] = []
+
+    def init(**given: Any) -> FakeRun:
+        ids.append(given["id"])
+        return FakeRun()
+
+    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=init))
+
+    def start(cell: str) -> None:
+        with tracker(CONFIG, folder=tmp_path / cell):
+            pass
+
+    start("one")
+    monkeypatch.setenv("WANDB_RUN_ID", "mine")
+    for cell in ("one", "two", "one"):
+        start(cell)
+    unset, one, two, again = ids
+    assert unset is None
+    assert one == again != two
+    assert all(each.startswith("mine-") for each in (one, two))
+    monkeypatch.setenv("WANDB_SWEEP_ID", "abc")  # an agent names each run itself
+    start("one")
+    assert ids[-1] is None
+
+
+@pytest.mark.parametrize(("mode", "modes"), [("disabled", []), ("offline", ["offline"])])
+def test_the_variable_that_switches_wandb_off_is_respected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, modes: list[str]
+) -> None:
+    seen: list[str] = []
+
+    def init(*, mode: str, **_: Any) -> FakeRun:
+        seen.append(mode)
+        return FakeRun()
+
+    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=init))
+    monkeypatch.setenv("WANDB_MODE", mode)
+    with tracker({"tracker": {"name": "wandb", "mode": "online"}}, folder=tmp_path) as track:
+        assert track.alive == bool(modes)
+    assert seen == modes
 
 
 def test_tracker_none_never_imports_wandb(tmp_path: Path) -> None:

@@ -1,0 +1,229 @@
+"""Makes a dashboard of W&B for a sweep: a workspace, a report, and one run for the whole sweep.
+
+    streaming-asr dashboard outputs/mini --entity ME
+
+Panels show WER by chunk, WER by latency, latency and cost by chunk, one line a method, and a table
+of all cells. Without a login the specification is written to a file, and nothing is sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.machine import has_login
+from streaming_asr.metrics.table import METRICS
+from streaming_asr.score.results import Result, read_results
+from streaming_asr.terminal import command_parser, exit_status
+from streaming_asr.track.tracker import (
+    BY_CHUNK,
+    BY_LATENCY,
+    CHUNK,
+    LATENCY,
+    PANELS,
+    PROJECT,
+    tracker,
+)
+
+FOLDER = "dashboard"  # in that of the sweep
+SPECIFICATION = "specification.json"
+TABLE = "cells"
+METHOD = "JobType"  # W&B's name of what a run's method is kept as
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    parser = command_parser("streaming-asr dashboard", __doc__)
+    parser.add_argument("folder", type=Path, help="a sweep, e.g. outputs/mini")
+    parser.add_argument("--entity", help="the user or team that owns the project")
+    parser.add_argument("--project", default=PROJECT, help="default: %(default)s")
+    parser.add_argument(
+        "--offline", action="store_true", help="write the specification and send nothing"
+    )
+    arguments = parser.parse_args(argv)
+    return exit_status(lambda: _make(arguments))
+
+
+def _make(arguments: argparse.Namespace) -> None:
+    cells = read_results(arguments.folder)
+    group = _group(cells, arguments.folder)
+    try:
+        import wandb_workspaces.workspaces  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            f"dashboard: the package wandb-workspaces is missing ({error}); install it with "
+            "`pip install 'streaming-asr[dashboard]'`"
+        ) from error
+    mode = os.environ.get("WANDB_MODE", "online")
+    if mode == "disabled":
+        raise UserError("WANDB_MODE=disabled: switches W&B off; unset it to make a dashboard")
+    is_offline = arguments.offline or mode in ("offline", "dryrun") or not has_login()
+    entity = arguments.entity or os.environ.get("WANDB_ENTITY")
+    place = arguments.folder / FOLDER
+    place.mkdir(exist_ok=True)
+    file = place / SPECIFICATION
+    if is_offline:
+        _send_cells(cells, group, arguments, entity, mode="offline")
+        file.write_text(_specification(group, entity or "ENTITY", arguments.project))
+        folder = shlex.quote(str(arguments.folder))
+        print(
+            f"{file}: the dashboard's specification; nothing was sent. To send it:\n"
+            f"  wandb login\n  streaming-asr sync {folder} --entity ENTITY\n"
+            f"  streaming-asr dashboard {folder} --entity ENTITY"
+        )
+        return
+    try:
+        entity = entity or _default_entity()
+        file.write_text(_specification(group, entity, arguments.project))
+        _send_cells(cells, group, arguments, entity, mode="online")
+        workspace = _workspace(group, entity, arguments.project).save()
+        report = _report(group, entity, arguments.project).save()
+    except Exception as error:  # of the client: a server that is away, refuses or answers badly
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UserError(
+            f"{arguments.folder}: W&B did not take the dashboard ({reason}); its specification is "
+            f"{file}; run the same command again"
+        ) from error
+    print(f"workspace: {workspace.url}\nreport: {report.url}")
+
+
+def _group(cells: Sequence[Result], folder: Path) -> str:
+    """Return the group that the runs of these cells have in W&B. Raises UserError for several."""
+    names = sorted({str(cell.config["name"]) for cell in cells if cell.config.get("name")})
+    if len(names) > 1:
+        raise UserError(
+            f"{folder}: holds several sweeps ({', '.join(names)}); name the folder of one"
+        )
+    return names[0] if names else folder.resolve().name
+
+
+def _default_entity() -> str:
+    from wandb import Api
+
+    return str(Api().default_entity)
+
+
+def _send_cells(
+    cells: Sequence[Result],
+    group: str,
+    arguments: argparse.Namespace,
+    entity: str | None,
+    *,
+    mode: str,
+) -> None:
+    """Keep one run for the sweep: a table of its cells and its report. A later one replaces it."""
+    settings = {"name": "wandb", "project": arguments.project, "entity": entity, "mode": mode}
+    config = {"tracker": settings, "method": {"name": "sweep"}, "name": group}
+    run_id = f"sweep-{hashlib.sha256(group.encode()).hexdigest()[:12]}"
+    rows = [
+        {
+            "method": cell.label,
+            CHUNK: None if cell.chunk_s is None else round(cell.chunk_s * 1000),
+            "split": cell.split,
+            "model": cell.model,
+            **{name: cell.metrics.get(name) for name in PANELS},
+            "error": cell.error,
+        }
+        for cell in cells
+    ]
+    folder = arguments.folder / FOLDER
+    page = arguments.folder / "report.html"
+    with tracker(config, folder=folder, cell=f"{group}: all cells", run_id=run_id) as track:
+        track.table(TABLE, rows)
+        if page.is_file():
+            track.report(page)
+
+
+# -- what is shown --------------------------------------------------------------------------
+
+
+def _panels() -> list[Any]:
+    """Return the panels, one line or bar a method."""
+    import wandb_workspaces.reports.v2 as wr
+
+    method, full = wr.Metric(METHOD), wr.Layout(w=24, h=12)
+    errors, latency, cost = (_label(name) for name in ("wer", LATENCY, "rtf_total"))
+    by_chunk = [
+        wr.LinePlot(
+            title=f"{title} by chunk", x=CHUNK, y=[f"{BY_CHUNK}/{name}"], groupby=method,
+            title_x="chunk, ms", title_y=label,
+        )
+        for title, name, label in (
+            ("WER", "wer", errors),
+            ("Median latency", LATENCY, latency),
+            ("Cost", "rtf_total", cost),
+        )
+    ]  # fmt: skip
+    by_latency = wr.LinePlot(
+        title="WER by latency", x=LATENCY, y=[f"{BY_LATENCY}/wer"], groupby=method,
+        title_x=latency, title_y=errors,
+    )  # fmt: skip
+    runs = wr.ScatterPlot(
+        title="WER and latency, one point a run",
+        x=wr.SummaryMetric(LATENCY), y=wr.SummaryMetric("wer"),
+    )  # fmt: skip
+    bars = wr.BarPlot(
+        title="Cost by method",
+        metrics=[wr.SummaryMetric("rtf_total")],
+        groupby=method,
+        title_x=cost,
+    )
+    table = wr.WeavePanelSummaryTable(table_name=TABLE, layout=full)
+    return [by_chunk[0], by_latency, *by_chunk[1:], runs, bars, table]
+
+
+def _label(name: str) -> str:
+    return f"{name}, {METRICS[name].unit}" if METRICS[name].unit else name
+
+
+def _workspace(group: str, entity: str, project: str) -> Any:
+    """Return the workspace: the runs of the sweep by method, and the panels."""
+    import wandb_workspaces.workspaces as ws
+    from wandb_workspaces import expr
+
+    return ws.Workspace(
+        entity=entity,
+        project=project,
+        name=group,
+        sections=[ws.Section(name=group, panels=_panels(), is_open=True)],
+        runset_settings=ws.RunsetSettings(
+            filters=expr.And(expr.Metric("Group") == group),
+            groupby=[expr.Metric(METHOD)],
+            pinned_columns=[f"summary:{name}" for name in PANELS],
+        ),
+    )
+
+
+def _report(group: str, entity: str, project: str) -> Any:
+    """Return the report: the same panels over the runs of the sweep."""
+    import wandb_workspaces.reports.v2 as wr
+    from wandb_workspaces import expr
+
+    runs = wr.Runset(
+        entity=entity, project=project, name=group, groupby=[METHOD],
+        filters=expr.And(expr.Metric("Group") == group),
+    )  # fmt: skip
+    text = "Each line is a method, each run a cell of the sweep. Latency counts computing."
+    return wr.Report(
+        entity=entity,
+        project=project,
+        title=f"{group}: streaming methods compared",
+        blocks=[wr.P(text=text), wr.PanelGrid(runsets=[runs], panels=_panels())],
+        width="fluid",
+    )
+
+
+def _specification(group: str, entity: str, project: str) -> str:
+    """Return the workspace as W&B takes it, as JSON; the report has the same panels over the same
+    runs, which only W&B can name."""
+    view = _workspace(group, entity, project)._to_model()
+    workspace = json.loads(view.spec.model_dump_json(by_alias=True, exclude_none=True))
+    head = {"entity": entity, "project": project, "group": group}
+    return json.dumps({**head, "workspace": workspace}, indent=1)
