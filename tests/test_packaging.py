@@ -113,6 +113,7 @@ def test_what_the_package_imports_is_what_it_depends_on() -> None:
             *extras["corpora"],
             *extras["live"],
             *extras["lm"],
+            *extras["dashboard"],
             "hydra-core",
         ]
     )
