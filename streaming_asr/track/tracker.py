@@ -221,11 +221,11 @@ def _start(
     except Exception as error:  # not installed, or installed and broken
         _warn("import wandb failed (pip install wandb, or tracker=none)", error)
         return None
-    wanted = settings.get("mode") or "offline"
+    wanted: Any = settings.get("mode") or "offline"
     if os.environ.get("WANDB_MODE") in ("offline", "dryrun"):
         wanted = "offline"
     # An unreachable server still leaves a run that can be uploaded later.
-    for mode in dict.fromkeys((wanted, "offline")):
+    for mode in (wanted,) if wanted == "offline" else (wanted, "offline"):
         try:
             return wandb.init(
                 project=settings.get("project") or PROJECT,
