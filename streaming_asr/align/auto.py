@@ -62,11 +62,15 @@ class AutoAligner:
         """Return how a result names it: the aligner, its model, the hash of its weights."""
         return f"{label(self.config)} {self.settings['model']}"
 
-    def time(self, corpus: Any, clips: Sequence[Utterance]) -> list[Utterance]:
+    def time(
+        self, corpus: Any, clips: Sequence[Utterance], language: str | None = None
+    ) -> list[Utterance]:
         """Return the clips in their order, with word times where they had none.
 
-        A clip that cannot be aligned stays as it is and is named on standard error.
+        A clip that cannot be aligned stays as it is and is named on standard error. language: of
+        all; None: what each names.
         """
+        clips = [replace(clip, language=language or clip.language) for clip in clips]
         lacking = [_clean(c) for c in clips if c.words is None and light_key(c.text)]
         if not lacking:
             return list(clips)
@@ -83,13 +87,15 @@ class AutoAligner:
         return [replace(c, words=timed[c.id]) if c.id in timed else c for c in clips]
 
 
-def give_times(corpus: Any) -> AutoAligner | None:
-    """Hand the corpus the aligner of `data.align` and return it, or None. Raises UserError."""
+def give_times(corpus: Any, language: str | None = None) -> AutoAligner | None:
+    """Hand the corpus the aligner of `data.align` and return it, or None. Raises UserError.
+
+    language: of all utterances; None: what each names."""
     wanted = getattr(corpus, "align", None)
     if wanted in (None, "none"):
         return None
-    aligner = AutoAligner.choose(str(wanted), corpus.languages())
-    corpus.time = partial(aligner.time, corpus)
+    aligner = AutoAligner.choose(str(wanted), {language} if language else corpus.languages())
+    corpus.time = partial(aligner.time, corpus, language=language)
     return aligner
 
 

@@ -74,7 +74,7 @@ def run_cell(
     plain["normaliser"] = config.normaliser or default_kind(spoken)
     if told := unheard(plain, spoken):
         print(wrapped(f"{called}: {told}"))
-    plain["data"] |= _speech(corpus)
+    plain["data"] |= _speech(corpus, None if config.language == "detect" else config.language)
     code = modules(*targets_of(plain["method"]))
     hashes = {
         "config": config_hash(plain),
@@ -150,11 +150,11 @@ def _changes(
     return " and ".join(parts)
 
 
-def _speech(corpus: Any) -> dict[str, str]:
+def _speech(corpus: Any, language: str | None) -> dict[str, str]:
     """Return what a result says of its corpus: what timed its words, its licence, if any."""
     told = {}
     try:
-        if (aligner := give_times(corpus)) is not None:
+        if (aligner := give_times(corpus, language)) is not None:
             told["word_times"] = aligner.name
     except UserError as error:  # everything but latency can still be measured
         print(f"no word times, so latency columns stay empty. {error}")

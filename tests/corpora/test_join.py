@@ -221,10 +221,18 @@ def filled(cache: Any, utterances: Any, node: Any, *rest: Any) -> None:
     fill(cache, utterances, {"_target_": "align_fake.FakeAligner"}, *rest)  # type: ignore[arg-type]
 
 
-def timed(path: Path, limit: int | None = None, **settings: Any) -> list[Utterance]:
+def timed(
+    path: Path, limit: int | None = None, language: str | None = None, **settings: Any
+) -> list[Utterance]:
     corpus = Manifest(path, **settings)
-    auto.give_times(corpus)
+    auto.give_times(corpus, language)
     return corpus.utterances(limit)
+
+
+def test_the_language_of_a_run_tells_what_is_timed(tmp_path: Path, aligner: str) -> None:
+    path = clips(tmp_path, n=1, text="今天 好", words=None)
+    (few,) = timed(path, language="zh", align=aligner)
+    assert [w.text for w in few.words or ()] == ["今", "天", "好"] and few.language == "zh"
 
 
 def test_words_without_times_are_timed_once(tmp_path: Path, aligner: str) -> None:

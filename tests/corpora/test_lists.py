@@ -320,7 +320,7 @@ def test_a_training_refuses_speech_of_a_list(
     write_shards(
         [replace(found[0], id="mine", speaker="me", text="Yes.")], tmp_path / "mine", max_s=30
     )
-    with pytest.raises(UserError, match=rf"dev_manifest=.*utterance {IDS[0]} stands .* toy"):
+    with pytest.raises(UserError, match=rf"dev_manifest=.*utterance {IDS[0]} is in .* toy"):
         CorpusRecipe(**told | {"train_data": str(tmp_path / "mine")})
 
 
