@@ -74,8 +74,8 @@ def real_time_word_errors(
     before, at_step = None, Errors(0, 0)
     for text in _texts(trace, committed):
         if text != before:  # most steps change nothing on screen, yet each counts
-            shown = normalise.words(text)
-            at_step = count(reference[: len(shown)], shown)
+            display = normalise.words(text)
+            at_step = count(reference[: len(display)], display)
             before = text
         errors += at_step.errors
         words += at_step.words
@@ -83,7 +83,7 @@ def real_time_word_errors(
 
 
 class AlignedWordErrors:
-    """ARWER of one utterance: what is displayed against the words spoken by then.
+    """ARWER of one utterance: the display against the words spoken by then.
 
     The reference at time t is the words whose end is strictly before t, normalised apart from the
     display. Raises ValueError for an utterance without word times.

@@ -1,7 +1,7 @@
 """From a log to the time at which each word was seen, in every clock.
 
 Step k of a stream has received a_k seconds of audio and took c_k seconds of compute. The
-computation-unaware clock (CU) says it was seen at a_k; the computation-aware one (CA) at
+computation-unaware clock (CU) has its output at a_k, the computation-aware one (CA) at
 
     f_k = max(a_k, f_{k-1}) + c_k,
 
@@ -106,13 +106,13 @@ def headroom(traces: Iterable[tuple[Times, Times]], budget_s: float = QUEUE_BUDG
 
     Below 1 the machine at hand does not keep up. Infinite where nothing takes any time.
     """
-    kept = list(traces)
+    pairs = list(traces)
 
     def bounded(s: float) -> bool:
         return all(
             float(np.max(queue_wait(a, s * c), initial=0.0)) <= budget_s
             and queue_growth(a, s * c) <= GROWTH_TOLERANCE
-            for a, c in kept
+            for a, c in pairs
         )
 
     low, high = 0.0, 1.0

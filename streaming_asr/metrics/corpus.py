@@ -42,7 +42,7 @@ def compute(traces: Sequence[Trace]) -> Figures:
     figures["retracted_words"] = sum(s.step.retracted for trace in traces for s in trace.steps)
     if any(trace.has_company for trace in traces):  # the device's queue is not the stream's own
         figures |= dict.fromkeys(("queue_growth", "headroom"))
-    # Steps that streams shared have no time of their own: then only pooled figures say something.
+    # Steps that streams shared have no time of their own: only pooled figures mean anything then.
     batched = any(trace.batch > 1 for trace in traces)
     return {m.name: None if batched and m.alone else figures[m.name] for m in METRICS.values()}
 
@@ -167,7 +167,7 @@ def _stability(traces: Sequence[Trace]) -> Figures:
 
 
 def utterance_line(trace: Trace) -> dict[str, Any]:
-    """Return what utterances.jsonl says of one utterance."""
+    """Return the line of utterances.jsonl for one utterance."""
     normalise = trace.normalise
     errors = accuracy.word_errors(trace, normalise)
     times: dict[str, float | None] = {}

@@ -27,7 +27,7 @@ def real_time_factors(traces: Sequence[Trace]) -> dict[str, float | None]:
     and rtf_cpu, which is rtf_total in CPU time.
 
     Only utterances with steps count. Steps that received no audio are left out of rtf_chunk.
-    rtf_cpu is None where a step does not tell its CPU time.
+    rtf_cpu is None where a step lacks its CPU time.
     """
     done = [trace for trace in traces if trace.steps]
     compute = sum(compute_s(trace) for trace in done)
@@ -63,7 +63,7 @@ def queue(traces: Sequence[Trace]) -> dict[str, float | None]:
         "queue_max_s": max(step.wait_s for trace in traces for step in trace.steps),
         "queue_final_s": mean([trace.steps[-1].wait_s for trace in traces if trace.steps]),
         "queue_growth": mean([clocks.queue_growth(a, c) for a, c in times]),
-        # JSON has no infinity, and a machine that takes no time has no bound to tell.
+        # JSON has no infinity, and a machine that takes no time has no bound to report.
         "headroom": room if math.isfinite(room) else None,
     }
 
@@ -71,7 +71,7 @@ def queue(traces: Sequence[Trace]) -> dict[str, float | None]:
 def encoder_work(traces: Sequence[Trace]) -> dict[str, float | None]:
     """Return encoder GFLOPs and encoded seconds per second of audio, and the share of padding.
 
-    An encoder frame stands for 20 ms of audio, as in Whisper. 1 MAC = 2 FLOPs.
+    An encoder frame covers 20 ms of audio, as in Whisper. 1 MAC = 2 FLOPs.
     """
     audio = sum(trace.duration_s for trace in traces if trace.steps)
     flops, computed = total(traces, "encoder_flops"), total(traces, "frames_computed")

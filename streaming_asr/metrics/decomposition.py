@@ -6,7 +6,7 @@ look-ahead past it,
 
     fill       a_{k_e} - e_i               the chunk was not full yet
     lookahead  a_{k_l} - a_{k_e}           the method waits for audio past the word
-    policy     a_k - a_{k_l}               the method heard the word and held it back
+    policy     a_k - a_{k_l}               the method had the audio of the word and held it back
     queue      max(a_k, f_{k-1}) - a_k     the step waited for the one before it
     compute    c_k                         the step itself
 

@@ -6,7 +6,7 @@ evaluation", drew utterances; Liu et al. 2020, "Statistical testing on ASR perfo
 bootstrap", show what that underestimates. A draw is a row of counts, how often each cluster was
 drawn; a statistic maps counts (B, n_clusters) to values (B,). Paired systems see the same counts.
 
-Two runs often differ in a few clusters alone. A bootstrap then draws what little there is as if it
+Two runs often differ in a few clusters only. A bootstrap then draws what little there is as if it
 were all there could be; a sign-flip test (Fisher 1935) is exact there, and so it judges errors.
 """
 
@@ -72,9 +72,9 @@ def clusters(
 
 @dataclass(frozen=True)
 class Estimate:
-    """A statistic of the whole, its interval, and for a difference what speaks for it.
+    """A statistic of the whole, its interval, and for a difference the evidence for it.
 
-    low, high: None where there is no interval, since every draw says the same, or fewer than
+    low, high: None where there is no interval, since all draws are equal, or fewer than
     LEAST clusters are there or differ.
     p_value: two-sided, that the truth is 0; None where there is no interval.
     n_differ: of a difference, the clusters in which the two runs differ.
@@ -101,11 +101,13 @@ def bootstrap(
     """
     whole = statistics(np.ones((1, n_clusters), dtype=np.float32))
     if n_clusters < LEAST:
-        known = {name: float(values[0]) for name, values in whole.items()}
-        return {name: Estimate(one) if np.isfinite(one) else None for name, one in known.items()}
+        estimates = {name: float(values[0]) for name, values in whole.items()}
+        return {
+            name: Estimate(one) if np.isfinite(one) else None for name, one in estimates.items()
+        }
     rng = np.random.default_rng(seed)
     drawn = _in_blocks(statistics, n_resamples, lambda at: _draw(rng, len(at), n_clusters))
-    # The jackknife: how much each cluster alone moves a statistic.
+    # The jackknife: how much each single cluster moves a statistic.
     without = _in_blocks(statistics, n_clusters, lambda at: _leaving_out(at, n_clusters))
     return {name: _bca(float(whole[name][0]), drawn[name], without[name], level) for name in whole}
 
@@ -138,7 +140,7 @@ def _bca(value: float, drawn: Values, without: Values, level: float) -> Estimate
     drawn, without = drawn[np.isfinite(drawn)], without[np.isfinite(without)]
     if not np.isfinite(value) or not len(drawn):
         return None
-    if drawn.min() == drawn.max():  # every draw says the same, which bounds nothing
+    if drawn.min() == drawn.max():  # all draws are equal, which bounds nothing
         return Estimate(value)
     deviation = without.mean() - without if len(without) else np.zeros(1)
     spread = float(np.sum(deviation**2))
@@ -257,7 +259,7 @@ class Pool:
 
     A draw weights each value by how often its cluster was drawn. The sorted values are cut into
     blocks; one matrix product gives the weight up to every block's end in every draw, and a
-    quantile is then looked for in one block alone. It equals numpy.percentile of the drawn values.
+    quantile is then searched for in one block only. It equals numpy.percentile of the drawn values.
     """
 
     def __init__(self, values: Sequence[float], cluster_of: Sequence[int], n_clusters: int) -> None:
@@ -266,7 +268,7 @@ class Pool:
         owners = np.asarray(cluster_of, dtype=np.int64)[order]
         self._size = max(int(np.sqrt(len(order))), 1)
         n_blocks = -(-len(order) // self._size)
-        # Past the end stands a cluster that is never drawn.
+        # Past the end is a cluster that is never drawn.
         padded = np.full(n_blocks * self._size, n_clusters)
         padded[: len(order)] = owners
         self._owners = padded.reshape(n_blocks, self._size)
@@ -298,8 +300,8 @@ class Pool:
         padded = np.concatenate([counts, np.zeros((len(counts), 1), np.float32)], axis=1)
         inside = np.cumsum(padded[rows[:, None], self._owners[block]], axis=1) + before[:, None]
         place = (inside <= rank[:, None]).sum(axis=1)
-        found: Values = self._values[np.minimum(block * self._size + place, len(self._values) - 1)]
-        return found
+        values: Values = self._values[np.minimum(block * self._size + place, len(self._values) - 1)]
+        return values
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

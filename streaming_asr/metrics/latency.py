@@ -40,16 +40,16 @@ class WordTimes:
     def of(cls, trace: Trace) -> WordTimes:
         """Return the word times of a trace."""
         final = trace.light(trace.hypothesis)
-        shown, stable = [-1] * len(final), [-1] * len(final)
+        first_step, stable = [-1] * len(final), [-1] * len(final)
         for k, text in trace.displays:
             held = _held(trace.light(text), final)
             for i, is_held in enumerate(held):
-                if not is_held:  # gone again: stable starts anew, shown stays the first time
+                if not is_held:  # gone again: stable starts over, the first display stays
                     stable[i] = -1
                 elif stable[i] < 0:
                     stable[i] = k
-                    if shown[i] < 0:
-                        shown[i] = k
+                    if first_step[i] < 0:
+                        first_step[i] = k
         committed = [-1] * len(final)
         agreed, before = 0, ""
         for k, step in enumerate(trace.steps):
@@ -60,9 +60,9 @@ class WordTimes:
             committed[agreed:now] = [k] * max(now - agreed, 0)
             agreed = now
         # Where the partial text ran into the committed one, no display held the word as such.
-        shown = [c if k < 0 else k for k, c in zip(shown, committed, strict=True)]
+        first_step = [c if k < 0 else k for k, c in zip(first_step, committed, strict=True)]
         stable = [c if k < 0 else k for k, c in zip(stable, committed, strict=True)]
-        return cls(final, shown, stable, committed)
+        return cls(final, first_step, stable, committed)
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def yet_another_average_lagging(
 ) -> float | None:
     """Return YAAL (Polak et al. 2025, arXiv 2509.17349) as OmniSTEval's YAALScorer computes it.
 
-    This is LAAL over the words emitted before the end alone, `duration`; for a sentence of a long
+    This is LAAL over the words emitted before the end, `duration`, only; for a sentence of a long
     recording (LongYAAL) that is the end of the recording, `recording_end`, seen from the
     sentence's start. None where no word came before it.
     """
@@ -221,7 +221,7 @@ def yet_another_average_lagging(
 def _lagging(delays: Sequence[float], n_words: int, duration: float) -> float | None:
     if not delays or n_words == 0 or duration <= 0:
         return None
-    # A word after the end alone: its own delay, as SimulEval has it, where the sum would be empty.
+    # Only words after the end: the first one's delay, as in SimulEval; the sum would be empty.
     if delays[0] > duration:
         return delays[0]
     lags = []

@@ -1,6 +1,6 @@
 """Long recordings (docs/longform.md): lagging by sentence, errors by hour, lag by minute.
 
-AL and its kin divide by the length of a recording, so on ten minutes they say nothing. StreamLAAL
+AL and its kin divide by the length of a recording, so on ten minutes they mean nothing. StreamLAAL
 (Papi et al. 2024, StreamAtt) cuts the text at the reference's sentences, by the
 segmentation of least word error rate (Matusov et al. 2005), and takes LAAL of each from the
 sentence's start. The segmentation is that of the package mweralign, an optional dependency.
@@ -145,8 +145,10 @@ def _over_sentences(
         for rule in rules:
             times_ms = iter((clocks.RULES[rule](a, c) * 1000.0)[of_token].tolist())
             for part, n_tokens in zip(parts, trace.derived["resegmented"], strict=True):
-                own = [time_ms - part.start_s * 1000.0 for time_ms in islice(times_ms, n_tokens)]
-                if (lagging := lagging_ms(part, own, end_s, trace.unit)) is not None:
+                delays_ms = [
+                    time_ms - part.start_s * 1000.0 for time_ms in islice(times_ms, n_tokens)
+                ]
+                if (lagging := lagging_ms(part, delays_ms, end_s, trace.unit)) is not None:
                     lags[rule].append(lagging)
     return {rule: mean(values) for rule, values in lags.items()}
 
@@ -196,11 +198,11 @@ def lag_over_time(traces: Sequence[Trace], clock: str, bucket_s: float = 60.0) -
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Drop what mweralign's C++ writes to standard error."""
-    kept = os.dup(2)
+    stderr_copy = os.dup(2)
     try:
         with open(os.devnull, "wb") as null:
             os.dup2(null.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)

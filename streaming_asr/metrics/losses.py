@@ -65,13 +65,13 @@ def boundaries(trace: Trace, text: Sequence[str]) -> set[int]:
     """Return the places in the normalised final text where the words of one step end and those of
     another begin, and the place a word before and behind each: a client may keep the last word of
     a delta back, since it may go on. Start and end of the text are none."""
-    found, before = set(), ""
+    cuts, before = set(), ""
     for step in trace.steps:
         if step.committed != before:
             before = step.committed
-            found.add(common_prefix(trace.normalise.words(before), tuple(text)))
-    found -= {0, len(text)}
-    return {near for cut in found for near in (cut - 1, cut, cut + 1) if 0 < near < len(text)}
+            cuts.add(common_prefix(trace.normalise.words(before), tuple(text)))
+    cuts -= {0, len(text)}
+    return {near for cut in cuts for near in (cut - 1, cut, cut + 1) if 0 < near < len(text)}
 
 
 def blocks(trace: Trace, reference: Sequence[str]) -> list[Block]:
@@ -86,7 +86,7 @@ def blocks(trace: Trace, reference: Sequence[str]) -> list[Block]:
         for begin, end, size in copies(text)
         for j in range(begin, end)
     }
-    found = []
+    result = []
     for i0, i1, j0, j1, edits in spans:
         whole = None
         if trace.error is not None:
@@ -113,8 +113,8 @@ def blocks(trace: Trace, reference: Sequence[str]) -> list[Block]:
             else:
                 part = "middle"
             errors.append(Error(part, i, j))
-        found.append(Block(i0, i1, j0, j1, tuple(reversed(errors))))
-    return found
+        result.append(Block(i0, i1, j0, j1, tuple(reversed(errors))))
+    return result
 
 
 def _spans(
@@ -172,7 +172,7 @@ def is_switched(words: Sequence[str], reference: Sequence[str], language: str | 
     return max(others) >= 2 and n_usual < len(words) / 2
 
 
-def counts(found: Sequence[Block]) -> dict[str, int]:
+def counts(blocks: Sequence[Block]) -> dict[str, int]:
     """Return the errors of each part."""
-    parts = [error.part for block in found for error in block.errors]
+    parts = [error.part for block in blocks for error in block.errors]
     return {part: parts.count(part) for part in PARTS}

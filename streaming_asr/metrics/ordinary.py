@@ -1,7 +1,7 @@
 """What goes wrong on ordinary audio: words on silence, lost or invented ends, loops, memory.
 
 Words are the normalised ones of WER, whose hyphens are split first; a lone sign is no word. All of
-it reads the final text, and of the steps when its words first stood on the screen.
+it reads the final text, and of the steps when its words were first displayed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from streaming_asr.text.tokens import common_prefix
 MIB = 2**20
 MARGIN_S = 0.5  # around each spoken word: what lies outside of all of them is non-speech
 LEAST_S = 1.0  # of a stretch of it; where it is shorter, a word inserted there may be of speech
-LONG_S = 60.0  # a shorter recording says nothing about growth: memory comes in large pieces
+LONG_S = 60.0  # a shorter recording shows no growth: memory comes in large pieces
 HYPHENS = dict.fromkeys(map(ord, "-‐‑"), " ")
 
 
 @dataclass(frozen=True)
 class Ordinary:
-    """The counts of one recording; None where its log or its reference cannot tell."""
+    """The counts of one recording; None where its log or its reference lacks the data."""
 
     n_words: int  # of the reference
     nonspeech_words: int | None
@@ -78,7 +78,7 @@ def figures(traces: Sequence[Trace]) -> dict[str, float | None]:
 
 
 def line(trace: Trace) -> dict[str, Any]:
-    """Return what utterances.jsonl says of one recording."""
+    """Return the fields of utterances.jsonl for one recording."""
     counts = ordinary(trace)
     return {
         "words_on_nonspeech": counts.nonspeech_words,
@@ -101,7 +101,7 @@ def words_of(text: str, normalise: Normaliser) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a word of the text stands in the reference: `n_before` reference words precede it."""
+    """The place of a word of the text in the reference: `n_before` reference words precede it."""
 
     n_before: int
     is_right: bool
@@ -112,7 +112,7 @@ def place(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Place]:
     """Return the place of each word of `hypothesis` in a Levenshtein alignment with `reference`.
 
     Of several best alignments it is, from the start on, the one that puts a word for a word before
-    it leaves one out, and leaves one out before it inserts one: of a phrase said once and written
+    it leaves one out, and leaves one out before it inserts one: of a phrase spoken once and written
     twice the second is inserted. (rapidfuzz, which counts the errors of WER, promises no choice.)
     """
     n, m = len(reference), len(hypothesis)
@@ -173,7 +173,7 @@ def on_nonspeech(trace: Trace, hypothesis: Sequence[str]) -> tuple[int, float] |
     """Return the words that the text puts on non-speech, and the non-speech in seconds.
 
     A word is on a stretch of non-speech where the alignment inserts it between the words spoken
-    before the stretch and those after, and it did not stand on the screen when the stretch began
+    before the stretch and those after, and it was not on the screen when the stretch began
     (by a_k, the audio clock). (None, None) for a failed recording and without word times.
     """
     places = inserted_on_nonspeech(trace, hypothesis)
@@ -188,7 +188,7 @@ def inserted_on_nonspeech(trace: Trace, hypothesis: Sequence[str]) -> set[int] |
     if stretches is None or trace.error is not None:
         return None
     spoken = [word.text for word in trace.words or ()]
-    # Each stretch of speech is normalised apart, so that its words can be told from the next one's.
+    # Each stretch of speech is normalised apart, so that its words stay separate.
     reference: list[str] = []
     starts: dict[int, float] = {}  # of non-speech, by the normalised words before it
     cuts = [0, *(n_before for n_before, _, _ in stretches), len(spoken)]
@@ -205,13 +205,13 @@ def inserted_on_nonspeech(trace: Trace, hypothesis: Sequence[str]) -> set[int] |
 
 
 def _standing(trace: Trace, hypothesis: Sequence[str], time_s: float) -> int:
-    """Return how many words of the text stood on the screen at `time_s` of the audio clock."""
-    shown = ""
+    """Return how many words of the text were on the screen at `time_s` of the audio clock."""
+    display = ""
     for step in trace.steps:
         if step.audio_s > time_s:
             break
-        shown = step.displayed
-    return common_prefix(words_of(shown, trace.normalise), tuple(hypothesis))
+        display = step.displayed
+    return common_prefix(words_of(display, trace.normalise), tuple(hypothesis))
 
 
 def last_words(

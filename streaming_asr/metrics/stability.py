@@ -18,7 +18,7 @@ from streaming_asr.text.tokens import common_prefix
 class Flicker(NamedTuple):
     """Words erased, words lost, and the words of the last display both are counted against."""
 
-    erased: int  # words behind the first difference of one display and the next, shown anew or not
+    erased: int  # words behind the first difference of one display and the next, shown again or not
     lost: int  # words of one display that the next does not hold
     final: int
     erased_as_written: int  # as `erased`, but of units as they are written

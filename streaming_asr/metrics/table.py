@@ -1,7 +1,7 @@
 """The one table of metrics, metrics.tsv: a line per metric, or per metric on each of two clocks.
 
 Its columns: `name` as in metrics.json, `unit`, the direction that is `better`, what a log must
-know for it (`needs`, of EVERYTHING, beside the final text and the references),
+know for it (`needs`, of EVERYTHING, in addition to the final text and the references),
 `alone` (yes where it means nothing once streams share a step), `definition` and `source`. A name
 with `{clock}` is a metric on each clock, and `{at}` in its definition says which.
 """
@@ -37,8 +37,8 @@ FILE = Path(__file__).with_name("metrics.tsv")
 # What a log may know, and so what can be computed from it.
 CU = "audio clock"  # a_k
 CA = "compute clock"  # f_k
-STEPS = "steps"  # every step, also those that say nothing
-DISPLAY = "display"  # what stood on the screen, committed or not
+STEPS = "steps"  # every step, also those without text
+DISPLAY = "display"  # what was on the screen, committed or not
 COMMITS = "commits"  # when each word became final
 INSIDE = "method"  # what a method counts and declares, which no other tool's format carries
 EVERYTHING = frozenset({CU, CA, STEPS, DISPLAY, COMMITS, INSIDE})
@@ -77,9 +77,9 @@ def _metrics() -> Iterator[Metric]:
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _metrics()}
 
 
-def unmeasured(known: Iterable[str]) -> dict[str, str]:
-    """Return the metrics that a log of `known` (of EVERYTHING) lacks, and what is missing."""
-    lacks = EVERYTHING - set(known)
+def unmeasured(inputs: Iterable[str]) -> dict[str, str]:
+    """Return the metrics that a log of `inputs` (of EVERYTHING) lacks, and what is missing."""
+    lacks = EVERYTHING - set(inputs)
     return {
         name: ", ".join(sorted(missing))
         for name, metric in METRICS.items()
@@ -97,13 +97,13 @@ STABILITY = ("normalised_erasure", "light_erasure", "unstable_words_per_word")
 
 
 def beside_wer(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of a table, WER first where it is missing beside stability: a method that
-    says nothing is perfectly stable."""
+    """Return the columns of a table, WER first where stability is given without it: a method that
+    outputs nothing is perfectly stable."""
     alone = "wer" not in names and any(name in STABILITY for name in names)
     return (*(("wer",) if alone else ()), *names)
 
 
 def with_wer(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return a run's metrics, stability None where there is no WER to read it beside."""
+    """Return a run's metrics, stability None where there is no WER to read it with."""
     lost = STABILITY if metrics.get("wer") is None else ()
     return {name: None if name in lost else value for name, value in metrics.items()}

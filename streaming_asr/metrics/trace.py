@@ -23,7 +23,7 @@ from streaming_asr.utterance import TimedWord
 
 @dataclass(frozen=True)
 class TraceStep:
-    """One step of a method, what stood on the screen after it, and when.
+    """One step of a method, what was on the screen after it, and when.
 
     `compute_s` is c_k, the time of this step; `finished_s` is f_k, when it ended on the
     computation-aware clock; `wait_s` is how long its audio waited for the step before it.
@@ -63,7 +63,7 @@ class Trace:
     speaker: str | None = None
     language: str | None = None
     error: str | None = None  # why it failed; None where it did not
-    batch: int = 1  # streams advanced together; above 1 the times say nothing about latency
+    batch: int = 1  # streams advanced together; above 1 the times are no latencies
     has_company: bool = False  # other streams on the device, whose steps it waited for
     lookahead_s: float = 0.0  # audio past a chunk's end that the method waits for
     memory_peak_bytes: int | None = None
@@ -159,12 +159,12 @@ def trace(log: UtteranceLog, normaliser: str | None = None) -> Trace:
     unit = unit_of(log.language)
     steps: list[TraceStep] = []
     committed: list[str] = []
-    # What a failed utterance said before it failed is not its result.
+    # The text of a failed utterance before it failed is not its result.
     for step in log.steps if log.status == "ok" else ():
         revise(committed, step.retracted, step.committed)
-        said = "".join(committed)
-        displayed = (said + "".join(step.partial)).strip()
-        steps.append(TraceStep(step, said.strip(), displayed, step.compute_s))
+        final = "".join(committed)
+        displayed = (final + "".join(step.partial)).strip()
+        steps.append(TraceStep(step, final.strip(), displayed, step.compute_s))
     # Where the log has the lag of every step, the times are those of this stream.
     has_lag = bool(steps) and all("lag" in each.step.compute_ns for each in steps)
     return Trace(

@@ -1,4 +1,4 @@
-"""Scores where a method, or a server, says that a turn is over: steps of the kind `endpoint`.
+"""Scores when a method, or a server, reports the end of a turn: steps of the kind `endpoint`.
 
 A turn is a stretch of words with a pause of TURN_S behind it. All times are on the compute clock.
 """
@@ -11,22 +11,22 @@ from typing import NamedTuple
 from streaming_asr.metrics.latency import commit_steps, summary
 from streaming_asr.metrics.trace import Trace, mean, ratio
 
-TURN_S = 2.0  # a shorter pause is the speaker's own, and an end told in it cuts the turn off
+TURN_S = 2.0  # a shorter pause is the speaker's own, and an end reported in it cuts the turn off
 
 
 class Turn(NamedTuple):
-    """A turn, in seconds. delay: from its end to the first end told behind it, None for none."""
+    """A turn, in seconds. delay: from its end to the first end reported after it, None for none."""
 
     start: float
     end: float
-    is_cut_off: bool  # an end was told within it
+    is_cut_off: bool  # an end was reported within it
     delay: float | None
 
 
 def figures(traces: Sequence[Trace]) -> dict[str, float | None]:
-    """Return the metrics of this file; those of turns are None where no end was ever told."""
-    told = any(ends_told(trace) for trace in traces)
-    turns = [turn for trace in traces for turn in turns_of(trace)] if told else []
+    """Return the metrics of this file; those of turns are None where no end was reported."""
+    has_ends = any(ends_told(trace) for trace in traces)
+    turns = [turn for trace in traces for turn in turns_of(trace)] if has_ends else []
     late = summary([turn.delay for turn in turns if turn.delay is not None])
     finals = [each for trace in traces if (each := final_text(trace)) is not None]
     return {
@@ -40,24 +40,24 @@ def figures(traces: Sequence[Trace]) -> dict[str, float | None]:
 
 
 def ends_told(trace: Trace) -> list[float]:
-    """Return when the method said that a turn was over, in seconds."""
+    """Return when the method reported the end of a turn, in seconds."""
     return [step.finished_s for step in trace.steps if step.step.kind == "endpoint"]
 
 
 def turns_of(trace: Trace) -> list[Turn]:
     """Return the turns of a trace with word times. The last one counts only where the pause behind
-    it is heard, or its end was told."""
+    it is in the audio, or its end was reported."""
     words = trace.words or ()
     ends = [i for i, word in enumerate(words) if _next(trace, i) - word.end >= TURN_S]
-    told = ends_told(trace)
-    if words and len(words) - 1 not in ends and any(t >= words[-1].end for t in told):
+    ends_s = ends_told(trace)
+    if words and len(words) - 1 not in ends and any(t >= words[-1].end for t in ends_s):
         ends.append(len(words) - 1)
     turns, first = [], 0
     for last in ends:
         start, end = words[first].start, words[last].end
         until = words[last + 1].start if last + 1 < len(words) else float("inf")
-        behind = [t - end for t in told if end <= t < until]
-        is_cut_off = any(start <= t < end for t in told)
+        behind = [t - end for t in ends_s if end <= t < until]
+        is_cut_off = any(start <= t < end for t in ends_s)
         turns.append(Turn(start, end, is_cut_off, min(behind, default=None)))
         first = last + 1
     return turns
@@ -69,14 +69,15 @@ def _next(trace: Trace, i: int) -> float:
 
 
 def final_text(trace: Trace) -> tuple[bool, float] | None:
-    """Return whether the last turn's end was told before the audio's was (natural), and the seconds
-    from the end of the last spoken word to the final text; None without words or text.
+    """Return whether the last turn's end was reported before the audio ended (natural), and the
+    seconds from the end of the last spoken word to the final text; None without words or text.
 
-    The text is final once the last word of it is committed and, where the end is natural, told.
+    The text is final once its last word is committed and, where the end is natural, the end is
+    reported.
     """
     steps = commit_steps(trace)
     if not trace.words or not steps:
         return None
     end = trace.words[-1].end
-    told = [t for t in ends_told(trace) if t >= end]
-    return bool(told), max([trace.steps[max(steps)].finished_s, *told[:1]]) - end
+    ends_s = [t for t in ends_told(trace) if t >= end]
+    return bool(ends_s), max([trace.steps[max(steps)].finished_s, *ends_s[:1]]) - end
