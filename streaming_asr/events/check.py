@@ -44,7 +44,7 @@ _Count = Annotated[int, Meta(ge=0, le=10**18)] | Annotated[float, Meta(ge=0, le=
 
 
 # Most lines are steps, so msgspec checks and decodes them in one pass; the validator of the schema
-# sees only the other kinds, and what msgspec refused, to say what is wrong with it.
+# sees only the other kinds, and what msgspec refused, to report what is wrong with it.
 class _Step(Struct, kw_only=True, forbid_unknown_fields=True):
     """The fields of a step as the schema has them, without its counts."""
 
@@ -65,13 +65,13 @@ class _Step(Struct, kw_only=True, forbid_unknown_fields=True):
         return {name: value for name, value in counts.items() if value is not UNSET}
 
 
-# A line with its counts beside them.
+# A line with its counts.
 StepLine = defstruct("StepLine", [(name, _Count, UNSET) for name in COUNTS], bases=(_Step,))
 _STEP: Decoder[_Step] = Decoder(StepLine)
 
 
 def step_of(line: bytes) -> _Step | None:
-    """Return the step that a line tells; None for another line and one that breaks the schema."""
+    """Return the step of a line; None for another line and one that breaks the schema."""
     try:
         step = _STEP.decode(line)
     except (ValueError, RecursionError):
@@ -86,8 +86,8 @@ def violation(row: Any) -> str | None:
     except (KeyError, TypeError):
         return f"no line of a log: {repr(row)[:60]}; its `kind` must be that of a line"
     except ValueError as error:  # fastjsonschema.JsonSchemaValueException
-        told = repr(getattr(error, "value", None))[:60]
-        value = "" if getattr(error, "rule", "") == "required" else f": {told}"
+        literal = repr(getattr(error, "value", None))[:60]
+        value = "" if getattr(error, "rule", "") == "required" else f": {literal}"
         return str(error).removeprefix("data.").replace("data ", "the line ", 1)[:200] + value
     if row["kind"] not in STEP_KINDS:
         return None

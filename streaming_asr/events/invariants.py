@@ -1,6 +1,6 @@
 """What holds of every utterance that is logged, stated once: for our own logs and imported ones.
 
-The schema bounds each value by itself; INVARIANTS say how the values of one utterance fit each
+The schema bounds each value by itself; INVARIANTS relate the values of one utterance to each
 other. Nothing is computed from a log that breaks one.
 """
 
@@ -26,7 +26,7 @@ MOST_CORES = 1024
 MOST_LAG_S = 12 * 3600.0  # who is half a day late is not streaming
 EARLY_S = 0.3  # word times of several aligners differ by less
 FEW = 4  # right words; fewer may be right by chance
-WINDOW_S = 30.0  # Whisper hears so much at once, and may time a word in its padding
+WINDOW_S = 30.0  # Whisper encodes so much at once, and may time a word in its padding
 
 # (place, what is wrong): 0 is the line that opens, k the k-th step, -1 the line that closes.
 Breaks: TypeAlias = Iterator[tuple[int, str]]
@@ -36,10 +36,10 @@ def broken(log: UtteranceLog) -> Breaks:
     """Yield the places of an utterance that break an invariant, one for each place."""
     seen: set[int] = set()
     for breaks in INVARIANTS.values():
-        for place, told in breaks(log):
+        for place, fault in breaks(log):
             if place not in seen:
                 seen.add(place)
-                yield place, told
+                yield place, fault
 
 
 # -- time -----------------------------------------------------------------------------------
@@ -48,8 +48,8 @@ def broken(log: UtteranceLog) -> Breaks:
 def _goes_back(log: UtteranceLog) -> Breaks:
     for k, (before, step) in enumerate(pairwise(log.steps), start=2):
         if step.audio_samples < before.audio_samples:
-            told = f"from {before.audio_samples} to {step.audio_samples}"
-            yield k, f"`audio_samples` goes back {told}"
+            change = f"from {before.audio_samples} to {step.audio_samples}"
+            yield k, f"`audio_samples` goes back {change}"
 
 
 def _last_is_flush(log: UtteranceLog) -> Breaks:
@@ -80,8 +80,8 @@ def _one_chunk_apart(log: UtteranceLog) -> Breaks:
         heard = step.audio_samples
         if step.kind == "flush":  # what is left of the recording
             if heard > due:
-                told = f"{_s(heard - before)} after the step before, {_s(due - before)} at most"
-                yield k, f"the flush is {told}"
+                delay = f"{_s(heard - before)} after the step before, {_s(due - before)} at most"
+                yield k, f"the flush is {delay}"
         elif heard != due:
             yield k, f"a step at {_s(heard)} of audio where the next is due at {_s(due)}"
             return
@@ -165,16 +165,16 @@ def _committed_words(log: UtteranceLog) -> Breaks:
 
 
 def _reference_words(log: UtteranceLog) -> Breaks:
-    yield from ((0, told) for told in references.order(log.words or (), log.duration_s))
+    yield from ((0, fault) for fault in references.order(log.words or (), log.duration_s))
 
 
 def _spelling(log: UtteranceLog) -> Breaks:
-    found = references.spelling(log.text, log.words or (), unit_of(log.language))
-    yield from ((0, told) for told in found)
+    faults = references.spelling(log.text, log.words or (), unit_of(log.language))
+    yield from ((0, fault) for fault in faults)
 
 
 def _speakable(log: UtteranceLog) -> Breaks:
-    yield from ((0, told) for told in references.speakable(log.words or ()))
+    yield from ((0, fault) for fault in references.speakable(log.words or ()))
 
 
 # -- when words are final -------------------------------------------------------------------
@@ -228,8 +228,8 @@ def _after_they_begin(log: UtteranceLog) -> Breaks:
         return
     n_words = len(timed_units(log.words or (), unit_of(log.language)))
     n_right, _ = right_words(log)
-    if 2 * n_right >= n_words and (told := too_early([log])):
-        yield -1, told
+    if 2 * n_right >= n_words and (fault := too_early([log])):
+        yield -1, fault
 
 
 # -- units ----------------------------------------------------------------------------------
@@ -250,8 +250,8 @@ def _says(step: Step) -> bool:
 
 
 def _rate_of_speech(log: UtteranceLog) -> Breaks:
-    found = references.rate(log.text, log.duration_s, unit_of(log.language))
-    yield from ((0, told) for told in found)
+    faults = references.rate(log.text, log.duration_s, unit_of(log.language))
+    yield from ((0, fault) for fault in faults)
 
 
 # Each rule, as docs/events.md lists it, and what finds the places that break it.

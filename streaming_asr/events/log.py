@@ -87,8 +87,8 @@ class EventWriter:
         self._write(line)
 
     def step(self, utt: str, step: Step) -> None:
-        """Write the line of one step; its counts stand among the other fields."""
-        known = {"memory_bytes": step.memory_bytes, "language": step.language}
+        """Write the line of one step; its counts are among the other fields."""
+        optional = {"memory_bytes": step.memory_bytes, "language": step.language}
         self._write(
             {
                 "kind": step.kind,
@@ -100,7 +100,7 @@ class EventWriter:
                 "partial": step.partial,
                 "words": step.words,
                 "retracted": step.retracted,
-                **{name: value for name, value in known.items() if value is not None},
+                **{name: value for name, value in optional.items() if value is not None},
             }
         )
 
@@ -127,7 +127,7 @@ class EventWriter:
             }
         )
         self.closed.add(utt)
-        try:  # a machine that goes down loses no utterance that was told as done
+        try:  # a machine that goes down loses no utterance that was reported as done
             os.fsync(self._file.fileno())
         except OSError as failure:
             raise self._full(failure) from failure
@@ -178,7 +178,7 @@ def _lines(path: Path, only: frozenset[str] | None = None) -> Iterator[tuple[int
     """
     offset = 0
     # A line may spell an id with or without escapes.
-    wanted = {
+    kinds = {
         json.dumps(utt, ensure_ascii=is_ascii)[1:-1].encode()
         for utt in only or ()
         for is_ascii in (True, False)
@@ -194,7 +194,7 @@ def _lines(path: Path, only: frozenset[str] | None = None) -> Iterator[tuple[int
                     _check_header(_row(path, number, line), path)
                 elif only is not None:
                     named = _UTT.search(line)
-                    if named is None or named[1] not in wanted:
+                    if named is None or named[1] not in kinds:
                         continue
                 yield number, offset, line
     except OSError as error:
@@ -259,7 +259,7 @@ def resume(path: str | Path) -> set[str]:
 def read_log(path: str | Path, *, only: Collection[str] | None = None) -> Log:
     """Return the closed utterances of a log, leaving out one that is still open at its end.
 
-    only: read these utterances alone, which is much faster; what is wrong with others stays
+    only: read just these utterances, which is much faster; what is wrong with others stays
     unseen. Raises UserError for a file that is no log or of another schema, and InvalidLog, which
     lists what is wrong, for one that breaks the published schema or one of events.invariants.
     """
@@ -348,7 +348,7 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
                 utterances.append(current)
                 if len(violations) == n_before:  # a line that was left out breaks others
                     places.append(number)
-                    violations += [f"line {places[at]}: {told}" for at, told in broken(current)]
+                    violations += [f"line {places[at]}: {fault}" for at, fault in broken(current)]
             current = None
         elif kind == "header":
             if header is not None:
@@ -358,8 +358,8 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
             is_imported = "imported" in (row.get("config") or {})
         if problem is not None:
             violations.append(f"line {number}: {problem}")
-    if not violations and not is_imported and only is None and (told := too_early(utterances)):
-        violations.append(f"the whole log: {told}")
+    if not violations and not is_imported and only is None and (fault := too_early(utterances)):
+        violations.append(f"the whole log: {fault}")
     if violations:
         raise InvalidLog(path, violations)
     if header is None:

@@ -50,7 +50,7 @@ class UtteranceLog:
     audio_hash: str | None = None
     audio_path: str | None = None
     feed: str = "fixed"
-    batch: int = 1  # streams advanced together; above 1 the times say nothing about latency
+    batch: int = 1  # streams advanced together; above 1 the times are no latencies
     lookahead_samples: int = 0  # audio past a chunk's end that the method waits for
     steps: list[Step] = field(default_factory=list)
     status: str = "ok"  # or "failed"
