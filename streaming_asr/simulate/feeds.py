@@ -1,8 +1,8 @@
 """Feeds audio to a method as it would arrive, times each step, writes the events.
 
 Time is counted in samples, and compute is measured around each step, so nothing sleeps. In the feed
-`fixed` the schedule alone cuts the chunks, so the text does not depend on the machine. In
-`best_effort` the next chunk holds whatever arrived while the last was computed. `realtime` alone
+`fixed` only the schedule cuts the chunks, so the text does not depend on the machine. In
+`best_effort` the next chunk holds whatever arrived while the last was computed. Only `realtime`
 sleeps: each chunk is handed over when it would have been spoken, for methods that answer by the
 clock on the wall. There c_k is what the queue clock needs to give back the moment of each step, and
 a stream whose pacing slipped is marked.
@@ -54,9 +54,9 @@ def simulate(
 
     The run passes over utterances that the writer's log has already closed. `synchronise` waits
     for the device. `on_utterance(utterance, error)` is called as each one closes, and
-    `on_heard(utterance, seconds)` after each step with the audio heard of it so far. With `batch`
+    `on_heard(utterance, seconds)` after each step with the audio fed of it so far. With `batch`
     above 1 and a method that is `Batched`, that many streams advance together, each step's time is
-    shared out among them, and the log says so. For `LongForm` methods see there; a recording longer
+    shared out among them, as the log records. For `LongForm` methods see there; a recording longer
     than their step is read from disk as it is due where its corpus can (`audio.reader`). An
     utterance that fails (bad audio, a method that raises or breaks its contract) is closed as
     failed with its error, and the run goes on. In the feed `realtime_queue` so many `streams` (by
@@ -109,9 +109,9 @@ def in_phase(
     while active:
         audio = [row.take(next(end)) for row, _, end in active]
         last = [row.is_heard for row, _, _ in active]
-        made = stepper.step([state for _, state, _ in active], audio, last)
+        result = stepper.step([state for _, state, _ in active], audio, last)
         for i, (row, _, _) in enumerate(active):
-            yield row, row.note(made.updates[i], *made.share_of(i), last[i])
+            yield row, row.note(result.updates[i], *result.share_of(i), last[i])
         active = [stream for stream in active if not stream[0].is_heard]
 
 
@@ -151,7 +151,7 @@ class _Feeder:
             try:
                 step = next(steps, None)
             except Exception as error:
-                failure = book.told(utterance, error)
+                failure = book.failure_of(utterance, error)
                 break
             if step is None:
                 break
@@ -197,11 +197,11 @@ class _Feeder:
         while True:
             audio = row.take(end)
             last = row.is_heard
-            made = alone.step([state], [audio], [last])
-            yield row.note(made.updates[0], *made.share_of(0), last)
+            result = alone.step([state], [audio], [last])
+            yield row.note(result.updates[0], *result.share_of(0), last)
             if last:
                 return
-            finished_ns = max(finished_ns, end * NS_PER_SAMPLE) + made.wall_ns
+            finished_ns = max(finished_ns, end * NS_PER_SAMPLE) + result.wall_ns
             end += self.schedule.chunk
             if self.book.feed == "best_effort":  # what came in while the step was computed
                 end = max(end, finished_ns // NS_PER_SAMPLE)
@@ -214,12 +214,14 @@ class _Feeder:
 
         def step(end: int, last: bool) -> Step:
             nonlocal seen_ns
-            made = alone.step([state], [row.take(end)], [last])
+            result = alone.step([state], [row.take(end)], [last])
             now_ns = perf_counter_ns() - began_ns
             # c_k is what the queue clock needs to give back the moment of the step.
             wall_ns = max(0, now_ns - max(end * NS_PER_SAMPLE, seen_ns))
             seen_ns = max(now_ns, end * NS_PER_SAMPLE)
-            return row.note(made.updates[0], made.times_ns | {"wall": wall_ns}, made.counts, last)
+            return row.note(
+                result.updates[0], result.times_ns | {"wall": wall_ns}, result.counts, last
+            )
 
         method = alone.method
         paced = method if isinstance(method, Paced) else None

@@ -1,6 +1,6 @@
 """The log of a simulation: recordings opened, their steps written, and each closed, whatever fails.
 
-A feed decides what is heard when; the logbook keeps what came of it.
+A feed decides what is fed when; the logbook keeps what came of it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Logbook:
         self.close(row, failure)
 
     def heard(self, row: Row) -> None:
-        """Tell how much of the row has been heard, and look at the memory."""
+        """Report how much of the row has been fed, and look at the memory."""
         self.memory.sample()
         self.on_heard(row.utterance, row.received / SAMPLE_RATE)
 
@@ -110,14 +110,14 @@ class Logbook:
 
     def fail_unopened(self, utterance: Utterance, error: Exception, batch: int) -> None:
         """Log an utterance that could not be begun as failed."""
-        failure = self.told(utterance, error)
+        failure = self.failure_of(utterance, error)
         fields = {"batch": batch, "lookahead_samples": self.lookahead_samples}
         self.writer.open_utterance(UtteranceLog.of(utterance, feed=self.feed, **fields))
         self.writer.close_utterance(utterance.id, error=failure)
         self.on_utterance(utterance, failure)
 
-    def told(self, utterance: Utterance, error: Exception) -> str:
-        """Return what the log says of an error. Raises the error where memory ran out."""
+    def failure_of(self, utterance: Utterance, error: Exception) -> str:
+        """Return the text of an error for the log. Raises the error where memory ran out."""
         if ran_out_of_memory(error):  # no fault of the utterance, which stays open; the run ends
             raise error
         expected = isinstance(error, UserError)

@@ -123,25 +123,25 @@ class Queue:
         last = [row.is_heard for row in rows]
         begin = perf_counter_ns()
         try:
-            made = self.stepper.step([player.state for player in due], audio, last)
+            result = self.stepper.step([player.state for player in due], audio, last)
         except Exception as error:
             for player, row in zip(due, rows, strict=True):
-                self._end(player, row, self.book.told(row.utterance, error))
+                self._end(player, row, self.book.failure_of(row.utterance, error))
             return perf_counter_ns() - begin
         for i, (player, row) in enumerate(zip(due, rows, strict=True)):
-            times_ns, counts = made.share_of(i)
-            times_ns["lag"] = now_ns + made.wall_ns - player.arrival_ns
+            times_ns, counts = result.share_of(i)
+            times_ns["lag"] = now_ns + result.wall_ns - player.arrival_ns
             try:
-                row.log.steps.append(row.note(made.updates[i], times_ns, counts, last[i]))
+                row.log.steps.append(row.note(result.updates[i], times_ns, counts, last[i]))
             except ValueError as error:
-                self._end(player, row, self.book.told(row.utterance, error))
+                self._end(player, row, self.book.failure_of(row.utterance, error))
                 continue
             self.book.heard(row)
             if last[i]:
                 self._end(player, row, None)
             else:
                 player.end = next(player.ends)
-        return made.wall_ns
+        return result.wall_ns
 
     def _end(self, player: _Player, row: Row, failure: str | None) -> None:
         self.book.write_all(row, failure)

@@ -16,15 +16,15 @@ def groups(
     size: Callable[[Utterance], int] = lambda utterance: 1,
 ) -> Iterator[list[Utterance]]:
     """Yield neighbours of one language, since a batch is started with one language, whose sizes
-    together are at most `room`; a larger one alone."""
+    together are at most `room`; a larger one by itself."""
     group: list[Utterance] = []
-    left = room
+    n_free = room
     for utterance in utterances:
-        if group and (size(utterance) > left or utterance.language != group[0].language):
+        if group and (size(utterance) > n_free or utterance.language != group[0].language):
             yield group
-            group, left = [], room
+            group, n_free = [], room
         group.append(utterance)
-        left -= size(utterance)
+        n_free -= size(utterance)
     yield group
 
 

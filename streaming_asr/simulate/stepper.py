@@ -2,7 +2,7 @@
 
 Whoever feeds a method (the simulator, a live stream, a program, the score on dev) makes its steps
 here. A `Stepper` calls the method and times the call; a `StreamRecord` keeps what one stream has
-said and turns each update into an event.
+output and turns each update into an event.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class StreamRecord:
         revise(self.committed, update.retracted, update.committed)
         self.partial = update.partial
         if last and update.partial:
-            left = [word.text for word in update.partial]
-            raise ValueError(f"the method left partial words after the last step: {left}")
+            words = [word.text for word in update.partial]
+            raise ValueError(f"the method left partial words after the last step: {words}")
         self.log.commit_violations += update.retracted > 0
         return Step(
             kind="flush" if last else "endpoint" if update.endpoint else "audio",
