@@ -1,6 +1,6 @@
 """Knows a cell's folder of results: its files, whether they still hold, its lock.
 
-<output>/<experiment>/<cell>/          .<cell>.lock beside it while a process writes
+<output>/<experiment>/<cell>/          .<cell>.lock next to it while a process writes
     events.jsonl                       what happened
     metrics.json utterances.jsonl      what was scored
     segments.tsv                       the text with times, of long recordings
@@ -75,13 +75,14 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     shared = set.intersection(*every) if len(every) > 1 else set()
     short = {}
     for name, each in settings.items():
-        own = {k: v for k, v in each.items() if k == "method" or (k, v) not in shared}
+        differing = {k: v for k, v in each.items() if k == "method" or (k, v) not in shared}
         plain = [
-            v if k in ("method", "chunk") else f"{k.rpartition('.')[2]}={v}" for k, v in own.items()
+            v if k in ("method", "chunk") else f"{k.rpartition('.')[2]}={v}"
+            for k, v in differing.items()
         ]
         short[name] = " ".join(plain) or name
-    said = list(short.values())
-    return {name: text if said.count(text) == 1 else name for name, text in short.items()}
+    texts = list(short.values())
+    return {name: text if texts.count(text) == 1 else name for name, text in short.items()}
 
 
 # -- reading --------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ def lock(folder: Path, on_wait: Callable[[], None] | None = None) -> Iterator[No
     """Keep a second process out of the cell; the system frees the lock when the process dies.
 
     Where another process holds it, `on_wait` is called and this one waits; without `on_wait`, Busy
-    is raised. The lock is a hidden file beside the folder, which may be set aside meanwhile.
+    is raised. The lock is a hidden file next to the folder, which may be set aside meanwhile.
     """
     from filelock import FileLock, Timeout
 

@@ -1,4 +1,4 @@
-"""What a finished result stands for: a result is kept only while none of these has changed.
+"""What a finished result depends on: a result is kept only while none of these has changed.
 
 The code of a result is the programs of the modules that its method reaches. A program is a module's
 syntax tree without docstrings, comments and line numbers, written in a form that every Python from
@@ -66,21 +66,21 @@ NEUTRAL = ("tracker", "name", "output", "pieces", "piece")
 def config_hash(config: Mapping[str, Any]) -> str:
     """Return the hash of the settled configuration (plain containers), leaving out the settings
     that cannot change a result."""
-    kept = {key: value for key, value in config.items() if key not in NEUTRAL}
-    if kept.get("normaliser") == "whisper":  # the default, as if it were not there
-        del kept["normaliser"]
-    if kept.get("streams") is None:  # likewise
-        kept.pop("streams", None)
-    if kept.get("gate") == "none":  # likewise
-        del kept["gate"]
-    data = kept.get("data")
-    if isinstance(data, Mapping):  # likewise
+    relevant = {key: value for key, value in config.items() if key not in NEUTRAL}
+    if relevant.get("normaliser") == "whisper":  # the default, as if it were not there
+        del relevant["normaliser"]
+    if relevant.get("streams") is None:  # also the default
+        relevant.pop("streams", None)
+    if relevant.get("gate") == "none":  # also the default
+        del relevant["gate"]
+    data = relevant.get("data")
+    if isinstance(data, Mapping):  # also the default
         unset = {key for key in ("align", "ids", "join_s", "per_speaker") if data.get(key) is None}
-        kept["data"] = {key: value for key, value in data.items() if key not in unset}
-    method = kept.get("method")
-    if isinstance(method, Mapping) and method.get("word_times") is None:  # likewise
-        kept["method"] = {key: value for key, value in method.items() if key != "word_times"}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
+        relevant["data"] = {key: value for key, value in data.items() if key not in unset}
+    method = relevant.get("method")
+    if isinstance(method, Mapping) and method.get("word_times") is None:  # also the default
+        relevant["method"] = {key: value for key, value in method.items() if key != "word_times"}
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def code_hash(*targets: str) -> str:
@@ -97,8 +97,8 @@ def hash_of(digests: Mapping[str, str]) -> str:
 def targets_of(node: Any) -> list[str]:
     """Return every `_target_` in a configuration, the outermost first."""
     if isinstance(node, Mapping):
-        own = [str(node["_target_"])] if "_target_" in node else []
-        return own + [target for each in node.values() for target in targets_of(each)]
+        targets = [str(node["_target_"])] if "_target_" in node else []
+        return targets + [target for each in node.values() for target in targets_of(each)]
     if isinstance(node, list):
         return [target for each in node for target in targets_of(each)]
     return []

@@ -1,6 +1,6 @@
 """Joins the pieces of a cell whose utterances were split over several jobs into one log.
 
-Piece k of n holds the utterances k, k + n, k + 2n, ... of the corpus. Its header says so: `piece`
+Piece k of n holds the utterances k, k + n, k + 2n, ... of the corpus. Its header has this: `piece`
 is [k, n, how many they are].
 """
 
@@ -55,10 +55,10 @@ def check_fits(cell: Path, n: int, n_utterances: int) -> None:
             f"pieces={n}: there are only {n_utterances} utterances; give pieces={n_utterances} or "
             "less"
         )
-    if (there := number_of_pieces(cell)) not in (None, n):
+    if (n_pieces := number_of_pieces(cell)) not in (None, n):
         raise UserError(
-            f"pieces={n}: {cell / PIECES} holds pieces of {there}; give pieces={there} to complete "
-            "them, or remove that folder"
+            f"pieces={n}: {cell / PIECES} holds pieces of {n_pieces}; give pieces={n_pieces} to "
+            "complete them, or remove that folder"
         )
 
 
@@ -140,7 +140,7 @@ def _write(cell: Path, headers: list[dict[str, Any]], logs: list[Log]) -> None:
 
 def _machine(machines: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the machine of the first piece, with the processors and GPUs of all where they
-    differ: its times are then of no one machine, and the report says so."""
+    differ: its times are then of no one machine, as the report notes."""
     joined = dict(machines[0])
     for key in ("cpu", "gpu"):
         names = sorted({str(each[key]) for each in machines if each.get(key) is not None})
