@@ -6,7 +6,7 @@ display of every step. Its first rules reach across any words: they take out wha
 some fillers, and blanks before apostrophes. They run over the whole text here too, and find
 nothing when they run again. All later rules that look at more than one word do so through words
 they name (numbers, units, contractions), digits or punctuation. A word that is none of these splits
-the text: what stands before and after it is normalised as if the other were not there. Such pieces
+the text: what is before and after it is normalised as if the other were not there. Such pieces
 come back again and again, and are remembered.
 """
 
@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from whisper_normalizer.english import EnglishTextNormalizer
 
-MARK = "zz"  # a word that no rule names: stands for the plain word before or after a piece
+MARK = "zz"  # a word that no rule names: replaces the plain word before or after a piece
 _BRACKETS = re.compile(r"[<\[][^>\]]*[>\]]")
 _PARENTHESES = re.compile(r"\(([^)]+?)\)")
 _BEFORE_APOSTROPHE = re.compile(r"\s+'")

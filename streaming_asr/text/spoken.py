@@ -54,9 +54,9 @@ class WordsAlone:
             return update  # the method's mistake is reported by those who apply it
         retracted = sum(self._kept[n_left:])
         del self._kept[n_left:]
-        kept = [self._is_kept(word) for word in update.committed]
-        self._kept += kept
-        committed = [word for word, is_kept in zip(update.committed, kept, strict=True) if is_kept]
+        flags = [self._is_kept(word) for word in update.committed]
+        self._kept += flags
+        committed = [word for word, is_kept in zip(update.committed, flags, strict=True) if is_kept]
         partial = update.partial
         if self._opens and not any(is_word(word.text) for word in partial):
             partial = ()

@@ -1,4 +1,4 @@
-"""What was said when: words in segments, a new one after every long pause, and as subtitles.
+"""The words and their times: in segments, a new one after every long pause, and as subtitles.
 
 Subtitles follow Netflix's Timed Text Style Guide (English; general requirements): a cue has at most
 two lines of 42 characters and lasts from 5/6 s to 7 s; lines break after punctuation, the lower
@@ -35,23 +35,23 @@ class Segment:
 
 def add_timed(words: list[Word], retracted: int, committed: Iterable[Word], heard_s: float) -> int:
     """Revise `words` by a step that ends at `heard_s` of audio, give times to those without, and
-    return how many in front stand as they stood.
+    return how many in front are unchanged.
 
-    Words without times share, by their letters, what was heard since the one before them. Where
+    Words without times share, by their letters, the audio since the one before them. Where
     nothing was, as in the flush after the last chunk, they share that one's time with it.
     """
     revise(words, retracted, ())
     n_same = len(words)
     for is_timed, group in groupby(committed, lambda word: None not in (word.start, word.end)):
-        found = list(group)
+        group_words = list(group)
         if not is_timed:
             begin = (words[-1].end or 0.0) if words else 0.0
             if words and heard_s <= begin:
-                found.insert(0, words.pop())
+                group_words.insert(0, words.pop())
                 n_same = min(n_same, len(words))
-                begin = found[0].start or 0.0
-            found = _sharing(found, begin, max(begin, heard_s))
-        words += found
+                begin = group_words[0].start or 0.0
+            group_words = _sharing(group_words, begin, max(begin, heard_s))
+        words += group_words
     return n_same
 
 
@@ -119,11 +119,11 @@ def lasting(cues: Sequence[Segment]) -> list[Segment]:
     A cue never ends before it did. A short one is shown into the pause after it; where that is too
     short, the next one begins later.
     """
-    shown: list[Segment] = []
+    result: list[Segment] = []
     for cue in cues:
-        start = max(cue.start, shown[-1].end if shown else cue.start)
-        shown.append(replace(cue, start=start, end=max(cue.end, start + LEAST_CUE_S)))
-    return shown
+        start = max(cue.start, result[-1].end if result else cue.start)
+        result.append(replace(cue, start=start, end=max(cue.end, start + LEAST_CUE_S)))
+    return result
 
 
 def _gaps(words: Sequence[Word]) -> list[float]:
@@ -166,8 +166,8 @@ def srt(cues: Sequence[Segment]) -> str:
 
 def vtt(cues: Sequence[Segment]) -> str:
     """Return subtitles as WebVTT has them."""
-    shown = [lines(cue.text) for cue in cues]
-    escaped = [text.replace("&", "&amp;").replace("<", "&lt;") for text in shown]
+    texts = [lines(cue.text) for cue in cues]
+    escaped = [text.replace("&", "&amp;").replace("<", "&lt;") for text in texts]
     return "WEBVTT\n" + "".join(
         f"\n{clock(cue.start)} --> {clock(cue.end)}\n{text}\n"
         for cue, text in zip(cues, escaped, strict=True)

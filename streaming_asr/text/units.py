@@ -40,7 +40,7 @@ def units(text: str, unit: Unit) -> list[str]:
 
 
 def written_units(text: str, unit: Unit) -> list[str]:
-    """Return the units that are spoken, each with the punctuation next to it: what times stand for.
+    """Return the spoken units, which have times, each with the punctuation next to it.
 
     "Well - yes." gives "Well", "yes."; "「好」吧。" gives "「好」", "吧。".
     """
