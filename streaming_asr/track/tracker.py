@@ -78,10 +78,10 @@ class Tracker:
         """Keep the final scalars of this run, leaving out None (not measured)."""
 
         def send() -> None:
-            known = {name: value for name, value in values.items() if value is not None}
-            for name in known:
+            numbers = {name: value for name, value in values.items() if value is not None}
+            for name in numbers:
                 self._run.define_metric(name, summary=_summary_of(name))
-            self._run.summary.update(known)
+            self._run.summary.update(numbers)
 
         self._guard("summary", send)
 
@@ -182,7 +182,7 @@ def tracker(
 
     config: the resolved configuration of the run in plain containers; its `tracker` holds
     name (none | wandb), project, mode (offline | online), entity and tags.
-    The run's configuration has `chunk_ms`, a number, beside it, and its type of job is the method.
+    The run's configuration also gets `chunk_ms`, a number, and its type of job is the method.
     experiment: the group the run belongs to; default the configuration's `name`.
     cell: the run's name; default the folder's. run_id: W&B's name of the run; default one of its
     own, or WANDB_RUN_ID with the folder in it.
@@ -246,7 +246,7 @@ def _start(
                     disable_code=True,
                     disable_git=True,
                     x_save_requirements=False,  # the log has the versions that count
-                    x_disable_stats=True,  # its sampling would run beside the timed steps
+                    x_disable_stats=True,  # its sampling would run during the timed steps
                     # Without it a run waits for ever for a server that is gone.
                     finish_timeout=FINISH_TIMEOUT_S,
                     finish_timeout_raises=True,
