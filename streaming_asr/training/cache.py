@@ -21,7 +21,7 @@ class BatchCache:
     """The first `n` batches of `recipe`, in turn; each is drawn once and then read from `folder`.
 
     Where the recipe has `precompute(batch) -> batch`, what that gives is kept: the output of an
-    encoder that is not trained. A recipe whose batches follow `progress` stands still. The files
+    encoder that is not trained. A recipe whose batches follow `progress` would be frozen. The files
     are of one run: other settings may lie behind the next one, so it begins with none."""
 
     def __init__(self, recipe: Any, n: int, folder: Path, rank: int) -> None:

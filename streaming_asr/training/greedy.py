@@ -37,9 +37,9 @@ def greedy(
         for row, token in enumerate(best.tolist()):
             if not ended[row] and token < whisper.eot:
                 texts[row].append(token)
-                own = texts[row]
-                if copy := unsupported(own, even(len(own), encoded.shape[1])):
-                    del own[-copy.n_tokens :]
+                text = texts[row]
+                if copy := unsupported(text, even(len(text), encoded.shape[1])):
+                    del text[-copy.n_tokens :]
                     ended[row] = True
         tokens = best[:, None]
     return texts

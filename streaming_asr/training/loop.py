@@ -1,6 +1,6 @@
 """The training loop that every recipe shares: one process or many, resumable, logged.
 
-A recipe says what is trained (`model`), what a step sees (`draw`), what it minimises (`loss`),
+A recipe defines what is trained (`model`), what a step sees (`draw`), what it minimises (`loss`),
 how good it is (`evaluate`) and what it leaves behind (`save`). `draw(step, ...)` is a pure
 function of the seed, the step and the rank, so a run that was killed goes on in the middle of an
 epoch with the very batches it would have seen.
@@ -33,12 +33,12 @@ from streaming_asr.training.cache import BatchCache
 Log = Callable[[Mapping[str, float], int], None]
 
 KEPT = ("spent_s", "best", "n_stale", "evaluated_at", "figures", "best_figures")
-"""Of a training's own counts and scores those that stand in its checkpoint."""
+"""The counts and scores of a training that are in its checkpoint."""
 
 
 @dataclass(frozen=True)
 class FitConfig:
-    """How long and how fast; everything that is not of one recipe alone.
+    """How long and how fast; everything that several recipes share.
 
     Training ends at `max_steps` or `max_minutes` (wall clock, resumed time counted in), whichever
     comes first; `progress`, the share done of the nearer limit, drives schedule and curriculum.
@@ -88,8 +88,8 @@ class Recipe(Protocol):
         or gradients are not averaged.
 
         The figures next to the loss are logged; a scalar tensor is read only when they are, so that
-        a GPU need not be waited for in each step; `weight` among them, not logged, says of how many
-        (tokens, frames) the loss is the mean, so that ranks and accumulated parts with unequal
+        a GPU need not be waited for in each step; `weight` among them, not logged, is how many
+        (tokens, frames) the loss is the mean of, so that ranks and accumulated parts with unequal
         shares together take the step of one batch. Without it they count alike."""
         ...
 
@@ -101,7 +101,7 @@ class Recipe(Protocol):
 
 
 def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimizer]:
-    """Make AdamW, and with `optimizer: muon` a Muon (K. Jordan, 2024) beside it.
+    """Make AdamW, and with `optimizer: muon` also a Muon (K. Jordan, 2024).
 
     Muon takes the matrices inside layers, with the scale of arXiv 2502.16982, section 2.2, under
     which both go at one rate. Convolutions, embeddings, norms and biases stay AdamW's."""
@@ -130,8 +130,8 @@ def lr_factor(config: FitConfig, step: int, progress: float) -> float:
         return (max(1, config.warmup_steps) / (step + 1)) ** 0.5
     if config.schedule != "linear_tail" or progress <= 1 - config.tail:
         return warm
-    left = max(0.0, (1 - progress) / config.tail)
-    return warm * (config.final_lr_ratio + (1 - config.final_lr_ratio) * left)
+    remaining = max(0.0, (1 - progress) / config.tail)
+    return warm * (config.final_lr_ratio + (1 - config.final_lr_ratio) * remaining)
 
 
 def fit(
@@ -225,7 +225,7 @@ class _Training:
         self.model, *self.wrapped = self.accelerator.prepare(self.recipe.model, *self.optimizers)
         # prepare has moved the parameters to a GPU; where none are averaged there are no means
         self.means = [m.to(p.device) for m, p in zip(self.means, self.trainable, strict=False)]
-        # not before: accelerate loads the optimizers' states anew
+        # not before: accelerate loads the optimizers' states again
         self.groups = [group for each in self.optimizers for group in each.param_groups]
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         self.source: BatchCache | DrawnAhead | None = None
@@ -410,8 +410,8 @@ class _Training:
         row |= {f"dev/{key}": value for key, value in figures.items()}
         self.sums, self.n_summed = {}, 0
         _append(self.out / "curve.jsonl", {"step": self.n_steps, **row})
-        shown = " ".join(f"{key} {value:.4g}" for key, value in row.items())
-        print(f"step {self.n_steps:6d} {progress:6.1%} {shown}", flush=True)
+        numbers = " ".join(f"{key} {value:.4g}" for key, value in row.items())
+        print(f"step {self.n_steps:6d} {progress:6.1%} {numbers}", flush=True)
         if self.log is not None:
             self.log(row, self.n_steps)
 
@@ -474,12 +474,12 @@ def _cut_curve(path: Path, step: int) -> None:
     """Drop what was logged after the checkpoint, whose steps are taken again, and torn lines."""
     if not path.exists():
         return
-    kept = ""
+    head = ""
     for line in path.read_text(errors="replace").split("\n"):
         with suppress(ValueError, KeyError, TypeError):
             if json.loads(line)["step"] <= step:
-                kept += f"{line}\n"
-    write_text(path, kept)
+                head += f"{line}\n"
+    write_text(path, head)
 
 
 def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:

@@ -58,7 +58,7 @@ class CorpusRecipe:
     """Base of a recipe: what it trains on (`items`, `voices`), its `dev`, and its card.
 
     The fields are the settings of conf/recipe. augment: `WindowOptions` that change the speech,
-    drawn anew for every window; None: as it is. Raises UserError where the corpus is missing, or
+    drawn again for every window; None: as it is. Raises UserError where the corpus is missing, or
     has none of the utterances that are asked for.
     """
 
@@ -101,7 +101,7 @@ class CorpusRecipe:
         self.voices = by_voice(items)
 
     def rng(self, *key: object) -> random.Random:
-        """Return a generator that follows from the seed and `key` alone."""
+        """Return a generator that follows from the seed and `key` only."""
         return random.Random("-".join(map(str, (self.seed, *key))))
 
     def window(self, rng: random.Random, options: WindowOptions) -> Window:
@@ -121,11 +121,11 @@ class CorpusRecipe:
         return next(self.model.parameters()).device
 
     def write_card(
-        self, folder: Path, method: str, settings: str, base: str | None = None, **told: Any
+        self, folder: Path, method: str, settings: str, base: str | None = None, **more: Any
     ) -> None:
-        """Write `folder/training.json`: how the weights beside it came about.
+        """Write `folder/training.json`: how the weights next to it came about.
 
-        settings: names of those that stand in it. told: what the recipe says besides; seed and
+        settings: names of those to write. more: further fields of the recipe; seed and
         corpora are added. base: the model without which the weights mean nothing; the hash of its
         weights is kept, so that `method.weights=auto` does not put them on another.
         """
@@ -134,7 +134,7 @@ class CorpusRecipe:
             **({} if base is None else {"base": weights_hash(base)}),
             "method": method,
             **{name: getattr(self, name) for name in ("seed", "augment", *settings.split())},
-            **told,
+            **more,
             "train_data": published_name(self.train_data),
             "dev": published_name(self.dev_manifest),
             "languages": self._languages(),
@@ -144,13 +144,13 @@ class CorpusRecipe:
         write_text(folder / "training.json", json.dumps(content, indent=2, sort_keys=True) + "\n")
 
     def _languages(self) -> list[str]:
-        """Return the languages that training heard; `language`, where a recipe has it, sets one."""
+        """Return the languages of the training data; a recipe's setting `language` fixes one."""
         one = getattr(self, "language", None)
         return sorted({one or item.language or "en" for item in self.items})
 
 
 def _card_of(folder: Path) -> str:
-    """Return what tells the training that left `folder` from others; empty without a card.
+    """Return what distinguishes the training of `folder` from others; empty without a card.
 
     What it reached is left out: its minutes are never the same again.
     """
@@ -164,8 +164,8 @@ def _card_of(folder: Path) -> str:
 
 @dataclass(kw_only=True, eq=False)
 class BlockRecipe(CorpusRecipe):
-    """Base of a recipe for a Whisper that hears block by block. The subclass loads `whisper` before
-    it draws."""
+    """Base of a recipe for a Whisper that encodes block by block. The subclass loads `whisper`
+    before it draws."""
 
     model_path: str
     start: str | None  # folder of an earlier stage or training to go on from
@@ -244,7 +244,7 @@ class BlockRecipe(CorpusRecipe):
     def tokens(self, windows: Sequence[Window]) -> list[list[int]]:
         """Return the text tokens of each window. Raises UserError where the decoder has no room for
         them."""
-        tokens = [self.whisper.text_tokens(said(w)) for w in windows]
+        tokens = [self.whisper.text_tokens(text_of(w)) for w in windows]
         self.check_room(max(map(len, tokens)))
         return tokens
 
@@ -261,7 +261,7 @@ class BlockRecipe(CorpusRecipe):
         """Return `score` and `wer`, the WER in percent on dev of the method with the weights as
         they are, and the sums of its counts.
 
-        name: the method's; options: settings of it beside model, weights and chunks."""
+        name: the method's; options: settings of it apart from model, weights and chunks."""
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder))
             method = new_method(
@@ -298,7 +298,7 @@ def first_chunk_frames(chunk: int) -> int:
     return first_chunk_ms(f"{chunk * frame_ms}ms") // frame_ms
 
 
-def said(window: Window) -> str:
+def text_of(window: Window) -> str:
     """Return the window's text, a blank before each word."""
     return "".join(f" {word}" for word, *_ in window.words)
 
@@ -314,7 +314,7 @@ def stream_dev_wer(
     """Return the WER in percent of what `method` commits, `dev` fed as the simulator feeds it, and
     the sums of the counts of all steps.
 
-    chunk, first_chunk: samples. A batched method hears all of `dev` in one language in phase.
+    chunk, first_chunk: samples. A batched method transcribes all of `dev` in one language in phase.
     language: of all utterances; None: of each its own.
     """
     if language is not None:
@@ -342,11 +342,11 @@ def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None
     import jiwer
 
     normalisers = [normaliser(language or utterance.language) for utterance in dev]
-    said = [normalise(u.text) for normalise, u in zip(normalisers, dev, strict=True)]
+    references = [normalise(u.text) for normalise, u in zip(normalisers, dev, strict=True)]
     heard = [normalise(text) for normalise, text in zip(normalisers, texts, strict=True)]
-    return float(100 * jiwer.wer(said, heard))
+    return float(100 * jiwer.wer(references, heard))
 
 
 def published_name(path: str) -> str:
-    """Return a path as it can stand in a published file: without what is of one machine only."""
+    """Return a path for a published file: without the parts that are of one machine only."""
     return Path(path).name if Path(path).is_absolute() else path

@@ -16,7 +16,7 @@ ROWS = 256  # of a slice: its logits are 53 MB
 
 
 class _Sliced(torch.autograd.Function):
-    """The mean cross-entropy, with its gradient towards the hidden states made beside it."""
+    """The mean cross-entropy; its forward pass also computes the gradient of the hidden states."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -24,16 +24,16 @@ class _Sliced(torch.autograd.Function):
         likeliest = torch.empty_like(labels)
         total = torch.zeros((), device=hidden.device)
         for at in range(0, len(hidden), ROWS):
-            own = slice(at, at + ROWS)
-            logits = (hidden[own].to(weight.dtype) @ weight.T).float()
-            wanted = labels[own, None]
+            block = slice(at, at + ROWS)
+            logits = (hidden[block].to(weight.dtype) @ weight.T).float()
+            targets = labels[block, None]
             norm = logits.logsumexp(-1, keepdim=True)
-            likeliest[own] = logits.argmax(-1)
-            total += (norm - logits.gather(1, wanted)).sum()
+            likeliest[block] = logits.argmax(-1)
+            total += (norm - logits.gather(1, targets)).sum()
             if ctx.needs_input_grad[0]:
                 chances = logits.sub_(norm).exp_()
-                chances.scatter_add_(1, wanted, -torch.ones_like(wanted, dtype=torch.float32))
-                gradient[own] = (chances.to(weight.dtype) @ weight).float()
+                chances.scatter_add_(1, targets, -torch.ones_like(targets, dtype=torch.float32))
+                gradient[block] = (chances.to(weight.dtype) @ weight).float()
         ctx.save_for_backward(gradient / max(1, len(hidden)))
         ctx.kind = hidden.dtype
         ctx.mark_non_differentiable(likeliest)

@@ -3,7 +3,7 @@
 The streaming policies sit on Whisper's habits, so the windows teach them: input padded to the whole
 context, several utterances with pauses, audio that starts or ends in the middle of a word, silence
 with empty text, timestamps, and a prompt of earlier text. A word cut by the end of the audio stays
-in the target with a probability equal to the share of it that was heard: a wrong last word must
+in the target with a probability equal to the share of it in the audio: a wrong last word must
 exist for the policies to repair.
 """
 
@@ -99,7 +99,7 @@ def check_augment(augment: Mapping[str, Any]) -> None:
 
 
 def augmented(options: WindowOptions, augment: Mapping[str, Any] | None) -> WindowOptions:
-    """Return `options` with what a recipe's `augment` says; None leaves the speech as it is."""
+    """Return `options` changed by a recipe's `augment`; None leaves the speech as it is."""
     return replace(options, **(NO_AUGMENT if augment is None else augment))
 
 
@@ -116,7 +116,7 @@ def draw_window(
     speed = rng.uniform(*options.speed_range) if rng.random() < options.speed else 1.0
     item, n = anchor, 0
     items: list[Item] = []
-    clip = np.zeros(0, np.float32)  # the last one heard
+    clip = np.zeros(0, np.float32)  # the last one added
     limit = int(options.context_s * SAMPLE_RATE)
     for index in range(n_wanted):
         samples = _at_speed(item.samples(), speed)
@@ -233,7 +233,7 @@ def _empty(rng: random.Random, anchor: Item, options: WindowOptions, noise_seed:
 def _silence(
     rng: random.Random, n: int, clip: np.ndarray, options: WindowOptions, noise_seed: int
 ) -> np.ndarray:
-    """Return (n,) float32 in which nothing is said: one of `options.silences`, as after `clip`."""
+    """Return (n,) float32 without speech: one of `options.silences`, as after `clip`."""
     kind = options.silences[0] if len(options.silences) == 1 else rng.choice(options.silences)
     if kind == "room":
         return _room_tone(clip, n, noise_seed)
@@ -259,8 +259,8 @@ def _room_tone(clip: np.ndarray, n: int, seed: int) -> np.ndarray:
     noise *= np.interp(np.linspace(0, 1, len(noise)), np.linspace(0, 1, len(heard)), heard)
     tone = irfft(noise, n_drawn)[:n]
     power = float(np.mean(np.square(quietest, dtype=np.float64)))
-    own = max(float(np.mean(np.square(tone))), 1e-20)
-    return (tone * (power / own) ** 0.5).astype(np.float32)
+    tone_power = max(float(np.mean(np.square(tone))), 1e-20)
+    return (tone * (power / tone_power) ** 0.5).astype(np.float32)
 
 
 def _augment(

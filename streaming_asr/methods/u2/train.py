@@ -43,7 +43,7 @@ from streaming_asr.training.recipe import (
     dev_wer,
     published_name,
     random_chunk,
-    said,
+    text_of,
 )
 from streaming_asr.training.windows import Window, place
 from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
@@ -126,7 +126,7 @@ class U2Recipe(BlockRecipe):
             [self.mel(window.audio, e) for window, e in zip(windows, ends, strict=True)],
             ends,
             self.tokens(windows),
-            [self.tokenizer.encode(said(window)) for window in windows],
+            [self.tokenizer.encode(text_of(window)) for window in windows],
             [self._spoken(window, e[-1]) for window, e in zip(windows, ends, strict=True)],
         )
 
@@ -154,16 +154,16 @@ class U2Recipe(BlockRecipe):
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Return the stage's loss, per token (equation 1 in the stage hybrid)."""
-        wanted = LOSSES.get(self.stage, (self.stage,))
+        names = LOSSES.get(self.stage, (self.stage,))
         if self.ctc_weight == 1:
-            wanted = wanted[:1]
-        asked = dict.fromkeys(wanted, True)
+            names = names[:1]
+        asked = dict.fromkeys(names, True)
         losses = model(batch, label_smoothing=self.label_smoothing, **asked)
         logs = {"audio_s": sum(ends[-1] for ends in batch.ends) * FRAME_S}
-        logs |= {f"{name}_loss": float(losses[name].detach()) for name in wanted}
-        if len(wanted) == 1:
-            return losses[wanted[0]], logs
-        a, of_head = self.ctc_weight, losses[wanted[0]]
+        logs |= {f"{name}_loss": float(losses[name].detach()) for name in names}
+        if len(names) == 1:
+            return losses[names[0]], logs
+        a, of_head = self.ctc_weight, losses[names[0]]
         return a * of_head + (1 - a) * losses["attention"], logs
 
     def evaluate(self) -> dict[str, float]:
@@ -192,8 +192,8 @@ class U2Recipe(BlockRecipe):
             hidden = encode_masked(whisper.model, mel[None].to(whisper.device), ends=ends)
             search.decoder.append_frames(cache, hidden, 0)
             passes = search.passes(cache, self.prompt, ends[-1], whisper.max_tokens, NULL)
-            said = alone(passes, NULL)
-            texts.append(whisper.tokenizer.decode(list(said.tokens)).strip())
+            hypothesis = alone(passes, NULL)
+            texts.append(whisper.tokenizer.decode(list(hypothesis.tokens)).strip())
         return texts
 
     def save(self, folder: Path) -> None:
@@ -223,9 +223,9 @@ def _subset(items: list[Item], hours: float, seed: int) -> list[Item]:
     """Return `hours` of the items, in an order of their own."""
     drawn = list(items)
     random.Random(f"subset-{seed}").shuffle(drawn)
-    wanted, taken = hours * 3600 * SAMPLE_RATE, 0
+    n_samples, taken = hours * 3600 * SAMPLE_RATE, 0
     for n, item in enumerate(drawn):
-        if taken >= wanted:
+        if taken >= n_samples:
             return drawn[:n]
         taken += item.n_samples
     return drawn
