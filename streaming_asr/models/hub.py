@@ -107,19 +107,19 @@ def reference(name: str) -> Reference | None:
     return Reference(match[1], match[2], match[3].removeprefix("/") or None)
 
 
-def cached(wanted: Reference) -> Path | None:
+def cached(source: Reference) -> Path | None:
     """Return the file or folder of a reference in the hub's cache; None where it lacks a file."""
     from huggingface_hub import snapshot_download
 
     try:
         folder = snapshot_download(
-            wanted.repository, revision=wanted.revision, local_files_only=True
+            source.repository, revision=source.revision, local_files_only=True
         )
     except (OSError, ValueError):
         return None
-    if wanted.file is None:
+    if source.file is None:
         return Path(folder) if _is_whole(Path(folder)) else None
-    file = Path(folder) / wanted.file
+    file = Path(folder) / source.file
     return file if file.is_file() else None
 
 
@@ -139,48 +139,48 @@ def _weights(names: Sequence[str]) -> list[str]:
     return sorted(chosen) if len(chosen) > 1 and "-of-" in chosen[0] else chosen[:1]
 
 
-def fetch(wanted: Reference) -> Path:
+def fetch(source: Reference) -> Path:
     """Return the file or folder of a reference, from the hub where its cache lacks it.
 
     The hub's client goes on where a connection broke off, five times. Raises UserError, one
     sentence.
     """
-    if (place := cached(wanted)) is not None:
+    if (place := cached(source)) is not None:
         return place
     from huggingface_hub import constants, hf_hub_download
 
     endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
     if constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE") == "1":
-        raise UserError(f"{wanted}: is not on this machine, and HF_HUB_OFFLINE is set; unset it")
+        raise UserError(f"{source}: is not on this machine, and HF_HUB_OFFLINE is set; unset it")
     if problem := no_way(endpoint):
         raise UserError(
-            f"{wanted}: is not on this machine, and {problem}; where there is a network: "
-            f"{_hf_command(wanted)}"
+            f"{source}: is not on this machine, and {problem}; where there is a network: "
+            f"{_hf_command(source)}"
         )
-    with _explained(wanted):
-        names = _listed(wanted, endpoint)
-        for name in _chosen(wanted, names):
+    with _explained(source):
+        names = _listed(source, endpoint)
+        for name in _chosen(source, names):
             if name.startswith("model") and name.endswith(".safetensors"):
-                _refuse_others(wanted)
+                _refuse_others(source)
             path = hf_hub_download(
-                wanted.repository, name, revision=wanted.revision, endpoint=endpoint
+                source.repository, name, revision=source.revision, endpoint=endpoint
             )
     folder = Path(path)
     for _ in name.split("/"):
         folder = folder.parent
-    return folder / wanted.file if wanted.file else folder
+    return folder / source.file if source.file else folder
 
 
-def _refuse_others(wanted: Reference) -> None:
+def _refuse_others(source: Reference) -> None:
     """Raise UserError for a model that no method loads by this name, before its weights come."""
     from huggingface_hub import try_to_load_from_cache
 
-    file = try_to_load_from_cache(wanted.repository, "config.json", revision=wanted.revision)
+    file = try_to_load_from_cache(source.repository, "config.json", revision=source.revision)
     stated = type_of(Path(file).parent) if isinstance(file, str) else None
     if not any(stated in kind.classes for kind in KINDS.values()):
-        whisper = f"; give model=whisper model.path={wanted}" if stated == "whisper" else ""
+        whisper = f"; give model=whisper model.path={source}" if stated == "whisper" else ""
         raise UserError(
-            f"{wanted}: the repository holds a model of type {stated}, which method=native does "
+            f"{source}: the repository holds a model of type {stated}, which method=native does "
             f"not run{whisper}"
         )
 
@@ -189,33 +189,33 @@ def on_this_machine(name: str) -> str:
     """Return where the weights of a name lie, downloaded where it is one of the hub; a path as it
     is. Raises UserError as `fetch`.
     """
-    wanted = reference(name)
-    return name if wanted is None else str(fetch(wanted))
+    source = reference(name)
+    return name if source is None else str(fetch(source))
 
 
-def _listed(wanted: Reference, endpoint: str) -> list[str]:
+def _listed(source: Reference, endpoint: str) -> list[str]:
     from huggingface_hub import HfApi
 
     api = HfApi(endpoint=endpoint)
-    info: Any = api.model_info(wanted.repository, revision=wanted.revision)
+    info: Any = api.model_info(source.repository, revision=source.revision)
     return [sibling.rfilename for sibling in info.siblings or ()]
 
 
-def _chosen(wanted: Reference, names: Sequence[str]) -> list[str]:
+def _chosen(source: Reference, names: Sequence[str]) -> list[str]:
     """Return which files of a repository to download, weights last. Raises UserError for none."""
     card = [CARD] if CARD in names else []
-    if wanted.file is not None:
-        if wanted.file not in names:
-            near = did_you_mean(wanted.file, names)
+    if source.file is not None:
+        if source.file not in names:
+            near = did_you_mean(source.file, names)
             raise UserError(
-                f"{wanted}: the repository has no such file{near}; it has {_some(names)}"
+                f"{source}: the repository has no such file{near}; it has {_some(names)}"
             )
-        return [*card, wanted.file]
+        return [*card, source.file]
     weights = _weights(names)
     if not weights:
         raise UserError(
-            f"{wanted}: the repository holds neither a ChunkFormer nor an adapter, nor a model "
-            f"built for streaming; it has {_some(names)}. Name a file as {wanted.repository}/FILE, "
+            f"{source}: the repository holds neither a ChunkFormer nor an adapter, nor a model "
+            f"built for streaming; it has {_some(names)}. Name a file as {source.repository}/FILE, "
             "or a Whisper by model.path"
         )
     top = [name for name in names if "/" not in name]
@@ -239,26 +239,26 @@ def hub_failures() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def _explained(wanted: Reference) -> Iterator[None]:
+def _explained(source: Reference) -> Iterator[None]:
     """Raise what goes wrong with the hub as a UserError of one sentence."""
     from huggingface_hub import errors
 
-    page = f"https://huggingface.co/{wanted.repository}"
+    page = f"https://huggingface.co/{source.repository}"
     login = "log in with `hf auth login`, or set HF_TOKEN"
     try:
         yield
     except errors.GatedRepoError as error:
         raise UserError(
-            f"{wanted}: the repository is gated; accept its conditions at {page} and {login}"
+            f"{source}: the repository is gated; accept its conditions at {page} and {login}"
         ) from error
     except errors.RevisionNotFoundError as error:
         raise UserError(
-            f"{wanted}: the repository has no revision {wanted.revision}; leave it out, or take "
+            f"{source}: the repository has no revision {source.revision}; leave it out, or take "
             f"one from {page}"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise UserError(
-            f"{wanted}: the hub has no such repository, or it is private; correct the name, or, "
+            f"{source}: the hub has no such repository, or it is private; correct the name, or, "
             f"for a private one, {login}"
         ) from error
     except hub_failures() as error:
@@ -266,23 +266,23 @@ def _explained(wanted: Reference) -> Iterator[None]:
             raise
         reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
         raise UserError(
-            f"{wanted}: could not be downloaded ({reason.strip().rstrip('.')}); run the same "
-            f"command again, or use {_hf_command(wanted)}"
+            f"{source}: could not be downloaded ({reason.strip().rstrip('.')}); run the same "
+            f"command again, or use {_hf_command(source)}"
         ) from error
 
 
-def _hf_command(wanted: Reference) -> str:
-    file = f" {wanted.file}" if wanted.file else ""
-    revision = f" --revision {wanted.revision}" if wanted.revision else ""
-    return f"`hf download {wanted.repository}{file}{revision}`"
+def _hf_command(source: Reference) -> str:
+    file = f" {source.file}" if source.file else ""
+    revision = f" --revision {source.revision}" if source.revision else ""
+    return f"`hf download {source.repository}{file}{revision}`"
 
 
-def licence_of(place: Path, wanted: Reference) -> str:
+def licence_of(place: Path, source: Reference) -> str:
     """Return the licence that the card of a downloaded repository states."""
     from huggingface_hub import metadata_load
 
     folder = place
-    for _ in (wanted.file or "").split("/") if wanted.file else ():
+    for _ in (source.file or "").split("/") if source.file else ():
         folder = folder.parent
     card = folder / CARD
     try:
@@ -291,4 +291,4 @@ def licence_of(place: Path, wanted: Reference) -> str:
         stated = None
     licence = stated.get("license") if isinstance(stated, dict) else None
     name = stated.get("license_name") if isinstance(stated, dict) else None
-    return str(name or licence or f"none stated; see https://huggingface.co/{wanted.repository}")
+    return str(name or licence or f"none stated; see https://huggingface.co/{source.repository}")

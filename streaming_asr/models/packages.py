@@ -63,15 +63,15 @@ class Packaged:
 @functools.cache
 def packaged() -> dict[str, Packaged]:
     """Return every model of conf/model that packages carry, by its name on the hub."""
-    found = {}
+    models = {}
     for file in sorted((CONF_DIR / "model").glob("*.yaml")):
         content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
-        if told := content.get("package"):
-            wheels = tuple(Wheel(**wheel) for wheel in told["wheels"])
-            rest = {key: told[key] for key in ("extra", "licence", "sha256")}
+        if package := content.get("package"):
+            wheels = tuple(Wheel(**wheel) for wheel in package["wheels"])
+            rest = {key: package[key] for key in ("extra", "licence", "sha256")}
             name = str(content["path"])
-            found[name] = Packaged(content["name"], name, wheels=wheels, **rest)
-    return found
+            models[name] = Packaged(content["name"], name, wheels=wheels, **rest)
+    return models
 
 
 def find_packaged(model: Packaged) -> tuple[Path, str] | None:
@@ -81,11 +81,11 @@ def find_packaged(model: Packaged) -> tuple[Path, str] | None:
     folders, absent = [], []
     for wheel in model.wheels:
         try:
-            found = metadata.distribution(wheel.name)
+            distribution = metadata.distribution(wheel.name)
         except metadata.PackageNotFoundError:
             absent.append(wheel.name)
             continue
-        folders.append(Path(str(found.locate_file(wheel.folder))))
+        folders.append(Path(str(distribution.locate_file(wheel.folder))))
     if not folders:
         return None
     if absent:
@@ -105,7 +105,7 @@ def assemble(model: Packaged, folders: Sequence[Path]) -> Path:
     """Return the model's folder in the cache, made of `folders` on first use. Raises UserError."""
     sources = [part for name in model.sha256 for part in _parts(model, name, folders)]
     n_bytes = sum(part.stat().st_size for part in sources)
-    return kept(model.place, lambda made: write(model, folders, made), n_bytes=n_bytes)
+    return kept(model.place, lambda target: write(model, folders, target), n_bytes=n_bytes)
 
 
 def write(model: Packaged, folders: Sequence[Path], target: Path) -> None:
@@ -135,12 +135,12 @@ def _parts(model: Packaged, name: str, folders: Sequence[Path]) -> list[Path]:
 
 def check(model: Packaged, folder: Path) -> None:
     """Raise UserError where a file of `folder` is missing or not the pinned one."""
-    for name, wanted in model.sha256.items():
+    for name, expected in model.sha256.items():
         file = folder / name
-        found = file_sha256(file) if file.is_file() else None
-        if found != wanted:
-            told = "is missing" if found is None else f"has the sha256 {found}, not {wanted}"
+        actual = file_sha256(file) if file.is_file() else None
+        if actual != expected:
+            problem = "is missing" if actual is None else f"has the sha256 {actual}, not {expected}"
             raise UserError(
-                f"model={model.model}: {file} {told}; only the pinned files of {model.title} are "
-                "taken: install those versions again, or give model.path=<folder> to use others"
+                f"model={model.model}: {file} {problem}; only the pinned files of {model.title} "
+                "are taken: install those versions again, or give model.path=<folder> to use others"
             )

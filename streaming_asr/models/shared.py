@@ -40,7 +40,7 @@ def of_files(stamp: str) -> None:
 def shared(key: Hashable, load: Callable[[], T], n_bytes: Callable[[T], int]) -> T:
     """Return what `load` makes, or made for this key and these files.
 
-    Nobody may change it. n_bytes: its size, which decides whether it stays beside others.
+    Nobody may change it. n_bytes: its size, which decides whether it stays together with others.
     """
     if _kept is None:
         return load()
@@ -48,7 +48,7 @@ def shared(key: Hashable, load: Callable[[], T], n_bytes: Callable[[T], int]) ->
     if key not in _kept:
         if sum(size for _, size in _kept.values()) > MOST_BYTES:
             _kept.clear()
-        made = load()
-        _kept[key] = (made, n_bytes(made))
-    found: T = _kept[key][0]  # type: ignore[assignment]
-    return found
+        new = load()
+        _kept[key] = (new, n_bytes(new))
+    value: T = _kept[key][0]  # type: ignore[assignment]
+    return value
