@@ -36,13 +36,13 @@ class AutoAligner:
     settings: dict[str, Any]
 
     @classmethod
-    def choose(cls, wanted: str, languages: Iterable[str]) -> Self:
-        """Return the aligner that `data.align=wanted` names for a corpus in these languages.
+    def choose(cls, choice: str, languages: Iterable[str]) -> Self:
+        """Return the aligner that `data.align=choice` names for a corpus in these languages.
 
-        wanted: auto, a model's name, or its path. Raises UserError where the model is not there.
+        choice: auto, a model's name, or its path. Raises UserError where the model is not there.
         """
-        model = wanted
-        if wanted == "auto":
+        model = choice
+        if choice == "auto":
             spoken = set(languages) or {"en"}
             model = ALIGNERS.get(spoken.pop(), OTHER_ALIGNER) if len(spoken) == 1 else OTHER_ALIGNER
         named = (CONF_DIR / "model" / f"{model}.yaml").is_file()
@@ -54,7 +54,7 @@ class AutoAligner:
         try:
             config.aligner.path = locate(config.aligner.path)
         except UserError as error:
-            raise UserError(f"data.align={wanted}: {error}") from error
+            raise UserError(f"data.align={choice}: {error}") from error
         return cls(config, settings_of(config))
 
     @property
@@ -91,10 +91,10 @@ def give_times(corpus: Any, language: str | None = None) -> AutoAligner | None:
     """Hand the corpus the aligner of `data.align` and return it, or None. Raises UserError.
 
     language: of all utterances; None: what each names."""
-    wanted = getattr(corpus, "align", None)
-    if wanted in (None, "none"):
+    choice = getattr(corpus, "align", None)
+    if choice in (None, "none"):
         return None
-    aligner = AutoAligner.choose(str(wanted), {language} if language else corpus.languages())
+    aligner = AutoAligner.choose(str(choice), {language} if language else corpus.languages())
     corpus.time = partial(aligner.time, corpus, language=language)
     return aligner
 

@@ -5,7 +5,7 @@
 
 A line is {"id", "text", "words": [[word, start_s, end_s], ...]}, `text` a hash of the transcript,
 with null for the times of a word that the aligner cannot time, or {"id", "text", "failed": why}.
-What stands there is not aligned again while its text is the same; what failed is tried again.
+What is there is not aligned again while its text is the same; what failed is tried again.
 `data.alignments=<folder>` reads it.
 """
 
@@ -44,7 +44,7 @@ class Cache:
             raise UserError(
                 f"{folder}: cannot be written ({error.strerror}); give out=<a folder of your own>"
             ) from error
-        # Times of two models in one folder could not be told apart later.
+        # Times of two models in one folder could not be separated later.
         for key in sorted({*(before or settings), *settings}):
             if before is not None and before.get(key) != settings.get(key):
                 self._file.close()

@@ -87,21 +87,21 @@ def fill(
 ) -> None:
     """Align what `cache` has no words of; load the aligner only where something is left.
 
-    name: the aligner's, in what `say` is told before the first and after every 500 utterances.
+    name: the aligner's, in what `say` prints before the first and after every 500 utterances.
     """
     done = {r.utterance.id for r in cache.results(utterances) if r.words is not None}
-    left = [utterance for utterance in utterances if utterance.id not in done]
-    if not left:
+    rest = [utterance for utterance in utterances if utterance.id not in done]
+    if not rest:
         return
-    say(f"{name} times the words of {len(left)} utterances, {len(done)} are done")
-    for i, result in enumerate(build(aligner).align(left), start=1):
+    say(f"{name} times the words of {len(rest)} utterances, {len(done)} are done")
+    for i, result in enumerate(build(aligner).align(rest), start=1):
         cache.write(result)
         if i % 500 == 0:
-            say(f"  {i} of {len(left)} are aligned")
+            say(f"  {i} of {len(rest)} are aligned")
 
 
 def home(corpus: Any, config: DictConfig) -> Path:
-    """Return where alignments lie: in `out`, the corpus's folder, or beside the manifest."""
+    """Return where alignments lie: in `out`, the corpus's folder, or next to the manifest."""
     if config.out is not None:
         return Path(str(config.out)).expanduser()
     path = getattr(corpus, "path", None)
@@ -128,13 +128,13 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
     settings = OmegaConf.to_container(config.aligner)
     assert isinstance(settings, dict)
     paths = [settings.get("path"), settings.get("model_path")]
-    kept = {str(k): v for k, v in settings.items() if k not in (*NEUTRAL, "path", "model_path")}
+    relevant = {str(k): v for k, v in settings.items() if k not in (*NEUTRAL, "path", "model_path")}
     hashed = {"model": {"path": paths[0]}, "method": {"weights": paths[1]}}
     for key in MODELS:
         # Another model may lie at the same path later.
-        if key in kept and (file := Path(str(kept[key])).expanduser()).is_file():
-            kept[key] = f"{file.name} {files_hash([file])}"
-    return {**kept, "model": model_hash(hashed)}
+        if key in relevant and (file := Path(str(relevant[key])).expanduser()).is_file():
+            relevant[key] = f"{file.name} {files_hash([file])}"
+    return {**relevant, "model": model_hash(hashed)}
 
 
 def safe(name: str) -> str:

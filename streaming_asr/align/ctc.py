@@ -190,7 +190,7 @@ class TransformersCtc:
         return logits.log_softmax(-1).cpu().numpy(), len(samples) / SAMPLE_RATE / len(logits)
 
     def spell(self, word: str) -> list[int]:
-        """Return letters; none of a word with digits, as nobody knows how it is said."""
+        """Return letters; none of a word with digits, since its pronunciation is unknown."""
         text = word.upper() if self._upper else word.lower()
         if any(c.isdigit() and c not in self._letters for c in text):
             return []

@@ -1,4 +1,4 @@
-"""Times of the words that were heard, where no reference says what was spoken."""
+"""Times of the words that a method transcribed, where there is no reference."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ALIGNED_S = 20.0  # of a recording at once, below Whisper's context
 # What no text can be held against, where the reference is the hypothesis itself.
 ACCURACY = ("wer", "cer", "rwer", "arwer", "word_latency_coverage")
 
-Heard: TypeAlias = tuple[str, UtteranceLog]  # what a method is called, and what it said
+Heard: TypeAlias = tuple[str, UtteranceLog]  # the name of a method and its log
 
 
 def time_logs(folder: Path, say: Callable[[str], None]) -> tuple[int, dict[Path, Log]]:
     """Give the words of the logs below `folder` their times; return the exit status and the logs as
     they are now.
 
-    What was said in a recording is that of the first method, as for a live session without a
+    The words of a recording are those of the first method, as for a live session without a
     reference. Raises UserError where no log is there.
     """
     sessions: dict[Path, list[Path]] = defaultdict(list)
@@ -45,11 +45,11 @@ def time_logs(folder: Path, say: Callable[[str], None]) -> tuple[int, dict[Path,
         logs = {path: read_log(path) for path in paths}
         items: dict[str, list[Heard]] = defaultdict(list)
         for path, log in logs.items():
-            for said in log.utterances:
-                items[said.utt].append((path.parent.name, said))
-        told = None
+            for utterance in log.utterances:
+                items[utterance.utt].append((path.parent.name, utterance))
+        source = None
         for heard in items.values():
-            if all(said.error is not None for _, said in heard):
+            if all(utterance.error is not None for _, utterance in heard):
                 continue
             audio = Path(heard[0][1].audio_path or "")
             if not audio.is_file():
@@ -57,15 +57,15 @@ def time_logs(folder: Path, say: Callable[[str], None]) -> tuple[int, dict[Path,
                 status = 1
                 continue
             text, words, by = timed(heard, audio, None, say)
-            told = told or by
-            for _, said in heard:
-                said.text, said.words = text, words
+            source = source or by
+            for _, utterance in heard:
+                utterance.text, utterance.words = text, words
         for path, log in logs.items():
             whole = path.with_suffix(".timed")
             whole.unlink(missing_ok=True)
-            with EventWriter(whole, timed_header(log.header, None, told)) as writer:
-                for said in log.utterances:
-                    writer.write_utterance(said)
+            with EventWriter(whole, timed_header(log.header, None, source)) as writer:
+                for utterance in log.utterances:
+                    writer.write_utterance(utterance)
             whole.replace(path)
         every |= logs
     return status, every
@@ -74,7 +74,7 @@ def time_logs(folder: Path, say: Callable[[str], None]) -> tuple[int, dict[Path,
 def timed_header(
     header: dict[str, Any], reference: str | None, word_times: str | None
 ) -> dict[str, Any]:
-    """Return the header that says where the words' times are from, and what they cannot tell."""
+    """Return the header with the source of the words' times, and which metrics they cannot give."""
     if word_times is None:
         return header
     config = header["config"]
@@ -91,13 +91,13 @@ def timed(
 ) -> tuple[str, list[TimedWord] | None, str | None]:
     """Return the reference, its words with their times, and what they are from.
 
-    Without a reference the text of the first method that has one stands for it, for all methods,
+    Without a reference the text of the first method that has one replaces it, for all methods,
     so that their latencies are of the same words and can be compared.
     """
-    said = [each for each in heard if each[1].error is None and committed_words(each[1].steps)]
-    if reference is None and not said:
+    usable = [each for each in heard if each[1].error is None and committed_words(each[1].steps)]
+    if reference is None and not usable:
         return "", None, None
-    title, log = (said or heard)[0]
+    title, log = (usable or heard)[0]
     hypothesis = committed_words(log.steps)
     try:
         chosen = AutoAligner.choose("auto", {log.language or "en"})

@@ -5,7 +5,7 @@ the environment `environment`. A batch of utterances is written in its corpus la
 <speaker>/<utterance>.wav next to <utterance>.lab; `mfa align` leaves a TextGrid for each that it
 could align, and its words are laid on the transcript's (`corpora.alignments.match`).
 
-Run with montreal-forced-aligner 3.4.3 (docs/align.md says on what). The tests replay what it
+Run with montreal-forced-aligner 3.4.3 (docs/align.md names the data). The tests replay what it
 printed and wrote there.
 """
 
@@ -241,8 +241,8 @@ def _failure(command: Sequence[str]) -> str | None:
         return None
     printed = (done.stdout + done.stderr).splitlines()
     # conda adds a line of its own.
-    own = [line.strip() for line in printed if line.strip() and "conda.cli" not in line]
-    return own[-1] if own else f"status {done.returncode}"
+    lines = [line.strip() for line in printed if line.strip() and "conda.cli" not in line]
+    return lines[-1] if lines else f"status {done.returncode}"
 
 
 def _write(corpus: Path, name: str, utterance: Utterance) -> tuple[Path, float]:
@@ -280,7 +280,7 @@ def _read(utterance: Utterance, grid: Path) -> Aligned:
         phones = read_tier(grid, "phone")
     except UserError as error:
         return Aligned(utterance, None, str(error))
-    # The middles of the unknown phone, which stands for a word outside the dictionary.
+    # The middles of the unknown phone, which is for a word outside the dictionary.
     unknown = [(p.start + p.end) / 2 for p in phones if p.text == UNKNOWN_PHONE]
     words = tuple(
         TimedWord(word.text, UNTIMED, UNTIMED)

@@ -68,7 +68,7 @@ def words_of(utterance: Utterance) -> list[str]:
 
 
 def loud_frames(samples: Samples) -> NDArray[np.bool_]:
-    """Return for every 20 ms frame whether anything is heard, (frames,) bool: its level against the
+    """Return for every 20 ms frame whether it holds sound, (frames,) bool: its level against the
     utterance's loudest.
 
     samples: (n,) float32 at 16 kHz; the last frame is filled up with zeros.

@@ -43,7 +43,7 @@ LITTLE_MIN = 60.0
 
 
 class Piece(NamedTuple):
-    """A stretch of a recording in samples, what the model hears in it, and why that is doubtful."""
+    """A stretch of a recording in samples, the model's text of it, and why that is doubtful."""
 
     start: int
     stop: int
@@ -142,11 +142,12 @@ def prepare(data: DictConfig, model: DictConfig, output: Path) -> tuple[Path, Pa
         if shards.is_dir():
             return shards, dev
         pieces = list(_transcribed(recordings, str(model.path), language, folder))
-        left = [piece for piece, doubt in pieces if doubt is None]
+        usable = [piece for piece, doubt in pieces if doubt is None]
         doubts = Counter(doubt for _, doubt in pieces if doubt)
         out = ", ".join(f"{n} {doubt}" for doubt, n in doubts.most_common())
-        print(f"{len(left)} pieces transcribed" + (f"; left out: {out}" if out else ""), flush=True)
-        timed = [piece for piece in aligner.time(corpus, left) if piece.words]
+        without = f"; left out: {out}" if out else ""
+        print(f"{len(usable)} pieces transcribed{without}", flush=True)
+        timed = [piece for piece in aligner.time(corpus, usable) if piece.words]
         ranked = sorted(timed, key=lambda piece: hashlib.sha256(piece.id.encode()).digest())
         n_dev = -(-len(ranked) // DEV_SHARE)
         if n_dev == len(ranked):
@@ -189,14 +190,14 @@ def _transcribed(
     A recording that cannot be read is named and left out.
     """
     path = folder / "transcripts.jsonl"
-    known: dict[str, list[Any]] = {}
+    rows: dict[str, list[Any]] = {}
     if path.is_file():
         drop_torn_line(path)
-        known = {row["id"]: row["pieces"] for _, row in json_rows(path)}
+        rows = {row["id"]: row["pieces"] for _, row in json_rows(path)}
     teacher = None
     with path.open("a", encoding="utf-8") as file:
         for i, each in enumerate(recordings):
-            if each.id not in known:
+            if each.id not in rows:
                 try:
                     samples = each.load()
                 except UserError as error:
@@ -205,12 +206,12 @@ def _transcribed(
                 if teacher is None:
                     teacher = Teacher(model)
                     print(teacher.estimate(recordings[i:], samples, language), flush=True)
-                known[each.id] = list(teacher.pieces(samples, language))
-                row = {"id": each.id, "pieces": known[each.id]}
+                rows[each.id] = list(teacher.pieces(samples, language))
+                row = {"id": each.id, "pieces": rows[each.id]}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 file.flush()
             assert isinstance(each.audio, File)
-            for k, (start, stop, text, doubt) in enumerate(known[each.id]):
+            for k, (start, stop, text, doubt) in enumerate(rows[each.id]):
                 begin_s, end_s = start / SAMPLE_RATE, stop / SAMPLE_RATE
                 audio = Cut(each.audio.path, begin_s, end_s)
                 name, length_s = f"{each.id}-{k:03d}", end_s - begin_s

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ANYTHING = -1
-"""A token that stands for any sound: what the model has no letters for, as digits."""
+"""A token that matches any sound: what the model has no letters for, as digits."""
 ANYTHING_COST = 0.05  # per frame, in nats: less than any other token pays in foreign sound
 
 

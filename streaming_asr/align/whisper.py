@@ -128,13 +128,13 @@ def cut(weights: NDArray[np.float64]) -> list[int]:
     begun = np.zeros((n_rows, n_frames + 1), dtype=np.int64)
     frames = np.arange(n_frames + 1)
     for i in range(1, n_rows):
-        own = least if i < n_rows - 1 else 1
+        least_here = least if i < n_rows - 1 else 1
         before = best - sums[i]
         reached = np.maximum.accumulate(before)
         where = np.maximum.accumulate(np.where(before >= reached, frames, 0))
         best = np.full(n_frames + 1, -np.inf)
-        best[own:] = reached[: n_frames + 1 - own] + sums[i, own:]
-        begun[i, own:] = where[: n_frames + 1 - own]
+        best[least_here:] = reached[: n_frames + 1 - least_here] + sums[i, least_here:]
+        begun[i, least_here:] = where[: n_frames + 1 - least_here]
     first, end = [0] * n_rows, n_frames
     for i in range(n_rows - 1, 0, -1):
         end = first[i] = int(begun[i, end])
