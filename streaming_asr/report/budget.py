@@ -1,5 +1,5 @@
 """report --budget: the run with the lowest WER within limits on latency and cost, its runner-up,
-and whether the two can be told apart."""
+and whether the two differ significantly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_met(results: Sequence[Result], limits: Sequence[Limit]) -> bool:
 
 def verdict(results: Sequence[Result], limits: Sequence[Limit]) -> list[str]:
     """Return the answer in lines, for each data: the best run within the limits, the runner-up and
-    whether they can be told apart; else the nearest run and by what it misses."""
+    whether they differ significantly; else the nearest run and by what it misses."""
     names = [limit.name for limit in limits if limit.metric != "wer"]
     lines = [f"budget: {', '.join(map(str, limits))}"]
     for split in dict.fromkeys(result.split for result in results):
@@ -53,9 +53,9 @@ def verdict(results: Sequence[Result], limits: Sequence[Limit]) -> list[str]:
             lines.append(f"  it misses {', '.join(_missed(nearest, limits))}")
         else:
             lines.append(f"{start}no run can be judged by it")
-        left = len(here) - len(judged)
-        if left:
-            lines.append(f"  {left} left out: failed, without these metrics, or unlike the others")
+        n_out = len(here) - len(judged)
+        if n_out:
+            lines.append(f"  {n_out} left out: failed, without these metrics, or unlike the others")
     return lines
 
 
@@ -112,7 +112,7 @@ def _second(within: Sequence[Result], names: Sequence[str]) -> str:
 
 
 def _told_apart(best: Result, other: Result) -> str:
-    """Return what `score compare` says of the two by WER."""
+    """Return the verdict of `score compare` on the two by WER."""
     try:
         (paired,) = compare(read_runs([str(best.folder), str(other.folder)]))
     except UserError:

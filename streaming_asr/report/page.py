@@ -82,7 +82,7 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
 def page_data(folder: Path | str) -> dict[str, Any]:
     """Return all that the page shows: columns, cells, timelines, audio."""
     results = ranked(read_results(folder))
-    shared = shared_settings(results)  # by all runs: told once, above
+    shared = shared_settings(results)  # by all runs: shown once, above
     results = [
         replace(r, variant=" ".join(word for word in r.variant.split() if word not in shared))
         for r in results
@@ -204,17 +204,17 @@ def _timelines(results: list[Result]) -> tuple[list[dict[str, Any]], dict[str, s
     refused: dict[str, str] = {}
     room = MAX_AUDIO_BYTES
     for at, result in enumerate(results):
-        wanted = chosen.get(result.folder, {})
+        reasons = chosen.get(result.folder, {})
         log_path = result.folder / EVENTS
-        if not wanted or not log_path.is_file():
+        if not reasons or not log_path.is_file():
             continue
         try:
-            log = read_log(log_path, only=wanted)
-        except UserError as error:  # the numbers stand; only the pictures are missing
+            log = read_log(log_path, only=reasons)
+        except UserError as error:  # the numbers are valid; only the pictures are missing
             results[at] = replace(result, notes=(*result.notes, f"no timelines: {error}"))
             continue
         # The room for sound goes to the remarkable ones first, and the page opens with the first.
-        place = {utt: i for i, utt in enumerate(wanted)}
+        place = {utt: i for i, utt in enumerate(reasons)}
         for logged in sorted(log.utterances, key=lambda each: place[each.utt]):
             name = logged.audio_path
             if name and name not in audio and name not in refused:
@@ -227,7 +227,7 @@ def _timelines(results: list[Result]) -> tuple[list[dict[str, Any]], dict[str, s
             drawn.append(
                 {
                     "cell": at,
-                    "why": wanted[logged.utt],
+                    "why": reasons[logged.utt],
                     "audio": name if name in audio else None,
                     "silent": refused.get(name or "", None if name else "no single audio file"),
                     **timeline(trace(logged)),

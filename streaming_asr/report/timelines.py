@@ -32,7 +32,7 @@ def choose(results: Sequence[Result]) -> dict[Path, dict[str, str]]:
     chosen: dict[Path, dict[str, str]] = {}
     for split in {result.split for result in results}:
         folders = [r.folder for r in results if r.split == split and r.folder in rows]
-        # The mean over runs says which recordings are hard, not which run is bad at them.
+        # The mean over runs shows which recordings are hard, not which run is bad at them.
         common = set.intersection(*(set(rows[folder]) for folder in folders)) if folders else set()
         wer, late_s = (
             {utt: statistics.fmean(rows[folder][utt][at] for folder in folders) for utt in common}
@@ -138,7 +138,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
 def _changes(
     trace: Trace, final: Sequence[str], at_step: Sequence[int]
 ) -> list[list[tuple[int, str]]]:
-    """Return, for each final word, what stood at its place: (entry of steps, text) at every change.
+    """Return, for each final word, the text at its place: (entry of steps, text) at every change.
 
     The place is found by aligning each display with the start of the final text that it is
     nearest to; what the display does not have yet is no change, what it no longer has is a change
@@ -147,29 +147,29 @@ def _changes(
     keys = [light_key(word) for word in final]
     changes: list[list[tuple[int, str]]] = [[] for _ in final]
     for k, text in trace.displays:
-        shown = [word for word in trace.units(text) if light_key(word)]
-        shown_keys = [light_key(word) for word in shown]
-        there = dict.fromkeys(range(len(final)), "")
+        words = [word for word in trace.units(text) if light_key(word)]
+        shown_keys = [light_key(word) for word in words]
+        at_place = dict.fromkeys(range(len(final)), "")
         for edit in Levenshtein.opcodes(shown_keys, _start_like(shown_keys, keys)):
             if edit.tag in ("equal", "replace"):
-                there |= zip(
+                at_place |= zip(
                     range(edit.dest_start, edit.dest_end),
-                    shown[edit.src_start : edit.src_end],
+                    words[edit.src_start : edit.src_end],
                     strict=True,
                 )
-        for j, word in there.items():
+        for j, word in at_place.items():
             before = changes[j][-1][1] if changes[j] else ""
             if light_key(word) != light_key(before):
                 changes[j].append((at_step[k], word))
     return changes
 
 
-def _start_like(shown: Sequence[str], final: Sequence[str]) -> Sequence[str]:
-    """Return the prefix of `final` that is nearest to `shown`: aligned with the whole, a misheard
-    last word would stand for the last word of the recording."""
-    n = len(shown)
+def _start_like(display: Sequence[str], final: Sequence[str]) -> Sequence[str]:
+    """Return the prefix of `final` that is nearest to `display`: aligned with the whole, a misheard
+    last word would be taken for the last word of the recording."""
+    n = len(display)
     return min(
         (final[:m] for m in range(max(n - 3, 0), min(n + 3, len(final)) + 1)),
-        key=lambda start: (Levenshtein.distance(shown, start), abs(len(start) - n)),
+        key=lambda start: (Levenshtein.distance(display, start), abs(len(start) - n)),
         default=final,
     )

@@ -1,4 +1,4 @@
-"""What a page says first: the best streaming run of each data, and offline beside it."""
+"""The first sentence of a page: the best streaming run of each data, and offline."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def verdict(results: Sequence[Result]) -> str | None:
     if best is None:
         return None
     streaming = [r for r in results if r.metrics and not r.is_odd and r.method != "offline"]
-    # Of two runs both are told, the one with fewer errors first.
+    # Of two runs both are named, the one with fewer errors first.
     pair = [best, *(r for r in streaming if r is not best)] if len(streaming) == 2 else [best]
     if not best.is_labelled:
-        told = [text for each in pair if (text := _told(each, "of its words"))]
-        return " ".join(["; ".join(told) + "."] * bool(told) + [UNJUDGED])
-    known = [result for result in results if result.metrics.get(WER) is not None]
-    offline = [result for result in known if result.method == "offline" and not result.is_odd]
-    wers = [result.metrics[WER] for result in known if result.method != "offline"]
+        sentences = [text for each in pair if (text := _told(each, "of its words"))]
+        return " ".join(["; ".join(sentences) + "."] * bool(sentences) + [UNJUDGED])
+    scored = [result for result in results if result.metrics.get(WER) is not None]
+    offline = [result for result in scored if result.method == "offline" and not result.is_odd]
+    wers = [result.metrics[WER] for result in scored if result.method != "offline"]
     n_as_good = wers.count(best.metrics.get(WER)) - 1
     least = f", the least of {len(wers)} streaming runs" if len(wers) > 2 else ""
     if least and n_as_good:
