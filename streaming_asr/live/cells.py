@@ -31,7 +31,7 @@ from streaming_asr.text.subtitles import add_timed
 
 @dataclass
 class Cell:
-    """One method of a session and what it has said so far."""
+    """One method of a session and its text so far."""
 
     folder: Path
     engine: Engine
@@ -115,9 +115,9 @@ class Cell:
             return "listening"
         step_ms = self.latest.step.compute_s * 1000
         behind_s, cost = self.latest.behind_s, rtf([self.log])
-        told = f"{behind_s:.2f} s behind · " if self.is_paced else ""
-        told += f"step {step_ms:.0f} ms · RTF {cost:.2f}"
-        return told if self.language is None else f"{self.language} · {told}"
+        text = f"{behind_s:.2f} s behind · " if self.is_paced else ""
+        text += f"step {step_ms:.0f} ms · RTF {cost:.2f}"
+        return text if self.language is None else f"{self.language} · {text}"
 
     def write(self, header: dict[str, Any] | None = None) -> Path:
         """Write the log and return its path."""
@@ -132,16 +132,16 @@ def timed_words(log: UtteranceLog) -> list[Word]:
     words: list[Word] = []
     for step in log.steps:
         times = step.words or [[]] * len(step.committed)
-        said = [Word(text, *each) for text, each in zip(step.committed, times, strict=True)]
-        add_timed(words, step.retracted, said, step.audio_s)
+        committed = [Word(text, *each) for text, each in zip(step.committed, times, strict=True)]
+        add_timed(words, step.retracted, committed, step.audio_s)
     return words
 
 
 def rtf(logs: Iterable[UtteranceLog]) -> float:
     """Return compute per second of the audio of these streams so far; 0 before the first step."""
-    made = [steps for log in logs if (steps := list(log.steps))]
-    audio_s = sum(steps[-1].audio_s for steps in made)
-    return sum(step.compute_s for steps in made for step in steps) / audio_s if audio_s else 0.0
+    each_log = [steps for log in logs if (steps := list(log.steps))]
+    audio_s = sum(steps[-1].audio_s for steps in each_log)
+    return sum(step.compute_s for steps in each_log for step in steps) / audio_s if audio_s else 0.0
 
 
 def cells_of(plan: Plan) -> list[Cell]:

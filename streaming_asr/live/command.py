@@ -4,17 +4,17 @@
     python -m streaming_asr live method=whisperrt,hush_word audio=talk.wav
     python -m streaming_asr live audio=talk.wav speed=0               # as fast as it goes
 
-  audio=FILE|mic     what is heard; default mic
+  audio=FILE|mic     the source; default mic
   audio_track=N      of a file with several, from 1; default: the one that it names
   speed=1            how fast a file plays; 0: no waiting, one chunk a step
   reference=FILE     the text that was spoken; without one the times of words come from aligning
                      what each method wrote, and no errors are counted
   align=auto|none    whether words get times at the end
-  session=FOLDER     of `serve keep_audio=true`: hear nothing, give what was said there its times
+  session=FOLDER     of `serve keep_audio=true`: transcribe nothing, give its words their times
   method=NAMES       default hush_word on tiny.en, and on base with language=en;
                      simul_whisper on others
   chunk=1s           default 1s where hush_word, simul_whisper or ufal is among them, else 300ms
-  gate=speech|none   speech alone is heard, or all
+  gate=speech|none   transcribe only speech, or all audio
   language=detect    or a code as de; default: a model of many languages detects it
   other settings     those of `run`: model (default tiny.en), chunk, language, method.beam, ...
 
@@ -74,20 +74,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _live(argv: list[str]) -> int:
     line = CommandLine(["-m", *argv])
-    given = {key: line.pop(key, default) for key, default in OWN.items()}
-    if given["session"] is not None:
+    options = {key: line.pop(key, default) for key, default in OWN.items()}
+    if options["session"] is not None:
         from streaming_asr.live.scores import add_times
 
-        return add_times(Path(given["session"]))
-    speed, source = _speed(given["speed"]), str(given["audio"])
-    if given["align"] not in ("auto", "none"):
-        raise UserError(f"align={given['align']}: auto or none")
-    reference = _read_reference(given["reference"])
+        return add_times(Path(options["session"]))
+    speed, source = _speed(options["speed"]), str(options["audio"])
+    if options["align"] not in ("auto", "none"):
+        raise UserError(f"align={options['align']}: auto or none")
+    reference = _read_reference(options["reference"])
     stem = re.sub(r"[^\w.-]", "_", Path(source).stem)
     session = f"'live/{stem}-{datetime.now():%Y%m%d-%H%M%S}'"
     line.default_methods(1)
     line.default(name=session, tracker="none", gate="speech")
-    track = given["audio_track"]
+    track = options["audio_track"]
     if source == "mic":
         open_source = _open_microphone()
     else:
@@ -122,7 +122,7 @@ def _live(argv: list[str]) -> int:
             view.refresh(heard_s, False)
         view.refresh(heard_s, False)
     samples = np.concatenate([np.zeros(0, np.float32), *heard]) if keeps else None
-    return finish(cells, source, samples, reference, aligns=given["align"] == "auto")
+    return finish(cells, source, samples, reference, aligns=options["align"] == "auto")
 
 
 def _speed(text: str | None) -> float:

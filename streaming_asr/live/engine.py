@@ -1,11 +1,11 @@
 """The steps of live streams: one method that many of them share, in passes where it is `Batched`.
 
 A pass that raises leaves its states half advanced, so none of them is used again. Each stream of
-the pass is begun anew and makes its steps again, alone, from the audio that it keeps for this; only
-the one that raises alone ends. What guarantees that the others go on as if nothing had happened is
-the method's contract, that a stream advanced with others gives the updates it gives alone; a stream
-whose words come out differently is ended. From then on the streams of that pass share none, so a
-stream is replayed once at most.
+the pass starts again and repeats its steps by itself, from the audio that it keeps for this; only
+one that raises by itself ends. The method's contract guarantees that the others
+go on as if nothing had happened: a stream advanced with others gives the same updates as by itself.
+A stream whose words come out differently is ended. From then on the streams of that pass share
+none, so a stream is replayed once at most.
 """
 
 from __future__ import annotations
@@ -71,26 +71,26 @@ class Engine:
         if not held:
             return []
         audio, last, arrived_s = zip(*(stream.take() for stream in held), strict=True)
-        made = self.stepper.timed(lambda: self._updates(held, audio, last, fail))
+        timed = self.stepper.timed(lambda: self._updates(held, audio, last, fail))
         now_s = perf_counter()
-        given = []
+        results = []
         for i, stream in enumerate(held):
-            if made.updates[i] is None:
+            if timed.updates[i] is None:
                 continue
             try:
-                step = self._note(stream, made, i, last[i])
+                step = self._note(stream, timed, i, last[i])
             except ValueError as error:
                 fail(stream, error)
                 continue
             stream.keep(audio[i])
-            given.append((stream, LiveStep(step, now_s - arrived_s[i], stream.queued_s)))
-        return given
+            results.append((stream, LiveStep(step, now_s - arrived_s[i], stream.queued_s)))
+        return results
 
-    def _note(self, stream: LiveStream, made: Pass, i: int, last: bool) -> Step:
+    def _note(self, stream: LiveStream, result: Pass, i: int, last: bool) -> Step:
         """Log a stream's step: it waited for the whole of the pass, and took a share of it."""
-        times_ns, counts = made.share_of(i)
-        update = stream.words_alone.of(made.updates[i])
-        step = stream.note(update, times_ns | {"wall": made.wall_ns}, counts, last)
+        times_ns, counts = result.share_of(i)
+        update = stream.words_alone.of(result.updates[i])
+        step = stream.note(update, times_ns | {"wall": result.wall_ns}, counts, last)
         stream.log.steps.append(step)
         return step
 
@@ -122,7 +122,7 @@ class Engine:
         fail: Fail,
     ) -> Sequence[Update | None]:
         """Return the update of each stream, None where it failed; after a pass that failed, each
-        makes its steps again, alone."""
+        repeats its steps by itself."""
         if len(held) > 1 and self.batched is not None:
             try:
                 return steps_of(self.batched, list(held.values()), audio, last=last)
@@ -148,11 +148,11 @@ class Engine:
     def _replayed(self, stream: LiveStream, fail: Fail) -> Any:
         """Make the stream's steps again and return its state, new and shared with none; None where
         they commit other words than the log holds."""
-        kept, stream.kept = stream.kept, None
+        pieces, stream.replay_audio = stream.replay_audio, None
         try:
             (state,) = self.stepper.start(1, stream.log.language)
             words_alone = WordsAlone()
-            for audio, step in zip(kept or [], stream.log.steps, strict=True):
+            for audio, step in zip(pieces or [], stream.log.steps, strict=True):
                 update = words_alone.of(self.stepper.update(state, audio, False))
                 words = [word.text for word in update.committed]
                 if (words, update.retracted) != (step.committed, step.retracted):

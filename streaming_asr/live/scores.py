@@ -20,9 +20,9 @@ def finish(
     aligns: bool,
     say: Callable[[str], None] = print,
 ) -> int:
-    """Write and score the logs, say what they tell and where they lie, and return the exit status.
+    """Write and score the logs, report their metrics and paths, and return the exit status.
 
-    samples: those of a microphone or of a chosen track, which are kept beside the logs; None for a
+    samples: those of a microphone or of a chosen track, which are kept next to the logs; None for a
     file.
     """
     audio = Path(source)
@@ -31,14 +31,14 @@ def finish(
 
         audio = cells[0].folder.parent / "audio.wav"
         soundfile.write(audio, samples, SAMPLE_RATE)
-    text, words, told = reference or "", None, None
+    text, words, source_of_times = reference or "", None, None
     if aligns:
         heard = [(cell.title, cell.log) for cell in cells]
-        text, words, told = timed(heard, audio, reference, say)
+        text, words, source_of_times = timed(heard, audio, reference, say)
     for cell in cells:
         cell.log.audio_path = str(audio.absolute())
         cell.log.text, cell.log.words = text, words
-        path = cell.write(timed_header(cell.header, reference, told))
+        path = cell.write(timed_header(cell.header, reference, source_of_times))
         say(f"{_summary(cell.title, [cell.log], path, reference)} · {path}")
     return 1 if any(cell.log.error is not None for cell in cells) else 0
 
@@ -58,25 +58,25 @@ def add_times(folder: Path, say: Callable[[str], None] = print) -> int:
 def _summary(
     title: str, utterances: Sequence[UtteranceLog], path: Path, reference: str | None
 ) -> str:
-    """Score a log's folder and return the line that tells of it."""
+    """Score a log's folder and return its summary line."""
     from streaming_asr.score import score_folder
 
     metrics = score_folder(path.parent, experiment=path.parent.parent.name)["metrics"]
-    failed = [said.error for said in utterances if said.error is not None]
+    failed = [each.error for each in utterances if each.error is not None]
     if len(failed) == len(utterances):
         return f"{title}: failed: {failed[0] if failed else 'no audio came'}"
-    n_words = sum(len(committed_words(said.steps)) for said in utterances)
-    told = [f"{title}: {n_words} words"]
+    n_words = sum(len(committed_words(each.steps)) for each in utterances)
+    parts = [f"{title}: {n_words} words"]
     if not n_words:
-        seconds = sum(said.duration_samples for said in utterances) / SAMPLE_RATE
-        told = [f"{title}: no speech found in {seconds:.0f} s"]
+        seconds = sum(each.duration_samples for each in utterances) / SAMPLE_RATE
+        parts = [f"{title}: no speech found in {seconds:.0f} s"]
     if metrics.get("wer") is not None:
-        told.append(f"WER {metrics['wer']:.1f} %")
-    shown, committed = (
+        parts.append(f"WER {metrics['wer']:.1f} %")
+    display_s, committed = (
         metrics.get(f"word_latency_{name}_p50_ca_s") for name in ("shown", "committed")
     )
-    if shown is not None and committed is not None:
+    if display_s is not None and committed is not None:
         against = "" if reference is not None else " (of the aligned hypothesis)"
-        told.append(f"shown after {shown:.2f} s, committed after {committed:.2f} s{against}")
-    told.append(f"RTF {rtf(utterances):.2f}")
-    return " · ".join(told)
+        parts.append(f"shown after {display_s:.2f} s, committed after {committed:.2f} s{against}")
+    parts.append(f"RTF {rtf(utterances):.2f}")
+    return " · ".join(parts)

@@ -26,7 +26,7 @@ from streaming_asr.simulate.stepper import StreamRecord
 from streaming_asr.text.spoken import WordsAlone
 
 MAX_STEP_S = 10.0
-MAX_REPLAY_S = 120.0  # of audio; a stream that has heard more shares no pass
+MAX_REPLAY_S = 120.0  # of audio; a longer stream shares no pass
 
 
 class LiveStream(StreamRecord):
@@ -65,7 +65,7 @@ class LiveStream(StreamRecord):
         self.state: Any = None
         self.words_alone = WordsAlone()
         # The audio of each step so far; None for a stream that shares no pass.
-        self.kept: list[Samples] | None = [] if is_kept else None
+        self.replay_audio: list[Samples] | None = [] if is_kept else None
         self.ended = self.closed = False
         self._chunk, self._first = schedule.chunk, schedule.first_chunk + schedule.lookahead
         self._condition, self._leave = condition, leave
@@ -100,7 +100,7 @@ class LiveStream(StreamRecord):
         with self._condition:
             self.closed = self.ended = True
             # At once, not when the collector comes by.
-            self.ready_since = self.state = self.kept = None
+            self.ready_since = self.state = self.replay_audio = None
             self.on_step, self.on_end = _nothing, _nothing  # the old ones hold the stream
             self._pieces.clear()
             self._n_pending = 0
@@ -123,14 +123,14 @@ class LiveStream(StreamRecord):
         """Return the samples of the next step, whether they are the last, and when the newest of
         them arrived."""
         with self._condition:
-            there, due = self.received + self._n_pending, self._due()
+            arrived, due = self.received + self._n_pending, self._due()
             end = due
-            if self.grows and there > due:
-                end += (there - due) // self._chunk * self._chunk
+            if self.grows and arrived > due:
+                end += (arrived - due) // self._chunk * self._chunk
             room = max(due - self.received, round(MAX_STEP_S * SAMPLE_RATE))
-            end = min(end, there, self.received + room)
-            if self.ended and self.grows and there - self.received <= room:
-                end = there
+            end = min(end, arrived, self.received + room)
+            if self.ended and self.grows and arrived - self.received <= room:
+                end = arrived
             taken, n, arrived_s = [], end - self.received, self._arrived_s
             while n:
                 samples, arrived_s = self._pieces.popleft()
@@ -152,11 +152,11 @@ class LiveStream(StreamRecord):
 
     def keep(self, audio: Samples) -> None:
         """Keep the audio of a step that was made, (n,), as long as a replay would not be long."""
-        kept = self.kept
-        if kept is not None:
-            kept.append(audio)
+        pieces = self.replay_audio
+        if pieces is not None:
+            pieces.append(audio)
         if self.received > MAX_REPLAY_S * SAMPLE_RATE:
-            self.kept = None
+            self.replay_audio = None
 
 
 def _nothing(*_: object) -> None:

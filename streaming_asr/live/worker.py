@@ -70,10 +70,10 @@ class Worker:
         if not waiting:
             return []
         first = waiting[0]
-        if first.kept is None:
+        if first.replay_audio is None:
             return [first]
         engine = self.streams[first]
-        alike = [s for s in waiting if self.streams[s] is engine and s.kept is not None]
+        alike = [s for s in waiting if self.streams[s] is engine and s.replay_audio is not None]
         return alike[:MAX_TOGETHER]
 
     def _advance(self, engine: Engine, ready: list[LiveStream]) -> None:
@@ -81,17 +81,17 @@ class Worker:
             self._fail(engine, stream, error)
 
         try:
-            given = engine.advance(ready, fail)
+            results = engine.advance(ready, fail)
         except Exception as error:  # outside of any step, as of a device that is lost
             for stream in ready:
                 fail(stream, error)
             return
-        for stream, made in given:
+        for stream, result in results:
             if stream.closed:
                 stream.state = None
             else:
-                stream.on_step(stream, made)
-            if made.step.kind == "flush":
+                stream.on_step(stream, result)
+            if result.step.kind == "flush":
                 self._finish(stream, None)
 
     def _fail(self, engine: Engine, stream: LiveStream, error: Exception) -> None:

@@ -266,7 +266,7 @@ def test_a_stream_that_has_heard_much_shares_no_pass_and_keeps_no_audio(
     streams = together([noise(2.1), noise(2.1, seed=1)], Counting())
     assert sizes == [2, 2, 2]  # to 0.6, 0.9 and 1.2 s
     assert [len(heard.steps) for heard, _ in streams] == [7, 7]
-    assert all(stream.kept is None for _, stream in streams)
+    assert all(stream.replay_audio is None for _, stream in streams)
 
 
 def test_a_method_that_fails_ends_its_stream_alone_with_the_reason() -> None:
