@@ -13,10 +13,10 @@
   max_file_bytes=100000000    of one recording sent by POST
   idle_s=60             a session or an upload in which nothing comes for so long is ended
   max_queued_s=20       of audio that waits; from there on nothing more is read from that client
-  keep_audio=false      true: keep what is heard beside the logs, from which words get their times
+  keep_audio=false      true: keep the audio next to the logs, from which words get their times
   method=NAMES          default hush_word on tiny.en, and on base with language=en;
                         simul_whisper on others; in chunks of 1 s
-  gate=speech           none: what is no speech is heard as well
+  gate=speech           none: transcribe also what is no speech
   language=detect       or a code as de, for clients that name none; default: as for `live`
   other settings        those of `run`: model (default tiny.en), chunk, method.beam, ...
 
@@ -26,7 +26,7 @@
 
 Each session is logged as a run is, in outputs/serve/<time>/<session>/<method>/events.jsonl. With
 keep_audio=true its latencies follow from `python -m streaming_asr live session=<its folder>`.
-SIGTERM lets open sessions end what they have heard.
+SIGTERM lets open sessions finish the audio they have.
 """
 
 from __future__ import annotations

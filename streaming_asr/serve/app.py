@@ -158,7 +158,7 @@ class JSONErrors:
             if start is not None:
                 text = message.get("body", b"").decode()
                 reason = f"{scope['path'][:100]}: {text}"
-                error = JSONResponse({"error": Refused(start["status"], "invalid", reason).told})
+                error = JSONResponse({"error": Refused(start["status"], "invalid", reason).body})
                 length = str(len(error.body)).encode()
                 headers = [(key, value) for key, value in start["headers"] if key == b"allow"]
                 fresh = [(b"content-type", b"application/json"), (b"content-length", length)]
@@ -175,39 +175,39 @@ class JSONErrors:
             log.exception("%s %s", scope["method"], scope["path"])
             reason = f"a fault of this server, see its log ({type(error).__name__})"
             failure = Refused(500, "internal_error", reason)
-            await JSONResponse({"error": failure.told}, 500)(scope, receive, send)
+            await JSONResponse({"error": failure.body}, 500)(scope, receive, send)
 
 
 async def _answer(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     log.warning("%s %s: %s", request.method, request.url.path, error)
-    return JSONResponse({"error": error.told}, error.status)
+    return JSONResponse({"error": error.body}, error.status)
 
 
 def _content(path: Path, file: str) -> bytes:
-    """Return a log, or what it says as text or as subtitles: items in turn, on one clock."""
+    """Return a log, or its words as text or as subtitles: items in turn, on one clock."""
     if file == "events.jsonl":
         return path.read_bytes()
     texts: list[str] = []
-    shown: list[Segment] = []
+    all_cues: list[Segment] = []
     begin_s = 0.0
     for log in read_log(path).utterances:
         words = timed_words(log)
         texts.append(display_text(words))
         for cue in cues(words):
-            shown.append(replace(cue, start=begin_s + cue.start, end=begin_s + cue.end))
+            all_cues.append(replace(cue, start=begin_s + cue.start, end=begin_s + cue.end))
         begin_s += log.duration_s
-    return (" ".join(texts) + "\n" if file == "text.txt" else srt(lasting(shown))).encode()
+    return (" ".join(texts) + "\n" if file == "text.txt" else srt(lasting(all_cues))).encode()
 
 
 async def _refuse(socket: WebSocket, error: Refused) -> None:
     """Refuse a WebSocket. A browser sees no body of a refused handshake, so those that may know
     the reason are let in for one event."""
     if error.status in (401, 403, 404):
-        await socket.send_denial_response(JSONResponse({"error": error.told}, error.status))
+        await socket.send_denial_response(JSONResponse({"error": error.body}, error.status))
         return
     offered = socket.scope.get("subprotocols") or []
     await socket.accept("realtime" if "realtime" in offered else None)
-    event = {"type": "error", "event_id": f"event_{secrets.token_hex(8)}", "error": error.told}
+    event = {"type": "error", "event_id": f"event_{secrets.token_hex(8)}", "error": error.body}
     await socket.send_text(json.dumps(event))
     await socket.close(1013 if error.status == 503 else 1008, error.code)

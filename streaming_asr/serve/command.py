@@ -60,20 +60,20 @@ def serve(argv: Sequence[str]) -> int:
 def bound(settings: Settings) -> socket.socket:
     """Return a socket bound to the address. Raises UserError where it cannot be had."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    made = socket.socket(family)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((settings.host, settings.port))
-        made.listen(128)  # so that a second server finds the port taken while this one loads
+        listener.bind((settings.host, settings.port))
+        listener.listen(128)  # so that a second server finds the port taken while this one loads
     except OSError as error:
-        made.close()
+        listener.close()
         taken = error.errno == errno.EADDRINUSE
         why = "is taken by another program" if taken else f"cannot be had ({error.strerror})"
         raise UserError(
             f"host={settings.host} port={settings.port}: {why}; give another, as in "
             f"port={min(settings.port + 1, 65_535)}"
         ) from error
-    return made
+    return listener
 
 
 def _serve(settings: Settings, line: CommandLine, listening: socket.socket) -> int:
@@ -92,7 +92,7 @@ def _serve(settings: Settings, line: CommandLine, listening: socket.socket) -> i
     for cell in cells:
         cell.folder.rmdir()  # made to see whether it can be; the sessions have their own
     gc.collect()
-    gc.freeze()  # what is loaded stays; the collector looks at sessions alone, and oftener
+    gc.freeze()  # what is loaded stays; the collector looks only at sessions, and more often
     with Worker() as worker:
         service = Service(settings, cells, worker)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -126,7 +126,7 @@ def make_server(service, app):  # type: ignore[no-untyped-def]
                 self.cycle.message_event.set()
             if may_answer:
                 refused = Refused(400, "invalid_http", msg)
-                body = json.dumps({"error": refused.told}).encode()
+                body = json.dumps({"error": refused.body}).encode()
                 head = {"content-type": "application/json", "content-length": str(len(body))}
                 for event in (
                     h11.Response(

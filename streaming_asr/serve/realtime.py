@@ -98,7 +98,7 @@ def _g711(kind: str) -> Samples:
 
 
 class Item:
-    """What was said between two commits, heard by each of the session's methods."""
+    """The audio between two commits, transcribed by each of the session's methods."""
 
     def __init__(self, name: str) -> None:
         self.id = name
@@ -240,7 +240,7 @@ class RealtimeSession:
         return cells
 
     async def _settle(self) -> None:
-        """End the open item and wait until all that was heard is transcribed and logged."""
+        """End the open item and wait until all audio is transcribed and logged."""
         if self.item is not None:
             self._commit()
         for item in tuple(self.unfinished):
@@ -434,8 +434,8 @@ class RealtimeSession:
         delta = "".join(seen.step.committed)
         where: dict[str, Any] = {"item_id": self._name(item, cell.title), "content_index": 0}
         if delta:
-            shown = delta.lstrip() if is_first else delta
-            self._emit(f"{TRANSCRIPTION}.delta", **where, delta=shown)
+            text = delta.lstrip() if is_first else delta
+            self._emit(f"{TRANSCRIPTION}.delta", **where, delta=text)
         if self.tells_steps:
             self._emit(
                 STEPS,
@@ -477,8 +477,8 @@ class RealtimeSession:
                 self.service.keep, cell, np.concatenate(item.heard)
             )
             if self.tells_steps:
-                kept = {"text": item.is_logged, "sound": sound}
-                self._emit(LOGGED, item_id=item.id, session=self.id, kept=kept)
+                storage = {"text": item.is_logged, "sound": sound}
+                self._emit(LOGGED, item_id=item.id, session=self.id, kept=storage)
             self.unfinished.discard(item)
             item.done.set()
 

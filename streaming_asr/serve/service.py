@@ -28,7 +28,7 @@ from streaming_asr.text.languages import LANGUAGES, language_code
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 5.0, 10.0)
 IDLE_S = 2.0
 SESSION_ID = re.compile(r"sess_[\w-]{22}")
-# What OpenAI calls its models of transcription and realtime; each stands for the first method.
+# What OpenAI calls its models of transcription and realtime; each means the first method.
 OPENAI_MODEL = re.compile(r"whisper-1|gpt-[\w.-]*(transcribe|realtime)[\w.-]*")
 
 log = logging.getLogger("streaming_asr.serve")
@@ -40,7 +40,7 @@ class Drained(Protocol):
     id: str
 
     def close(self) -> None:
-        """Let the session end what it has heard, then close it."""
+        """Let the session finish the audio it has, then close it."""
 
 
 class Refused(Exception):
@@ -51,7 +51,7 @@ class Refused(Exception):
         self.status, self.code = status, code
 
     @property
-    def told(self) -> dict[str, Any]:
+    def body(self) -> dict[str, Any]:
         """Return the error as OpenAI has it."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         return {"type": kind, "code": self.code, "message": str(self), "param": None}
@@ -73,13 +73,13 @@ class Service:
         self.sessions: dict[str, Drained] = {}
         self.draining = False
         self.registry = CollectorRegistry()
-        made: dict[str, Any] = {"registry": self.registry, "namespace": "streaming_asr"}
-        Gauge("sessions", "open sessions", **made).set_function(lambda: len(self.sessions))
-        Gauge("queued_seconds", "audio that has arrived and waits", **made).set_function(
+        options: dict[str, Any] = {"registry": self.registry, "namespace": "streaming_asr"}
+        Gauge("sessions", "open sessions", **options).set_function(lambda: len(self.sessions))
+        Gauge("queued_seconds", "audio that has arrived and waits", **options).set_function(
             lambda: sum(stream.queued_s for stream in tuple(worker.streams))
         )
-        self.refused = Counter("refused", "clients that were refused", ["code"], **made)
-        settings_of = {"labelnames": ["method"], "buckets": SECONDS, **made}
+        self.refused = Counter("refused", "clients that were refused", ["code"], **options)
+        settings_of = {"labelnames": ["method"], "buckets": SECONDS, **options}
         self.behind = Histogram(
             "behind_seconds", "from the arrival of a step's newest audio to its text", **settings_of
         )
@@ -88,7 +88,7 @@ class Service:
     def chosen(self, text: str | None) -> list[str]:
         """Return the names of the methods that a client asks for, the first where it names none.
 
-        text: names with commas; a model's name stands for the first method that has it, one of
+        text: names with commas; a model's name means the first method that has it, one of
         OpenAI's for the first of all. Raises Refused for one that is not served.
         """
         names = [name.strip() for name in (text or "").split(",") if name.strip()]
@@ -100,7 +100,7 @@ class Service:
         return list(dict.fromkeys(filter(None, methods))) or [next(iter(self.cells))]
 
     def method_of(self, name: str) -> str | None:
-        """Return the method that a name stands for; None where it is not served."""
+        """Return the method that a name means; None where it is not served."""
         if name in self.cells:
             return name
         first = next(iter(self.cells)) if OPENAI_MODEL.fullmatch(name) else None
@@ -205,7 +205,7 @@ class Service:
         return cell
 
     def keep(self, cell: Cell, samples: Samples) -> bool:
-        """Keep what a stream heard, (n,), where its log says that it lies; return whether it is.
+        """Keep a stream's audio, (n,), at the path in its log; return whether that succeeded.
 
         Nothing is raised.
         """

@@ -1,4 +1,4 @@
-"""What a server is told on its command line, and who may connect to it."""
+"""The settings of a server on its command line, and who may connect to it."""
 
 from __future__ import annotations
 
@@ -38,25 +38,26 @@ class Settings:
     @classmethod
     def of(cls, line: CommandLine) -> Settings:
         """Return the server's settings, which are taken off the command line. Raises UserError."""
-        given = {field.name: line.pop(field.name) for field in fields(cls)}
+        values = {field.name: line.pop(field.name) for field in fields(cls)}
         try:
-            told = OmegaConf.create({k: v for k, v in given.items() if v is not None})
-            made: Settings = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls), told))  # type: ignore[assignment]
+            options = OmegaConf.create({k: v for k, v in values.items() if v is not None})
+            merged = OmegaConf.merge(OmegaConf.structured(cls), options)
+            settings: Settings = OmegaConf.to_object(merged)  # type: ignore[assignment]
         except OmegaConfBaseException as error:
             raise explain(error) from error
-        check_settings(vars(made), cls)
-        if not made.is_loopback and not made.token:
+        check_settings(vars(settings), cls)
+        if not settings.is_loopback and not settings.token:
             raise UserError(
-                f"host={made.host}: anybody who reaches this machine could connect; give "
+                f"host={settings.host}: anybody who reaches this machine could connect; give "
                 "token=<secret>, or leave host out to serve only this machine"
             )
-        for each in made.pages:
+        for each in settings.pages:
             if not (name := urlsplit(each).hostname) or "*" in name:
                 raise UserError(
                     f"origins={each}: must be addresses of pages with commas between them, as "
                     "https://example.org"
                 )
-        return made
+        return settings
 
     @property
     def pages(self) -> list[str]:
@@ -90,12 +91,12 @@ class Settings:
     def refusal(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
         """Return the HTTP status and the reason to refuse a request of these headers, or None.
 
-        A browser tells the page's origin. Pages of this server are known by its own addresses, not
+        A browser sends the page's origin. Pages of this server are known by its own addresses, not
         by the Host header, which a page of a stranger can make point here.
         """
         origin = headers.get("origin")
-        own = [*self.pages, *(f"http://{name}:{self.port}" for name in self.own_names)]
-        if origin is not None and origin not in own:
+        origins = [*self.pages, *(f"http://{name}:{self.port}" for name in self.own_names)]
+        if origin is not None and origin not in origins:
             return 403, f"the origin {origin} may not connect; start with origins={origin}"
         if self.token and not hmac.compare_digest(_token(headers).encode(), self.token.encode()):
             return 401, "wrong or no token; send Authorization: Bearer <token>"

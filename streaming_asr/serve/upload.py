@@ -106,11 +106,11 @@ async def transcribe(service: Service, request: Request) -> Response:
     scope = {key: value for key, value in request.scope.items() if key != "app"}
     try:
         async with Request(scope, receive).form(max_files=1) as form:
-            wanted = _wanted(service, form)
+            request_form = _wanted(service, form)
             upload = service.admit(_Upload)
             assert isinstance(upload, _Upload)
             try:
-                work = _transcribed(service, upload, wanted)
+                work = _transcribed(service, upload, request_form)
                 response = await _unless_left(request.receive, work)
             except BaseException:
                 await upload.leave(service)
@@ -131,15 +131,15 @@ def _limited(request: Request, settings: Settings) -> Receive:
         nonlocal n
         n += n_bytes
         if n > most + ENVELOPE_BYTES:
-            told = f"more than {most} bytes; send a shorter recording"
-            raise Refused(413, "file_too_large", told)
+            reason = f"more than {most} bytes; send a shorter recording"
+            raise Refused(413, "file_too_large", reason)
 
     async def counted() -> Message:
         try:
             message = await asyncio.wait_for(request.receive(), settings.idle_s)
         except TimeoutError as error:
-            told = f"nothing came for {settings.idle_s:g} s; send the recording again"
-            raise Refused(408, "no_body", told) from error
+            reason = f"nothing came for {settings.idle_s:g} s; send the recording again"
+            raise Refused(408, "no_body", reason) from error
         count(len(message.get("body", b"")))
         return message
 
@@ -205,51 +205,51 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    made, left = asyncio.create_task(work), asyncio.create_task(gone())
+    answer, departure = asyncio.create_task(work), asyncio.create_task(gone())
     try:
-        await asyncio.wait({made, left}, return_when=asyncio.FIRST_COMPLETED)
-        if not made.done():
+        await asyncio.wait({answer, departure}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
             raise Refused(499, "client_left", "the client left before its text")
-        return made.result()
+        return answer.result()
     finally:
-        made.cancel()
-        left.cancel()
+        answer.cancel()
+        departure.cancel()
 
 
-async def _transcribed(service: Service, upload: _Upload, wanted: _Wanted) -> Response:
+async def _transcribed(service: Service, upload: _Upload, options: _Wanted) -> Response:
     most_s = service.settings.max_session_s
-    samples = await asyncio.to_thread(_decoded, wanted.file, wanted.audio_track, most_s)
-    cell = upload.begin(service, wanted.method, samples, wanted.language)
+    samples = await asyncio.to_thread(_decoded, options.file, options.audio_track, most_s)
+    cell = upload.begin(service, options.method, samples, options.language)
     delta = await upload.texts.get()
-    while delta is not None and wanted.form != "stream":
+    while delta is not None and options.form != "stream":
         delta = await upload.texts.get()
     if delta is None and cell.log.error is not None:  # of a stream too, before its first word
         raise Refused(500, "failed", cell.log.error)
-    if wanted.form == "stream":
+    if options.form == "stream":
         return StreamingResponse(_streamed(upload, cell, delta), media_type="text/event-stream")
     text = display_text(cell.committed)
-    if wanted.form == "json":
+    if options.form == "json":
         return JSONResponse({"text": text})
-    if wanted.form == "text":
+    if options.form == "text":
         return PlainTextResponse(text)
     words = timed_words(cell.log)
-    shown = await asyncio.to_thread(cues, words)
-    if wanted.form in ("srt", "vtt"):
-        return PlainTextResponse(srt(shown) if wanted.form == "srt" else vtt(shown))
+    subtitles = await asyncio.to_thread(cues, words)
+    if options.form in ("srt", "vtt"):
+        return PlainTextResponse(srt(subtitles) if options.form == "srt" else vtt(subtitles))
     answer: dict[str, Any] = {
         "task": "transcribe",
         "language": cell.language or cell.default_language,
         "duration": round(cell.log.duration_s, 3),
         "text": text,
     }
-    if "segment" in wanted.granularities:
-        answer["segments"] = _segments(shown, answer["duration"])
-    if "word" in wanted.granularities:
+    if "segment" in options.granularities:
+        answer["segments"] = _segments(subtitles, answer["duration"])
+    if "word" in options.granularities:
         answer["words"] = _words(whole_words(words))
     return JSONResponse(answer)
 
 
-def _segments(shown: Sequence[Segment], duration_s: float) -> list[dict[str, Any]]:
+def _segments(subtitles: Sequence[Segment], duration_s: float) -> list[dict[str, Any]]:
     """Return cues as OpenAI has segments, which end with the recording. Whisper's own figures,
     which a method does not give, are 0, and the tokens none: clients with types need them."""
     unknown = {"seek": 0, "tokens": [], "temperature": 0.0, "avg_logprob": 0.0}
@@ -262,7 +262,7 @@ def _segments(shown: Sequence[Segment], duration_s: float) -> list[dict[str, Any
         }
         | unknown
         | {"compression_ratio": _compression_ratio(cue.text), "no_speech_prob": 0.0}
-        for i, cue in enumerate(shown)
+        for i, cue in enumerate(subtitles)
     ]
 
 
@@ -281,7 +281,7 @@ async def _streamed(upload: _Upload, cell: Cell, delta: str | None) -> AsyncIter
         yield _event({"type": "transcript.text.delta", "delta": delta})
         delta = await upload.texts.get()
     if cell.log.error is not None:
-        yield _event({"error": Refused(500, "failed", cell.log.error).told})
+        yield _event({"error": Refused(500, "failed", cell.log.error).body})
     else:
         yield _event({"type": "transcript.text.done", "text": display_text(cell.committed)})
 
@@ -297,7 +297,7 @@ def _decoded(file: UploadFile, track: int | None, most_s: int) -> Samples:
     """
     name = file.filename or "file"
     most = most_s * SAMPLE_RATE
-    with tempfile.NamedTemporaryFile() as copy:  # the content tells the format, not the name
+    with tempfile.NamedTemporaryFile() as copy:  # the content decides the format, not the name
         while piece := file.file.read(2**20):
             copy.write(piece)
         copy.flush()
@@ -306,8 +306,8 @@ def _decoded(file: UploadFile, track: int | None, most_s: int) -> Samples:
             is_short = duration_s(copy.name, track) <= most_s
             samples = Reader(copy.name, track).read(most + 1) if is_short else None
             if samples is None or len(samples) > most:
-                told = f"more than {most_s} s of audio; send a shorter recording"
-                raise Refused(413, "audio_too_long", told)
+                limit = f"more than {most_s} s of audio; send a shorter recording"
+                raise Refused(413, "audio_too_long", limit)
             if not len(samples):
                 raise UserError(f"{copy.name}: holds 0 samples; send a recording with sound")
             return samples
