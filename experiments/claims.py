@@ -3,11 +3,11 @@
     python -m experiments.claims
 
 A page is experiments/<paper>/README.md. A claim is a row of its table with the headings `no.`,
-`claim` and `verdict`; a verdict begins with one of `VERDICTS`, and what stands behind it limits it
+`claim` and `verdict`; a verdict begins with one of `VERDICTS`, and the text after it limits it
 ("holds at 1 s"). A difference is a row of its table with the headings `of claim`, `by`, `95 %` and
-`p, Holm`. The rule of all pages stands in docs/statistics.md. Writes the last column of the
+`p, Holm`. The rule of all pages is in docs/statistics.md. Writes the last column of the
 differences, over all that a page's claims rest on, and the block `claims` of docs/statistics.md.
-A row that says "p = 0.0020 alone" has that p, of `score compare`; others have it off the interval.
+A row with "p = 0.0020 alone" has that p, of `score compare`; others have it off the interval.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def rows(text: str, headings: set[str]) -> Rows:
             header = cells
         elif line.startswith("| ") and headings <= set(header) and set(line) - set("|-: "):
             if len(cells) != len(header):
-                wanted = f"{len(header)} cells, as {' | '.join(header)}"
-                raise UserError(f"line {number + 1} of a page: {len(cells)} cells; give {wanted}")
+                layout = f"{len(header)} cells, as {' | '.join(header)}"
+                raise UserError(f"line {number + 1} of a page: {len(cells)} cells; give {layout}")
             yield number, dict(zip(header, cells, strict=True))
 
 
@@ -105,14 +105,14 @@ def p_value(difference: float, low: float, high: float) -> float:
 
 def differences(text: str) -> dict[int, tuple[str, float | None]]:
     """Return, by the line's number, the claim of each difference that one rests on, and its p by
-    Holm over them all; None where few errors are told."""
-    found = [(at, row) for at, row in rows(text, DIFFERENCE) if row["of claim"] != NONE]
-    for at, row in found:
+    Holm over them all; None where few errors are noted."""
+    effects = [(at, row) for at, row in rows(text, DIFFERENCE) if row["of claim"] != NONE]
+    for at, row in effects:
         if row["p, Holm"] == FEW and row["95 %"] != NONE:
-            told = f"line {at + 1} of a page: {row['95 %']} of few errors"
-            raise UserError(f"{told}; few errors have no interval, give {NONE}")
-    p_values = [None if row["p, Holm"] == FEW else _alone(row) for _, row in found]
-    return {at: (row["of claim"], p) for (at, row), p in zip(found, holm(p_values), strict=True)}
+            place = f"line {at + 1} of a page: {row['95 %']} of few errors"
+            raise UserError(f"{place}; few errors have no interval, give {NONE}")
+    p_values = [None if row["p, Holm"] == FEW else _alone(row) for _, row in effects]
+    return {at: (row["of claim"], p) for (at, row), p in zip(effects, holm(p_values), strict=True)}
 
 
 def _alone(row: dict[str, str]) -> float:
@@ -129,14 +129,14 @@ def with_p(text: str) -> str:
     """Return the page with the last column of its differences."""
     lines = text.splitlines()
     for at, (_, p) in differences(text).items():
-        shown = FEW if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
-        lines[at] = f"{lines[at].strip().rstrip('|').rpartition(' | ')[0]} | {shown} |"
+        p_text = FEW if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+        lines[at] = f"{lines[at].strip().rstrip('|').rpartition(' | ')[0]} | {p_text} |"
     return "\n".join(lines) + "\n"
 
 
 def unsupported(text: str) -> list[str]:
-    """Return the numbers of the claims that a page says to hold or to be reversed though none of
-    their differences is decided; of a verdict without a limit each has to be."""
+    """Return the numbers of the claims whose verdict is that they hold or are reversed though none
+    of their differences is decided; of a verdict without a limit each has to be."""
     decided: dict[str, list[bool]] = {}
     for claim, p in differences(text).values():
         decided.setdefault(claim, []).append(p is not None and p < LEVEL)

@@ -2,7 +2,7 @@
 
     python -m experiments.coverage
 
-Two runs are compared over n clusters of 5 to 40 words. In `differing` of them, drawn anew each
+Two runs are compared over n clusters of 5 to 40 words. In `differing` of them, drawn again each
 time, their errors differ by one or a few. Level: no run is better, so that p < 0.05 is wrong; it is
 to be 5 at most. Coverage: one run is the worse in four of five clusters that differ, and each
 cluster differs by chance; the intervals are to hold the true difference in 95 %. Latency: words
@@ -98,21 +98,21 @@ def of_rate(n: int) -> Iterator[Found]:
         yield by_bootstrap(wrong.astype(float), words.astype(float)), 0.1
 
 
-def level(found: Iterator[Found]) -> str:
+def level(pairs: Iterator[Found]) -> str:
     """The share of p-values below 0.05, in percent; no p-value is none."""
     return _percent(
-        [e is not None and e.p_value is not None and e.p_value < 0.05 for e, _ in found]
+        [e is not None and e.p_value is not None and e.p_value < 0.05 for e, _ in pairs]
     )
 
 
-def coverage(found: Iterator[Found]) -> tuple[str, str]:
+def coverage(pairs: Iterator[Found]) -> tuple[str, str]:
     """Of all comparisons the share with an interval, of these the share that holds the truth."""
     held = [
         e.low <= truth <= e.high if e and e.low is not None and e.high is not None else None
-        for e, truth in found
+        for e, truth in pairs
     ]
-    told = [each for each in held if each is not None]
-    return _percent([each is not None for each in held]), _percent(told)
+    intervals = [each for each in held if each is not None]
+    return _percent([each is not None for each in held]), _percent(intervals)
 
 
 def _percent(values: list[bool]) -> str:
@@ -151,9 +151,9 @@ def main() -> int:
     """The command line; returns the exit status."""
 
     def job() -> None:
-        made = table()
-        rewrite(DOCS, {"coverage": made})
-        print(made)
+        rows = table()
+        rewrite(DOCS, {"coverage": rows})
+        print(rows)
 
     return exit_status(job)
 

@@ -1,7 +1,7 @@
 """What the parity scripts on real weights share: clips, weights, hashes and the fixture they keep.
 
-Each script runs the authors' code, from a checkout that is named, beside this project's on Debian's
-prompts with tiny.en. The prompts are CC-BY-SA: a fixture holds hashes and counts of what was said,
+Each script runs the authors' code, from a checkout that is named, and this project's on Debian's
+prompts with tiny.en. The prompts are CC-BY-SA: a fixture holds hashes and counts of the words,
 no text and no audio. Words per chunk and one hash of all words tell whether two sides are equal.
 """
 
@@ -121,20 +121,20 @@ def stand_in(*names: str, **content: Any) -> None:
 
 
 def commit_of(checkout: Path) -> str:
-    """The commit of a checkout, or what a file COMMIT in it says (an archive has no history)."""
-    said = checkout / "COMMIT"
-    if said.is_file():
-        return said.read_text(encoding="utf-8").strip()[:7]
+    """The commit of a checkout, or the content of its file COMMIT (an archive has no history)."""
+    file = checkout / "COMMIT"
+    if file.is_file():
+        return file.read_text(encoding="utf-8").strip()[:7]
     command = ["git", "-C", str(checkout), "rev-parse", "--short=7", "HEAD"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def parser(description: str, reference: str) -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=description)
-    made.add_argument("reference", type=Path, help=f"a checkout of {reference}")
-    made.add_argument("--limit", type=int, default=20, help="clips")
-    made.add_argument("--write", action="store_true", help="write the fixture of the tests")
-    return made
+    result = argparse.ArgumentParser(description=description)
+    result.add_argument("reference", type=Path, help=f"a checkout of {reference}")
+    result.add_argument("--limit", type=int, default=20, help="clips")
+    result.add_argument("--write", action="store_true", help="write the fixture of the tests")
+    return result
 
 
 def summary(steps: Sequence[Sequence[object]]) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def summary(steps: Sequence[Sequence[object]]) -> dict[str, Any]:
 def compared(
     clip: Utterance, theirs: Mapping[str, Any], ours: Mapping[str, Any], cause: str = ""
 ) -> dict[str, Any]:
-    """A row of the fixture. Ours stands in it only where it differs, with the cause by name."""
+    """A row of the fixture. Ours is in it only where it differs, with the cause by name."""
     row = {"id": clip.id, "n_samples": len(clip.load()), "reference": dict(theirs)}
     return row if theirs == ours else row | {"ours": dict(ours), "cause": cause or "unnamed"}
 

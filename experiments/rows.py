@@ -1,4 +1,4 @@
-"""The table by chunk of methods that Table I of WhisperRT sets beside its own.
+"""The table by chunk of methods that Table I of WhisperRT compares with its own.
 
 A row is a system at a chunk. Intervals are of 95 %, of those metrics that have one.
 """
@@ -48,7 +48,7 @@ Rows = Mapping[tuple[str, int, str], Result]
 def read_rows(
     folder: Path, system: Callable[[Mapping[str, Any]], str], method: str | None = None
 ) -> dict[tuple[str, int, str], Result]:
-    """The finished cells under `folder`, of one method alone if it is named.
+    """The finished cells under `folder`, of one method only if it is named.
 
     system: names a cell from its method's configuration."""
     rows = {}
@@ -68,8 +68,8 @@ def method_rows(
 
 def table(rows: Rows, systems: Sequence[str], paper: str) -> str:
     """Both splits. The first of `systems` has a row for every chunk, the others where they were
-    measured. paper: the name that WhisperRT's table I gives the method, whose base model stands
-    beside the first."""
+    measured. paper: the name that WhisperRT's table I gives the method, whose base model is
+    shown next to the first."""
     printed = printed_rates(paper)
     parts = [caption(rows.values()), LEGEND]
     for split in SPLITS:

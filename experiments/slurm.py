@@ -148,7 +148,7 @@ def jobs(states: str) -> list[str]:
 
 
 def compare(ours: Path, unbroken: Path) -> int:
-    """Return 0 where every cell says what it says without Slurm, else 1."""
+    """Return 0 where every cell has the same texts as without Slurm, else 1."""
     cells = sorted(path.parent.name for path in unbroken.glob("*/metrics.json"))
     same = [name for name in cells if texts(ours / name) == texts(unbroken / name)]
     print(f"{len(same)} of {len(cells)} cells, killed and completed on Slurm, equal those without")
@@ -167,12 +167,12 @@ def answer(*command: str) -> str:
     return done.stdout
 
 
-def until(told: str, is_true: Callable[[], bool]) -> None:
+def until(problem: str, is_true: Callable[[], bool]) -> None:
     """Wait until it is true. Raises UserError after PATIENCE_S."""
     end = time.monotonic() + PATIENCE_S
     while not is_true():
         if time.monotonic() > end:
-            raise UserError(f"{told} after {PATIENCE_S} s")
+            raise UserError(f"{problem} after {PATIENCE_S} s")
         time.sleep(0.5)
 
 

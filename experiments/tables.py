@@ -1,6 +1,6 @@
 """What the tables of all experiments share: finished cells, how they are found, how they are shown.
 
-A page is the Markdown file beside a `tables` module. A block is what stands in a page between
+A page is the Markdown file next to a `tables` module. A block is the text of a page between
 `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 """
 
@@ -29,8 +29,8 @@ NONE = "–"
 
 def read(*folders: Path) -> list[Result]:
     """The finished cells of these sweeps, in their order; none where nothing has run."""
-    there = [each for each in folders if each.is_dir() and any(each.glob("*/metrics.json"))]
-    return [cell for folder in there for cell in read_results(folder) if cell.metrics]
+    results = [each for each in folders if each.is_dir() and any(each.glob("*/metrics.json"))]
+    return [cell for folder in results for cell in read_results(folder) if cell.metrics]
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def chunk_ms(cell: Result) -> int | None:
     return None if cell.chunk_s is None else round(1000 * cell.chunk_s)
 
 
-def find(cells: Iterable[Result], **wanted: Any) -> Result | None:
+def find(cells: Iterable[Result], **values: Any) -> Result | None:
     """The first cell with these values; None where there is none.
 
     `method`, `weights` (the name of their folder), `chunk_ms`, `split`, `join_s` and `path` (a
@@ -69,10 +69,10 @@ def find(cells: Iterable[Result], **wanted: Any) -> Result | None:
         "path": lambda cell: Path(str(cell.document["config"]["data"].get("path"))).stem,
     }
     for cell in cells:
-        own = cell.document["config"]["method"]
+        settings = cell.document["config"]["method"]
         if all(
-            (readers[name](cell) if name in readers else own.get(name)) == value
-            for name, value in wanted.items()
+            (readers[name](cell) if name in readers else settings.get(name)) == value
+            for name, value in values.items()
         ):
             return cell
     return None
@@ -90,15 +90,15 @@ def caption(cells: Iterable[Result], *, with_intervals: bool = True) -> str:
     cells = list(cells)
     if not cells:
         return NOTHING_RUN
-    made = [(cell.folder / "metrics.json").stat().st_mtime for cell in cells]
-    days = dict.fromkeys(str(date.fromtimestamp(at)) for at in (min(made), max(made)))
+    times = [(cell.folder / "metrics.json").stat().st_mtime for cell in cells]
+    days = dict.fromkeys(str(date.fromtimestamp(at)) for at in (min(times), max(times)))
     documents = [cell.document for cell in cells]
     machines = {_machine(document) for document in documents}
     counts = sorted({int(document["n_utterances"]) for document in documents})
     drawn = {f"{i['n_drawn']} {i['drawn']}s" for c in cells if (i := intervals(c)).get("drawn")}
     failed = sum(int(document.get("n_failed") or 0) for document in documents)
-    told = _caption(days, machines, counts, drawn if with_intervals else ())
-    return told + (f" {failed} recordings failed; they count as empty." if failed else "")
+    text = _caption(days, machines, counts, drawn if with_intervals else ())
+    return text + (f" {failed} recordings failed; they count as empty." if failed else "")
 
 
 def _caption(
@@ -146,8 +146,8 @@ def duration(chunk_ms: int | None) -> str:
 
 def paper_rows(paper: str, table: str) -> Sequence[papers.Row]:
     """The rows of one of a paper's tables, as printed."""
-    (found,) = (t for t in papers.read_paper(paper).tables if t.name == table)
-    return found.rows
+    (match,) = (t for t in papers.read_paper(paper).tables if t.name == table)
+    return match.rows
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], n_text: int = 1) -> str:
@@ -156,8 +156,8 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], n_text: int =
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, rule, *rows))
 
 
-def kept(block: str, before: str) -> str:
-    """The block with what it says was not run taken from the one before it: results come from
+def with_older_results(block: str, before: str) -> str:
+    """The block whose rows that were not run come from the one before it: results come from
     several machines, and no folder of outputs holds them all.
 
     A cell is found by its table's title (a line that ends with a colon), its row's labels, which
@@ -168,13 +168,14 @@ def kept(block: str, before: str) -> str:
     old = {key: dict(cells) for key, cells, _ in _rows(before) if key}
     lines, is_taken = [], False
     for key, cells, line in _rows(block):
-        there = old.get(key, {}) if key and NOT_RUN in line else {}
-        if there:
-            shown = [
-                there.get(name, cell) if cell.startswith(NOT_RUN) else cell for name, cell in cells
+        old_row = old.get(key, {}) if key and NOT_RUN in line else {}
+        if old_row:
+            texts = [
+                old_row.get(name, cell) if cell.startswith(NOT_RUN) else cell
+                for name, cell in cells
             ]
-            is_taken |= shown != [cell for _, cell in cells]
-            line = "| " + " | ".join(shown) + " |"
+            is_taken |= texts != [cell for _, cell in cells]
+            line = "| " + " | ".join(texts) + " |"
         lines.append(line)
     if is_taken:
         lines[0] = _of_both(lines[0], before.partition("\n")[0])
@@ -187,18 +188,18 @@ _CAPTION = re.compile(
 
 
 def _of_both(caption: str, other: str) -> str:
-    """The first of two captions, of what both tell: days, machines, recordings, what is drawn."""
-    here, there = _CAPTION.match(caption), _CAPTION.match(other)
-    if here is None or there is None:
+    """The first of two captions, with the days, machines, recordings and draws of both."""
+    here, older = _CAPTION.match(caption), _CAPTION.match(other)
+    if here is None or older is None:
         return caption
     days, machines, counts, drawn = (
         {part for text in pair if text for part in re.split(rule, text)}
         for rule, *pair in zip(
-            (" to ", ", ", " or ", " or "), here.groups(), there.groups(), strict=True
+            (" to ", ", ", " or ", " or "), here.groups(), older.groups(), strict=True
         )
     )
-    told = _caption([min(days), max(days)], machines, sorted(map(int, counts)), drawn)
-    return told + caption[here.end() :]
+    text = _caption([min(days), max(days)], machines, sorted(map(int, counts)), drawn)
+    return text + caption[here.end() :]
 
 
 def _split(line: str) -> list[str]:
@@ -208,7 +209,7 @@ def _split(line: str) -> list[str]:
 def _rows(block: str) -> list[tuple[tuple[str, ...], list[tuple[str, str]], str]]:
     """Every line behind its key and its cells by heading: the key of a table's row is its title,
     its labels' headings and its labels; other lines have neither."""
-    found: list[tuple[tuple[str, ...], list[tuple[str, str]], str]] = []
+    result: list[tuple[tuple[str, ...], list[tuple[str, str]], str]] = []
     lines = block.splitlines()
     title, n_labels = "", 0
     header: list[str] = []
@@ -221,14 +222,14 @@ def _rows(block: str) -> list[tuple[tuple[str, ...], list[tuple[str, str]], str]
         elif header and not line.startswith("| ---"):
             row = _split(line)
             key = (title, *header[:n_labels], *row[:n_labels])
-            found.append((key, list(zip(header, row, strict=True)), line))
+            result.append((key, list(zip(header, row, strict=True)), line))
             continue
-        found.append(((), [], line))
-    return found
+        result.append(((), [], line))
+    return result
 
 
 def block_of(page: str, name: str) -> str:
-    """What stands in a page's place of that name; empty where there is no such place."""
+    """The text of a page's block of that name; empty where there is no such place."""
     return page.partition(f"<!-- {name}:begin -->")[2].partition(f"<!-- {name}:end -->")[0].strip()
 
 
@@ -238,7 +239,7 @@ def rows_of(block: str) -> list[dict[str, str]]:
 
 
 def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
-    """Puts each block into `path`; what was not run stays as it stands there (`kept`).
+    """Puts each block into `path`; what was not run stays as in the page (`with_older_results`).
 
     Raises UserError where a block has no place, or several.
     """
@@ -249,10 +250,10 @@ def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
         if len(pattern.findall(text)) != 1:
             raise UserError(
                 f"{path}: the table {name} has one place in a file; write the lines "
-                f"{begin} and {end} once, where it shall stand"
+                f"{begin} and {end} once, where it belongs"
             )
         here = pattern.findall(text)[0][len(begin) : -len(end)].strip()
-        text = pattern.sub(lambda _: f"{begin}\n{kept(block, here)}\n{end}", text)  # noqa: B023
+        text = pattern.sub(lambda _: f"{begin}\n{with_older_results(block, here)}\n{end}", text)  # noqa: B023
     path.write_text(text, encoding="utf-8")
 
 
@@ -269,7 +270,7 @@ def write(
 ) -> int:
     """The command line of an experiment's tables; returns the exit status.
 
-    blocks: from the folder where `run` wrote, what stands in `page`. shared: the block that
+    blocks: makes the blocks of `page` from the folder where `run` wrote. shared: the block that
     `--readme` writes into another file too, there as `short` has it; None: there is no such option.
     derived: from the text of the page with these, the blocks that are made of other blocks.
     draw: from the same folder, the pictures into the page's; whether there was anything to draw.
