@@ -162,17 +162,17 @@ def _merge_peft(model: Any, path: Path) -> Any:
         with torch.random.fork_rng(devices=[]):  # what follows draws as where nothing was loaded
             wrapped = _wrapped(model, config)
         loaded: Any = set_peft_model_state_dict(wrapped, dict(held))
-        wanted = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
+        expected = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
     except Exception as error:  # whatever a damaged configuration makes peft raise
         lines = str(error).splitlines() or [repr(error)]
         raise UserError(
             f"{what} does not fit this model: {lines[:2][-1].strip()}; use the model it was "
             "trained on"
         ) from error
-    if missing := sorted(wanted.keys() - held.keys()):
+    if missing := sorted(expected.keys() - held.keys()):
         raise UserError(
             f"{what} lacks {missing[0]}, and {len(missing) - 1} more of the "
-            f"{len(wanted)} tensors it should have; copy it again, or use the model it was "
+            f"{len(expected)} tensors it should have; copy it again, or use the model it was "
             "trained on"
         )
     if surplus := sorted(name.replace(".default", "") for name in loaded.unexpected_keys):

@@ -30,16 +30,16 @@ def key(text: str) -> str:
 
 
 def n_said(hypothesis: Sequence[Word], committed: Sequence[Word]) -> int:
-    """Return how many words at the hypothesis' start are the committed ones, said again.
+    """Return how many words at the hypothesis' start are the committed ones, repeated.
 
     The prefix of the smallest edit distance to them; among equals one that ends with the same
     word, then the one that leaves the least time of words on the wrong side of where that ended.
     """
-    said, new = [key(w.text) for w in committed], [key(w.text) for w in hypothesis]
+    old, new = [key(w.text) for w in committed], [key(w.text) for w in hypothesis]
     # Nearly always; the edit distance is for the rest.
-    if new[: len(said)] == said:
-        return len(said)
-    costs = _distances(said, new)
+    if new[: len(old)] == old:
+        return len(old)
+    costs = _distances(old, new)
     least = min(costs)
     border_s = committed[-1].end
 
@@ -50,16 +50,16 @@ def n_said(hypothesis: Sequence[Word], committed: Sequence[Word]) -> int:
                 wrong_s += max(0.0, end - border_s)
             if k < len(new) and (start := hypothesis[k].start) is not None:
                 wrong_s += max(0.0, border_s - start)
-        other_end = k == 0 or new[k - 1] != said[-1]
-        return other_end, wrong_s, abs(k - len(said)), -k
+        other_end = k == 0 or new[k - 1] != old[-1]
+        return other_end, wrong_s, abs(k - len(old)), -k
 
     return min((k for k, cost in enumerate(costs) if cost == least), key=rank)
 
 
-def _distances(said: Sequence[str], new: Sequence[str]) -> list[int]:
-    """Return the edit distances of `said` to every prefix of `new`."""
+def _distances(words: Sequence[str], new: Sequence[str]) -> list[int]:
+    """Return the edit distances of `words` to every prefix of `new`."""
     costs = list(range(len(new) + 1))
-    for i, word in enumerate(said, start=1):  # one row of the table at a time
+    for i, word in enumerate(words, start=1):  # one row of the table at a time
         diagonal, costs[0] = costs[0], i
         for j, other in enumerate(new, start=1):
             change = diagonal + (word != other)
@@ -83,23 +83,23 @@ def unsaid(hypothesis: Sequence[Word], committed: Sequence[Word]) -> list[Word]:
     ways = [readings(word.text) or [spoken(word.text)] for word in committed]
     least, rest = min(_distances(keys, new)), list(hypothesis[n:])
     for i in range(max(map(len, ways))):
-        said = _without_and([unit for way in ways for unit in way[min(i, len(way) - 1)]])
+        old = _without_and([unit for way in ways for unit in way[min(i, len(way) - 1)]])
         ends_in_digits = bool(readings(committed[-1].text))
-        costs, cost, place = _spoken_place(hypothesis, said, ends_in_digits)
+        costs, cost, place = _spoken_place(hypothesis, old, ends_in_digits)
         if cost < min(least, costs[n]):
             least, rest = cost, place
     return rest
 
 
 def _spoken_place(
-    hypothesis: Sequence[Word], said: Sequence[str], ends_in_digits: bool
+    hypothesis: Sequence[Word], old: Sequence[str], ends_in_digits: bool
 ) -> tuple[list[int], int, list[Word]]:
-    """Return the edit distance of `said`, spoken words, to each whole prefix of the hypothesis, the
+    """Return the edit distance of `old`, spoken words, to each whole prefix of the hypothesis, the
     least to any prefix, which may end inside a numeral, and the words after that one.
 
     ends_in_digits: the rest of a numeral that is read digit by digit is written in digits.
     """
-    row = list(range(len(said) + 1))  # of what was read so far to each prefix of `said`
+    row = list(range(len(old) + 1))  # of what was read so far to each prefix of `old`
     costs, least, rest = [row[-1]], row[-1], list(hypothesis)
     for k, word in enumerate(hypothesis):
         rows = []
@@ -107,13 +107,13 @@ def _spoken_place(
         for way in numerals or [spoken(word.text)]:
             reached = row
             for n_read, unit in enumerate(way, start=1):
-                reached = _after(reached, unit, said)
+                reached = _after(reached, unit, old)
                 if numerals and n_read < len(way) and reached[-1] < least:
                     least = reached[-1]
                     written = in_digits(way) if ends_in_digits else way
                     rest = [*_rest_of(word, written, n_read), *hypothesis[k + 1 :]]
             rows.append(reached)
-            ends_alike = way[-1:] == said[-1:]
+            ends_alike = way[-1:] == old[-1:]
         row = [min(costs_to) for costs_to in zip(*rows, strict=True)]
         costs.append(row[-1])
         if row[-1] < least or (row[-1] == least and ends_alike):
@@ -121,10 +121,10 @@ def _spoken_place(
     return costs, least, rest
 
 
-def _after(row: Sequence[int], unit: str, said: Sequence[str]) -> list[int]:
+def _after(row: Sequence[int], unit: str, old: Sequence[str]) -> list[int]:
     """Return the next row of the table of edit distances."""
     after = [row[0] + 1]
-    for j, other in enumerate(said):
+    for j, other in enumerate(old):
         after.append(min(row[j] + (unit != other), row[j + 1] + 1, after[j] + 1))
     return after
 

@@ -111,12 +111,12 @@ def alignment_map(
     Line i belongs to the query that predicts token i; the last one predicts what follows.
     Overwrites the self-attention cache of row 0 with these tokens.
     """
-    kept = HeadRows(decoder, cache, heads, n_frames)
+    head_rows = HeadRows(decoder, cache, heads, n_frames)
     sequence = [*prompt, *tokens]
     take = [range(len(sequence))]
-    decoder.run(cache, [sequence], [0], n_frames, on_cross=kept, take=take)
+    decoder.run(cache, [sequence], [0], n_frames, on_cross=head_rows, take=take)
     # The query before a token is the one that predicts it.
-    weights = kept.rows()[0, :, len(prompt) - 1 :]
+    weights = head_rows.rows()[0, :, len(prompt) - 1 :]
     deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
     return median_filter((weights - mean) / deviation.clamp(min=1e-8)).mean(0)
 

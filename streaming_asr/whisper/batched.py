@@ -79,10 +79,10 @@ def in_slices(ends: Sequence[int], device: torch.device | str = "cpu") -> Attend
     until = visible_until(ends)  # on the CPU: a GPU would be waited for once a slice
     slices = []
     for first in range(0, len(until), SLICE):
-        own = until[first : first + SLICE]
-        stop = int(own[-1])
-        mask = torch.arange(stop) < own[:, None]
-        slices.append((first, first + len(own), stop, mask.to(device, non_blocking=True)))
+        stops = until[first : first + SLICE]
+        stop = int(stops[-1])
+        mask = torch.arange(stop) < stops[:, None]
+        slices.append((first, first + len(stops), stop, mask.to(device, non_blocking=True)))
 
     def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.cat(
@@ -117,23 +117,28 @@ def decode_windows(
     causal = torch.ones(n, n, dtype=torch.bool, device=device).tril()
     heard = torch.arange(frames.shape[1], device=device) < n_frames.reshape(-1, 1, 1, 1)
     x = decode(base, frames, tokens, torch.arange(n, device=device), causal, heard)
-    said = [hidden[: len(text)] for hidden, text in zip(x, texts, strict=True)]
-    return list(base.proj_out(torch.cat(said)).split([len(text) for text in texts]))
+    text_rows = [hidden[: len(text)] for hidden, text in zip(x, texts, strict=True)]
+    return list(base.proj_out(torch.cat(text_rows)).split([len(text) for text in texts]))
 
 
 def decode(
-    base: Any, frames: Tensor, tokens: Tensor, positions: Tensor, own: Tensor, heard: Tensor | None
+    base: Any,
+    frames: Tensor,
+    tokens: Tensor,
+    positions: Tensor,
+    self_mask: Tensor,
+    heard: Tensor | None,
 ) -> Tensor:
     """Return the decoder's hidden states (B, L, d) of tokens (B, L) at `positions`.
 
-    base: a WhisperForConditionalGeneration. own, heard: masks of the self-attention and of that
-    to the frames (B, F, d), broadcast to (B, heads, L, L) and (B, heads, L, F); None: all.
+    base: a WhisperForConditionalGeneration. self_mask, heard: masks of self-attention and of the
+    attention to frames (B, F, d), broadcast to (B, heads, L, L) and (B, heads, L, F); None: all.
     """
     decoder = base.model.decoder
     x = decoder.embed_tokens(tokens) + decoder.embed_positions.weight[positions]
     for layer in decoder.layers:
         h = layer.self_attn_layer_norm(x)
-        x = x + _attend(layer.self_attn, h, h, own)
+        x = x + _attend(layer.self_attn, h, h, self_mask)
         x = x + _attend(layer.encoder_attn, layer.encoder_attn_layer_norm(x), frames, heard)
         x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
     hidden: Tensor = decoder.layer_norm(x)

@@ -113,7 +113,7 @@ class Decoder:
         """Return a part of a pass: tokens[r] at positions starts[r].. of row r, the earlier ones
         cached, whose hidden states (rows, len(take[0]), d) come out.
 
-        take: for each row, indices into tokens[r] whose outputs are wanted (default the last one);
+        take: for each row, indices into tokens[r] whose outputs to return (default the last one);
         shorter lists are filled with their last. on_cross: see `OnCross`. bias: (vocabulary,) on
         the logits of what follows, in place of `suppressed`.
         """
@@ -121,10 +121,10 @@ class Decoder:
         longest = max(lengths)
         device = self.embedding.device
         take = [[length - 1] for length in lengths] if take is None else take
-        n_take = max(len(wanted) for wanted in take)
+        n_take = max(len(indices) for indices in take)
         # A tensor needs rows of one length; callers read as many as they asked for.
-        if min(len(wanted) for wanted in take) < n_take:
-            take = [[*wanted, *[wanted[-1]] * (n_take - len(wanted))] for wanted in take]
+        if min(len(indices) for indices in take) < n_take:
+            take = [[*indices, *[indices[-1]] * (n_take - len(indices))] for indices in take]
         if max(starts[r] + n for r, n in enumerate(lengths)) > self.max_tokens:
             raise ValueError(f"more than {self.max_tokens} tokens: the decoder has no positions")
 
@@ -154,11 +154,11 @@ class Decoder:
         shapes = [part.x.shape[:2] for part in parts]
 
         def heads(x: torch.Tensor) -> list[torch.Tensor]:
-            return [split_heads(own, self.n_heads) for own in unpack(x, shapes)]
+            return [split_heads(one, self.n_heads) for one in unpack(x, shapes)]
 
         def narrow(x: torch.Tensor) -> torch.Tensor:
-            own = unpack(x, shapes)
-            return pack([part.narrow(rows) for part, rows in zip(parts, own, strict=True)])
+            each = unpack(x, shapes)
+            return pack([part.narrow(rows) for part, rows in zip(parts, each, strict=True)])
 
         x = pack([part.x for part in parts])
         for i, layer in enumerate(self.layers):
@@ -176,11 +176,11 @@ class Decoder:
                         part.where.narrow(part.picks)
                 shapes = [part.narrow(part.x).shape[:2] for part in parts]
             q = heads(attention.q_proj(h))
-            h = pack([part.attend(i, own) for part, own in zip(parts, q, strict=True)])
+            h = pack([part.attend(i, one) for part, one in zip(parts, q, strict=True)])
             x = x + attention.out_proj(h)
             attention = layer.encoder_attn
             q = heads(attention.q_proj(layer.encoder_attn_layer_norm(x)))
-            h = pack([part.hear(i, own) for part, own in zip(parts, q, strict=True)])
+            h = pack([part.hear(i, one) for part, one in zip(parts, q, strict=True)])
             x = x + attention.out_proj(h)
             x = x + feed_forward(layer, x)
         hidden = unpack(self.final_norm(x), shapes)
@@ -202,8 +202,8 @@ class Decoder:
         last = [hidden[:, -1] for hidden in self.run_parts(parts)]
         bias = None
         if any(part.bias is not None for part in parts):
-            own = [self.suppressed if part.bias is None else part.bias for part in parts]
-            bias = torch.cat([b.expand(len(rows), -1) for b, rows in zip(own, last, strict=True)])
+            biases = [self.suppressed if part.bias is None else part.bias for part in parts]
+            bias = torch.cat([b.expand(len(r), -1) for b, r in zip(biases, last, strict=True)])
         return list(self.log_probs(torch.cat(last), bias).split([len(rows) for rows in last]))
 
     @torch.inference_mode()

@@ -45,8 +45,8 @@ class DetectsLanguage:
 
     def __init__(self, method: Method[Any], whisper: Whisper) -> None:
         """Wrap `method`. Raises UserError for an English-only model."""
-        known = getattr(whisper.generation, "lang_to_id", None) or {}
-        if not whisper.multilingual or not known:
+        languages = getattr(whisper.generation, "lang_to_id", None) or {}
+        if not whisper.multilingual or not languages:
             raise UserError(
                 "language=detect: this model knows only English; leave language out, or take a "
                 "multilingual model"
@@ -55,7 +55,7 @@ class DetectsLanguage:
         self.lookahead_samples = method.lookahead_samples
         self._waits = bool(getattr(method, "hears_all", False))
         self._decoder = Decoder(whisper)
-        self._names = {int(token): name.strip("<|>") for name, token in known.items()}
+        self._names = {int(token): name.strip("<|>") for name, token in languages.items()}
         bias = torch.full((whisper.config.vocab_size,), -torch.inf, device=whisper.device)
         bias[list(self._names)] = 0.0
         self._bias = bias

@@ -73,7 +73,7 @@ def unpack(x: torch.Tensor, shapes: Sequence[torch.Size]) -> list[torch.Tensor]:
     if len(shapes) == 1:
         return [x]
     rows = x[0].split([shape.numel() for shape in shapes])
-    return [own.unflatten(0, shape) for own, shape in zip(rows, shapes, strict=True)]
+    return [row.unflatten(0, shape) for row, shape in zip(rows, shapes, strict=True)]
 
 
 def of_rows(product: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
@@ -138,7 +138,7 @@ def encode_tapped(
     states = run_layers(encoder.layers[:n_below], parts)
     above = [replace(part, frames=x) for part, x in zip(parts, states, strict=True)]
     frames = run_layers(encoder.layers[n_below:], above, first=n_below)
-    return [(encoder.layer_norm(x), own) for x, own in zip(frames, states, strict=True)]
+    return [(encoder.layer_norm(x), state) for x, state in zip(frames, states, strict=True)]
 
 
 def run_layers(
@@ -161,12 +161,12 @@ def run_layers(
         n_heads = attention.num_heads
         h = layer.self_attn_layer_norm(x)
         qkv = [
-            [split_heads(own, n_heads) for own in unpack(project(h), shapes)]
+            [split_heads(part_qkv, n_heads) for part_qkv in unpack(project(h), shapes)]
             for project in (attention.q_proj, attention.k_proj, attention.v_proj)
         ]
         heard = [
-            merge_heads(part.attend(i, *own))
-            for part, own in zip(parts, zip(*qkv, strict=True), strict=True)
+            merge_heads(part.attend(i, *part_qkv))
+            for part, part_qkv in zip(parts, zip(*qkv, strict=True), strict=True)
         ]
         x = x + attention.out_proj(pack(heard))
         x = x + feed_forward(layer, x)

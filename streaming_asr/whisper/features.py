@@ -95,8 +95,8 @@ def log_mel_raw(audio: torch.Tensor, n_mels: int, n_frames: int | None = None) -
     else:
         needed = max((n_frames - 1) * HOP_SAMPLES + N_FFT // 2, N_FFT // 2 + 1)
         audio = F.pad(audio, (0, max(0, needed - audio.shape[-1])))
-        left = audio[..., 1 : N_FFT // 2 + 1].flip(-1)
-        padded = torch.cat([left, audio], dim=-1)
+        reflection = audio[..., 1 : N_FFT // 2 + 1].flip(-1)
+        padded = torch.cat([reflection, audio], dim=-1)
     return _log10_mel(padded, n_mels)[..., :n_frames]
 
 
@@ -173,12 +173,12 @@ def log_mel_windows(
     frames see of the audio ends 200 samples behind its last block. A few operations do for all
     blocks of all windows, where a GPU would wait for one call after the other.
     """
-    n_frames = [2 * own[-1] + 1 for own in ends]
+    n_frames = [2 * row_ends[-1] + 1 for row_ends in ends]
     raw = log_mel_raw(audio, n_mels, max(n_frames))
     # The frame at which the block of each frame ends, and with it the running maximum is known.
     last = torch.zeros(len(ends), max(n_frames), dtype=torch.long)
-    for row, own, n in zip(last, ends, n_frames, strict=True):
-        stops = torch.tensor(mel_block_ends(own, n))
+    for row, row_ends, n in zip(last, ends, n_frames, strict=True):
+        stops = torch.tensor(mel_block_ends(row_ends, n))
         sizes = torch.diff(stops, prepend=stops.new_zeros(1))
         row[:n] = (stops - 1).repeat_interleave(sizes)
     loudest = raw.amax(dim=-2).cummax(dim=-1).values

@@ -30,8 +30,8 @@ def locate(path: str | Path) -> str:
     is converted once into the cache. Raises UserError where there is no model, with all that can be
     done about it.
     """
-    found = find(path)
-    return str(as_hugging_face(found.folder) if found.is_ctranslate2 else found.folder)
+    model = find(path)
+    return str(as_hugging_face(model.folder) if model.is_ctranslate2 else model.folder)
 
 
 def as_hugging_face(folder: Path) -> Path:
@@ -46,12 +46,12 @@ def as_hugging_face(folder: Path) -> Path:
                 f"{folder}: a CTranslate2 folder without {name}; copy it from where the model "
                 "comes from (tokenizer.json is the same for all models of one vocabulary)"
             )
-    told = "\0".join([str(VERSION), *(file_sha256(folder / name) for name in FILES)])
-    hashed = hashlib.sha256(told.encode()).hexdigest()[:16]
+    identity = "\0".join([str(VERSION), *(file_sha256(folder / name) for name in FILES)])
+    hashed = hashlib.sha256(identity.encode()).hexdigest()[:16]
     size = (folder / "model.bin").stat().st_size
     target = cache_root() / "from_ctranslate2" / hashed
     if not target.is_dir():
-        kept(target, lambda made: convert(folder, made), n_bytes=4 * size)
+        kept(target, lambda path: convert(folder, path), n_bytes=4 * size)
         log.info("converted %s for transformers: %s", folder, target)
     return target
 
@@ -70,7 +70,7 @@ def convert(folder: Path, target: Path) -> None:
     )
 
     v = Variables(folder / "model.bin")
-    told, tokenizer = _json(folder / "config.json"), _json(folder / "tokenizer.json")
+    settings, tokenizer = _json(folder / "config.json"), _json(folder / "tokenizer.json")
     dtype = {"<f2": torch.float16, "bfloat16": torch.bfloat16}.get("".join(v.types), torch.float32)
     state = {name: torch.from_numpy(np.array(values)) for name, values in tensors(v)}
     vocabulary, width = v[embeddings(v)].shape
@@ -113,7 +113,7 @@ def convert(folder: Path, target: Path) -> None:
         model.load_state_dict(state, assign=True)
         model.tie_weights()
         model.generation_config = GenerationConfig(
-            **ends, **_generation(told, ids, vocabulary), max_length=config.max_target_positions
+            **ends, **_generation(settings, ids, vocabulary), max_length=config.max_target_positions
         )
         target.mkdir()
         with quiet():
@@ -139,8 +139,8 @@ def _json(file: Path) -> dict[str, Any]:
 def _tokens(folder: Path, tokenizer: dict[str, Any], vocabulary: int) -> dict[str, int]:
     """Return the ids of the added tokens. Raises UserError where they are not this model's."""
     ids = {str(token["content"]): int(token["id"]) for token in tokenizer.get("added_tokens") or []}
-    wanted = ("<|endoftext|>", "<|startoftranscript|>", "<|startofprev|>", "<|notimestamps|>")
-    if lacking := [token for token in wanted if token not in ids]:
+    needed = ("<|endoftext|>", "<|startoftranscript|>", "<|startofprev|>", "<|notimestamps|>")
+    if lacking := [token for token in needed if token not in ids]:
         raise UserError(
             f"{folder / 'tokenizer.json'}: no token {lacking[0]}; take the tokenizer.json of a "
             "Whisper with this vocabulary"
@@ -153,22 +153,22 @@ def _tokens(folder: Path, tokenizer: dict[str, Any], vocabulary: int) -> dict[st
     return ids
 
 
-def _generation(told: dict[str, Any], ids: dict[str, int], vocabulary: int) -> dict[str, Any]:
+def _generation(source: dict[str, Any], ids: dict[str, int], vocabulary: int) -> dict[str, Any]:
     """Return what a generation_config.json of Whisper's says beside the tokens of every text."""
     settings: dict[str, Any] = {
-        "suppress_tokens": told.get("suppress_ids"),
-        "begin_suppress_tokens": told.get("suppress_ids_begin"),
+        "suppress_tokens": source.get("suppress_ids"),
+        "begin_suppress_tokens": source.get("suppress_ids_begin"),
         "no_timestamps_token_id": ids["<|notimestamps|>"],
         "prev_sot_token_id": ids["<|startofprev|>"],
         "is_multilingual": vocabulary >= MULTILINGUAL_TOKENS,
         "max_initial_timestamp_index": 50,
         "return_timestamps": False,
     }
-    if told.get("alignment_heads"):
-        settings["alignment_heads"] = told["alignment_heads"]
+    if source.get("alignment_heads"):
+        settings["alignment_heads"] = source["alignment_heads"]
     if settings["is_multilingual"]:
         spelling = {i: token for token, i in ids.items()}
-        languages = [i for i in told.get("lang_ids") or () if i in spelling]
+        languages = [i for i in source.get("lang_ids") or () if i in spelling]
         settings["lang_to_id"] = {spelling[i]: i for i in languages}
         tasks = {name: ids.get(f"<|{name}|>") for name in ("transcribe", "translate")}
         settings["task_to_id"] = {name: i for name, i in tasks.items() if i is not None}

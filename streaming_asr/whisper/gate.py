@@ -93,8 +93,8 @@ class SpeechAlone:
                     state.start_s, state.opens_text = stretch.start / SAMPLE_RATE, True
                 if state.inner is None:
                     (state.inner,) = self._inner(1, state.language, state.recorder)
-            said = self._advance([states[i].inner for i in active], now)
-            for i, stretch, update in zip(active, now, said, strict=True):
+            results = self._advance([states[i].inner for i in active], now)
+            for i, stretch, update in zip(active, now, results, strict=True):
                 updates[i] = _together(states[i], updates[i], update, stretch.ends)
         return [replace(u, partial=s.partial) for u, s in zip(updates, states, strict=True)]
 
@@ -146,8 +146,8 @@ def behind_gate(method: Method[Any], chunk: int, first_chunk: int) -> SpeechAlon
     if isinstance(method, Paced):
         raise UserError("gate=speech: a server takes everything it is sent; give gate=none")
     kind = SpeechAloneTogether if isinstance(method, Batched) else SpeechAlone
-    made = kind(method, chunk, Silero())
-    inner = made._inner(1, None, NULL)
+    gate = kind(method, chunk, Silero())
+    inner = gate._inner(1, None, NULL)
     for n, last in ((first_chunk + method.lookahead_samples, False), (chunk, False), (0, True)):
-        made._advance(inner, [Stretch(np.zeros(n, np.float32), 0, ends=last)])
-    return made
+        gate._advance(inner, [Stretch(np.zeros(n, np.float32), 0, ends=last)])
+    return gate

@@ -98,11 +98,11 @@ class Whisper:
 
     def _language_id(self, language: str) -> int:
         token = f"<|{language}|>"
-        known = getattr(self.generation, "lang_to_id", None) or {}
-        if known and token not in known:
-            names = ", ".join(sorted(name.strip("<|>") for name in known))
+        languages = getattr(self.generation, "lang_to_id", None) or {}
+        if languages and token not in languages:
+            names = ", ".join(sorted(name.strip("<|>") for name in languages))
             raise UserError(f"language {language!r}: this model knows {names}")
-        return int(known[token]) if token in known else self._id(token)
+        return int(languages[token]) if token in languages else self._id(token)
 
     def text_tokens(self, text: str) -> list[int]:
         """Return the tokens of a text as it is, without control tokens."""
@@ -234,10 +234,10 @@ def _by_transformers(
         for file in sorted(Path(source).glob("*.safetensors")):
             check_floats(file)  # transformers would take whole numbers for weights
         with quiet():
-            told: Any = WhisperForConditionalGeneration.from_pretrained(
+            result: Any = WhisperForConditionalGeneration.from_pretrained(
                 source, dtype=LOADED_AS[dtype], output_loading_info=True
             )
-            model, loaded = told
+            model, loaded = result
             tokenizer = AutoTokenizer.from_pretrained(locate(tokenizer_path or path))
             _add_timestamps(model.config, tokenizer)
             _check_tokenizer(path, model.config, tokenizer)

@@ -107,8 +107,8 @@ def load_ngram(lm: str | None, weights: str | Path | None) -> Ngram | None:
             plain.write_bytes(lzma.decompress(file.read_bytes()))
             model = kenlm.Model(str(plain), settings)
     except (OSError, RuntimeError, lzma.LZMAError) as error:
-        said = " ".join(str(error).split()).rpartition(" threw ")[2]  # behind KenLM's own lines
-        raise UserError(f"{file}: damaged, or no n-gram model ({said}); {REMEDY}") from error
+        reason = " ".join(str(error).split()).rpartition(" threw ")[2]  # behind KenLM's own lines
+        raise UserError(f"{file}: damaged, or no n-gram model ({reason}); {REMEDY}") from error
     return Ngram(folder, str(vocabulary), model, kenlm.State)
 
 

@@ -237,7 +237,7 @@ class BufferedStream(Heard):
             for w in words
         )
 
-    def shown(self) -> tuple[Word, ...]:
+    def partial_words(self) -> tuple[Word, ...]:
         """Return the words after the committed ones."""
         words = self.buffer.partial
         if not words:

@@ -43,12 +43,12 @@ class Hypothesis:
                 continue
             before = whole[-1]
             # (a recogniser need not know probabilities)
-            known = [p for p in (before.probability, word.probability) if p is not None]
+            probabilities = [p for p in (before.probability, word.probability) if p is not None]
             whole[-1] = replace(
                 before,
                 text=before.text + word.text,
                 end=word.end,
-                probability=min(known) if known else None,
+                probability=min(probabilities) if probabilities else None,
             )
         return replace(self, words=tuple(whole))
 

@@ -199,8 +199,8 @@ class BeamSearch:
             ended.append(
                 Hypothesis(best.tokens[:n], best.log_probs[:n], best.frames[:n], best.last_attended)
             )
-        kept = [i for i, copy in enumerate(copies) if not copy]
-        return [parents[i] for i in kept], [live[i] for i in kept]
+        survivors = [i for i, copy in enumerate(copies) if not copy]
+        return [parents[i] for i in survivors], [live[i] for i in survivors]
 
     def _grow(
         self,

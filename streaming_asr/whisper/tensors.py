@@ -36,12 +36,12 @@ def quiet() -> Iterator[None]:
     """Keep transformers' progress bars away."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    has_bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if has_bars:
             logging.enable_progress_bar()
 
 
@@ -121,14 +121,14 @@ def load_tensors(file: Path) -> dict[str, torch.Tensor]:
 
     try:
         check_floats(file)
-        found: dict[str, torch.Tensor] = load_file(file)
+        tensors: dict[str, torch.Tensor] = load_file(file)
     except (SafetensorError, OSError) as error:
         raise UserError(
             f"{file}: not a file of tensors, or not a whole one ({str(error).splitlines()[0]}); "
             "copy, download or train it again"
         ) from error
-    refuse_not_finite(file, found.items())
-    return found
+    refuse_not_finite(file, tensors.items())
+    return tensors
 
 
 def weights_at(path: str | Path, name: str, what: str, remedy: str) -> dict[str, torch.Tensor]:

@@ -50,7 +50,7 @@ def run_together(steps: Sequence[Passes[Result]], recorder: Recorder) -> list[Re
     while waiting:
         # Whoever waits longest decides which pass is next, so that none waits for ever.
         what, run, _ = next(iter(waiting.values()))
-        alike = [i for i, wanted in waiting.items() if wanted.what == what][:MOST_TOGETHER]
+        alike = [i for i, passes in waiting.items() if passes.what == what][:MOST_TOGETHER]
         with recorder.part(what), torch.inference_mode():
             answers = run([waiting.pop(i).part for i in alike])
         for i, answer in zip(alike, answers, strict=True):

@@ -59,9 +59,9 @@ class Silero:
         def probability(block: Samples) -> float:
             nonlocal hidden, cell, context
             fed = {"input": np.concatenate([context, block])[None], "h": hidden, "c": cell}
-            found, hidden, cell = self._session.run(None, fed)
+            output, hidden, cell = self._session.run(None, fed)
             context = block[-CONTEXT_SAMPLES:]
-            return float(np.ravel(found)[0])
+            return float(np.ravel(output)[0])
 
         return probability
 
@@ -116,8 +116,8 @@ class Gate:
         self._n_seen += block.size
         if not self.open:
             if probability < THRESHOLD:
-                kept = PRE_ROLL_SAMPLES + self._grid - 1
-                self._before = np.concatenate([self._before, block])[-kept:]
+                n_kept = PRE_ROLL_SAMPLES + self._grid - 1
+                self._before = np.concatenate([self._before, block])[-n_kept:]
                 return []
             begin = self._begin(start)
             audio = np.concatenate([self._before, block])[begin - start - block.size :]

@@ -106,12 +106,12 @@ class BlockAudio(Heard):
 
     def take_samples(self) -> torch.Tensor:
         """Return (n,) new samples up to the last that the next block needs, zeros past the end."""
-        wanted = self.next_end * FRAME_SAMPLES + self.lookahead - self.n_taken
+        n = self.next_end * FRAME_SAMPLES + self.lookahead - self.n_taken
         audio = np.concatenate(self.pending) if self.pending else np.zeros(0, np.float32)
-        taken, rest = audio[:wanted], audio[wanted:]
+        taken, rest = audio[:n], audio[n:]
         self.pending = [rest] if rest.size else []
-        self.n_taken += wanted
-        return torch.from_numpy(np.pad(taken, (0, wanted - taken.size)))
+        self.n_taken += n
+        return torch.from_numpy(np.pad(taken, (0, n - taken.size)))
 
     def encoded(self, ends: Sequence[int], flops: float, *, again: bool = False) -> None:
         """Report and remember that the window's blocks that end at `ends` are encoded.
@@ -137,9 +137,9 @@ class BlockAudio(Heard):
         Blocks keep their places in the stream; the first one is merged until it is `shortest`
         frames long, so that no frame is encoded with less to its left than the model knows.
         """
-        kept = self.position - start
+        n_kept = self.position - start
         # Ends below `shortest` are left out, which merges their blocks with the next.
-        ends = [e - start for e in self.block_ends if e - start >= min(shortest, kept)]
+        ends = [e - start for e in self.block_ends if e - start >= min(shortest, n_kept)]
         self.window_start += start
         self.position, self.block_ends = 0, []
         return ends

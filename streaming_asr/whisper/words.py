@@ -106,7 +106,7 @@ class Emitter:
         """Return `text` with the space that the first word of a later window may lack."""
         return spaced(text, self.language) if self.has_text else text
 
-    def shown(self, texts: Iterable[str]) -> tuple[Word, ...]:
+    def partial(self, texts: Iterable[str]) -> tuple[Word, ...]:
         """Return partial words with these texts, the first of them spaced."""
         return tuple(Word(self.spaced(t) if i == 0 else t) for i, t in enumerate(texts))
 

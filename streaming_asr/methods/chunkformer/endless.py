@@ -61,13 +61,13 @@ class LayerCache:
 
     def settle(self, left: int, again: int) -> None:
         """Forget the `again` newest frames, which come once more, and what no later frame needs."""
-        for queue, kept, back in (
+        for queue, frames, back in (
             (self.waiting, self.keys_values, left),
             (self.heard, self.gated, SIDE),
         ):
             queue.first -= again
-            kept.rows = kept.rows[: len(kept.rows) - again]
-            kept.drop_before(queue.first - back)
+            frames.rows = frames.rows[: len(frames.rows) - again]
+            frames.drop_before(queue.first - back)
 
 
 @dataclass(slots=True)

@@ -59,7 +59,7 @@ class Subsampling(nn.Module):
         width = min(GROUP_FRAMES, max(lengths, default=0))
         if width == 0:
             return self.out.weight.new_zeros(0, self.d)
-        windows, kept = [], []
+        windows, sizes = [], []
         for mel, n in zip(mels, lengths, strict=True):
             n_windows = -(-n // width)
             if n_windows == 0:
@@ -68,13 +68,13 @@ class Subsampling(nn.Module):
             padded = F.pad(mel[:needed], (0, 0, 0, max(0, needed - len(mel))))
             cut = padded.unfold(0, STRIDE * width + RECEPTIVE - STRIDE, STRIDE * width)
             windows.append(cut.transpose(1, 2))
-            kept.append((n, n_windows * width))
+            sizes.append((n, n_windows * width))
         batch = torch.cat(windows)[:, None]  # (windows, 1, 8 * width + 7, n_mels)
         elements = GROUP_ELEMENTS * (1 if batch.device.type == "cpu" else 16)
         size = max(1, elements // (self.d * batch[0].numel() // 4))
         done = torch.cat([self._convolve(group) for group in batch.split(size)]).flatten(0, 1)
-        pieces = done.split([total for _, total in kept])
-        return torch.cat([piece[:n] for piece, (n, _) in zip(pieces, kept, strict=True)])
+        pieces = done.split([total for _, total in sizes])
+        return torch.cat([piece[:n] for piece, (n, _) in zip(pieces, sizes, strict=True)])
 
     def _convolve(self, windows: Tensor) -> Tensor:
         """Return (windows, width, d) of (windows, 1, 8 * width + 7, n_mels).

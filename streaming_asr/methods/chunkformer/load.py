@@ -197,15 +197,15 @@ def _fill(network: Network, weights: Mapping[str, torch.Tensor], folder: Path) -
     cmvn = network.encoder.global_cmvn
     if "encoder.global_cmvn.mean" not in weights and (folder / "global_cmvn").is_file():
         cmvn.mean, cmvn.istd = _statistics(folder / "global_cmvn")
-    own = network.state_dict()
+    state = network.state_dict()
     # Without statistics the features are taken as they are: cmvn keeps its mean 0 and deviation 1.
-    kept = {name: own[name] for name in own if "global_cmvn" in name} | {
+    result = {name: state[name] for name in state if "global_cmvn" in name} | {
         name: value
         for name, value in weights.items()
-        if name in own or (name.startswith("encoder.") and not name.startswith("encoder.ctc."))
+        if name in state or (name.startswith("encoder.") and not name.startswith("encoder.ctc."))
     }
     try:
-        network.load_state_dict(kept)
+        network.load_state_dict(result)
     except RuntimeError as error:
         first = str(error).splitlines()[1].strip().split('", "')[0]  # of many names one
         raise UserError(f"{folder}: its weights do not fit its config.yaml ({first})") from error

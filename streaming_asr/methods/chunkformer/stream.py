@@ -85,11 +85,11 @@ class ChunkFormer(SharedPasses):
         stream = mode == "stream"
         fits = max(1, int(round(chunk_s * 1000) // round(FRAME_S * 1000)))
         default = Context(fits, STREAM_LEFT, 0) if stream else LONGFORM
-        given = (chunk_frames, left_frames, right_frames)
+        settings = (chunk_frames, left_frames, right_frames)
         chunk, left, right = (
-            wanted if value is None else value
-            for value, wanted in zip(
-                given, (default.chunk, default.left, default.right), strict=True
+            size if value is None else value
+            for value, size in zip(
+                settings, (default.chunk, default.left, default.right), strict=True
             )
         )
         check_range(1, chunk_frames=chunk)

@@ -181,7 +181,7 @@ class ChunkFormerRecipe(CorpusRecipe):
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
         shared = self.rng(step)  # one context on all ranks: equal work
-        own = self.rng(step, rank)
+        rng = self.rng(step, rank)
         chunk, left, right = map(shared.choice, (self.chunks, self.lefts, self.rights))
         full = progress < self.full_until or chunk == -1
         # Neighbours in length: with the full context the longest row is every row's.
@@ -189,20 +189,20 @@ class ChunkFormerRecipe(CorpusRecipe):
         windows: list[Window] = []
         length_s = 0.0
         while length_s < self.batch_s:
-            anchor = near[own.randrange(len(near))]
-            window = draw_window(own, anchor, self.voices[anchor.voice], self.options)
+            anchor = near[rng.randrange(len(near))]
+            window = draw_window(rng, anchor, self.voices[anchor.voice], self.options)
             windows.append(window)
             length_s += len(window.audio) / SAMPLE_RATE
         weight = self.frame_weight * max(0.0, 1 - progress / max(self.frame_until, 1e-9))
         mels = [fbank(torch.from_numpy(window.audio)) for window in windows]
-        kept = [i for i, mel in enumerate(mels) if n_frames(len(mel))]
+        usable = [i for i, mel in enumerate(mels) if n_frames(len(mel))]
         return Batch(
-            [self._augment(mels[i], own) for i in kept],
-            [self.tokenizer.encode(" ".join(w for w, *_ in windows[i].words)) for i in kept],
-            [self._spoken(windows[i], n_frames(len(mels[i]))) for i in kept],
+            [self._augment(mels[i], rng) for i in usable],
+            [self.tokenizer.encode(" ".join(w for w, *_ in windows[i].words)) for i in usable],
+            [self._spoken(windows[i], n_frames(len(mels[i]))) for i in usable],
             [
                 self._taught(self.teacher_model, windows[i].audio, n_frames(len(mels[i])))
-                for i in kept
+                for i in usable
                 if self.teacher_model is not None
             ],
             None if full else Context(chunk, left, right),
@@ -257,12 +257,12 @@ class ChunkFormerRecipe(CorpusRecipe):
         device = self.network.encoder.device
         texts = [torch.tensor(text, dtype=torch.int64, device=device) for text in batch.texts]
         end = torch.tensor([self.tokenizer.end], device=device)
-        given = pad_sequence([torch.cat([end, text]) for text in texts], batch_first=True)
-        wanted = pad_sequence(
+        inputs = pad_sequence([torch.cat([end, text]) for text in texts], batch_first=True)
+        targets = pad_sequence(
             [torch.cat([text, end]) for text in texts], batch_first=True, padding_value=-100
         )
         mels = [mel.to(device) for mel in batch.mels]
-        ctc_logits, next_logits, frame_logits, told = model(mels, given, batch.context)
+        ctc_logits, next_logits, frame_logits, teacher_frames = model(mels, inputs, batch.context)
         lengths = [len(spoken) for spoken in batch.spoken]
         log_probs = pad_sequence(list(ctc_logits.float().log_softmax(-1).split(lengths)))
         ctc_loss = F.ctc_loss(
@@ -275,7 +275,7 @@ class ChunkFormerRecipe(CorpusRecipe):
             zero_infinity=True,
         ) / max(1, sum(len(text) for text in texts))
         decoder_loss = F.cross_entropy(
-            next_logits.flatten(0, 1), wanted.flatten(), label_smoothing=self.label_smoothing
+            next_logits.flatten(0, 1), targets.flatten(), label_smoothing=self.label_smoothing
         )
         frame_loss = F.cross_entropy(frame_logits, torch.cat(batch.spoken).to(device))
         loss = self.ctc_weight * ctc_loss + (1 - self.ctc_weight) * decoder_loss
@@ -285,8 +285,8 @@ class ChunkFormerRecipe(CorpusRecipe):
             "frame_loss": float(frame_loss.detach()),
         }
         loss = loss + batch.frame_weight * frame_loss
-        if told is not None:
-            teacher_loss = F.mse_loss(told.float(), torch.cat(batch.taught).to(device))
+        if teacher_frames is not None:
+            teacher_loss = F.mse_loss(teacher_frames.float(), torch.cat(batch.taught).to(device))
             logs["teacher_loss"] = float(teacher_loss.detach())
             loss = loss + self.teacher_weight * teacher_loss
         return loss, logs

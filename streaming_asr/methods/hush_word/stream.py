@@ -111,7 +111,7 @@ class HushWord(SharedPasses, Chunked):
             words = yield from self._finish(state)
         elif is_due:
             words = yield from self._round(state)
-        return Update(state.given_out(words), () if last else state.shown())
+        return Update(state.given_out(words), () if last else state.partial_words())
 
     def close(self) -> None:
         """End the encoder's process, where there is one."""

@@ -115,8 +115,8 @@ class HushWords(nn.Module):
         logits = whisper.model.proj_out(out[:, first:])
         labels = each(tokens[:, first + 1 :])
         losses = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
-        own = each(weights[:, first:])
-        return ((losses * own).sum(-1) / own.sum(-1)).unflatten(0, (-1, n_words))
+        word_weights = each(weights[:, first:])
+        return ((losses * word_weights).sum(-1) / word_weights.sum(-1)).unflatten(0, (-1, n_words))
 
 
 def encode(whisper: Whisper, audio: Tensor, tails: Tensor) -> Tensor:
@@ -253,7 +253,7 @@ class HushWordRecipe(CorpusRecipe):
         now = self.model.tails.detach().clone()
         for best, wer, word in zip(self._best, self._wers(now), now, strict=True):
             best.append((wer, word))
-            best.sort(key=lambda kept: kept[0])
+            best.sort(key=lambda entry: entry[0])
             del best[self.average :]
         means = self._means()
         wers = self._wers(means)
@@ -281,9 +281,9 @@ class HushWordRecipe(CorpusRecipe):
         for utterance in self.dev:
             audio = torch.from_numpy(self._clip(utterance))
             hidden = encode(self.whisper, audio, tails)
-            for said, text in zip(texts, self._decode(hidden, utterance.language), strict=True):
-                said.append(text)
-        return [dev_wer(self.dev, said) for said in texts]
+            for row, text in zip(texts, self._decode(hidden, utterance.language), strict=True):
+                row.append(text)
+        return [dev_wer(self.dev, row) for row in texts]
 
     def _wer_of(self, padding: Padding) -> float:
         whisper, texts = self.whisper, []
@@ -299,8 +299,8 @@ class HushWordRecipe(CorpusRecipe):
 
     def _decode(self, hidden: Tensor, language: str | None) -> list[str]:
         whisper = self.whisper
-        found = greedy(whisper, hidden, whisper.prompt(language), whisper.max_tokens // 2)
-        return [whisper.tokenizer.decode(tokens).strip() for tokens in found]
+        sequences = greedy(whisper, hidden, whisper.prompt(language), whisper.max_tokens // 2)
+        return [whisper.tokenizer.decode(tokens).strip() for tokens in sequences]
 
     def save(self, folder: Path) -> None:
         """Write the mean of the best evaluations of the chosen clamp, and training.json."""

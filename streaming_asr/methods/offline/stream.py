@@ -145,9 +145,9 @@ class Reencode(_Whole, Chunked):
         committed: list[Word] = []
         # Chunk by chunk, whatever the delivery, so that the text depends on the schedule alone.
         while state.n_samples + arrived.size >= state.next_decode:
-            wanted = state.next_decode - state.n_samples
-            state.take_in(arrived[:wanted])
-            arrived = arrived[wanted:]
+            n = state.next_decode - state.n_samples
+            state.take_in(arrived[:n])
+            arrived = arrived[n:]
             state.next_decode += self._chunk
             if arrived.size == 0 and last:
                 break  # the final decoding hears the same
@@ -161,5 +161,5 @@ class Reencode(_Whole, Chunked):
         committed = yield from self._close_full_windows(state)
         window = yield from self._decoder.decoding(state.window(), state.language, state.recorder)
         with state.recorder.part("policy"):
-            state.partial = state.emitter.shown(word.text for word in window.words)
+            state.partial = state.emitter.partial(word.text for word in window.words)
         return committed

@@ -21,7 +21,7 @@ from streaming_asr.methods.remote.wire import (
     connected,
     messages,
     pcm16,
-    said,
+    report,
 )
 from streaming_asr.text.tokens import pieces
 
@@ -60,7 +60,7 @@ class Deepgram:
         for message in messages(self._connection):
             kind = message.get("type")
             if kind == "Error":
-                raise UserError(said(message))
+                raise UserError(report(message))
             if kind == "UtteranceEnd" and self._said:
                 self._said = False
                 yield Change(endpoint=True)

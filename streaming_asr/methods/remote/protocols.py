@@ -62,17 +62,17 @@ class Simulstream:
 
     def changes(self) -> Iterator[Change]:
         for message in messages(self._connection):
-            shown = read(message, _Shown)
-            if shown.end_of_processing:
+            row = read(message, _Shown)
+            if row.end_of_processing:
                 yield Change(pieces(self._shown))
                 return
-            deleted = shown.deleted.strip()
+            deleted = row.deleted.strip()
             if deleted and self._shown.rstrip().endswith(deleted):
                 self._shown = self._shown.rstrip().removesuffix(deleted).rstrip()
             elif deleted:
                 words = pieces(self._shown)
                 self._shown = "".join(words[: len(words) - len(deleted.split())])
-            self._shown += apart(shown.new)
+            self._shown += apart(row.new)
             yield Change((), pieces(self._shown))
 
     def close(self) -> None:
@@ -112,16 +112,16 @@ class WhisperOnline:
                     continue
                 match = LINE.fullmatch(text)
                 if text.startswith("{"):
-                    told = decoded(text)
-                    said = str(told.get("text", ""))
-                    if "start" in told and "end" in told:
-                        clock.advance(float(told["start"]), float(told["end"]))
+                    row = decoded(text)
+                    words = str(row.get("text", ""))
+                    if "start" in row and "end" in row:
+                        clock.advance(float(row["start"]), float(row["end"]))
                 elif match is not None:
-                    said = match[3]
+                    words = match[3]
                     clock.advance(int(match[1]) / 1000, int(match[2]) / 1000)
                 else:
                     raise UserError(f"the server sent what is no line of its: {text[:80]!r}")
-                yield Change(pieces(apart(said)))
+                yield Change(pieces(apart(words)))
 
     def close(self) -> None:
         self._socket.close()

@@ -32,7 +32,7 @@ from streaming_asr.methods.remote.wire import (
     messages,
     pcm16,
     read,
-    said,
+    report,
 )
 from streaming_asr.text.tokens import common_prefix, pieces
 
@@ -90,10 +90,10 @@ class _Items:
         """Return what the text of the whole item changes, and begin the next item."""
         final = pieces(text)
         mine, theirs = ([word.strip() for word in words] for words in (self._words, final))
-        kept = common_prefix(mine, theirs)
-        retracted = len(self._words) - kept
+        n_same = common_prefix(mine, theirs)
+        retracted = len(self._words) - n_same
         self._words, self._open = [], ""
-        return Change(tuple(map(apart, final[kept:])), (), retracted)
+        return Change(tuple(map(apart, final[n_same:])), (), retracted)
 
     def close(self) -> None:
         self._closing.close()
@@ -114,7 +114,7 @@ class VLLMRealtime(_Items):
         for event in messages(self._connection):
             kind = event.get("type", "")
             if kind == "error":
-                raise UserError(said(event))
+                raise UserError(report(event))
             if kind == "transcription.delta":
                 yield self._grown(read(event, _Delta).delta)
             elif kind == "transcription.done":
@@ -140,12 +140,12 @@ class OpenAIRealtime(_Items):
         self._resampler = None if rate == SAMPLE_RATE else Resampler(rate)
         self._tells_steps = isinstance(extensions, list) and STEPS in extensions
         transcription = {"model": served, "language": language}
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "format": {"type": "audio/pcm", "rate": rate},
             "turn_detection": {"type": "server_vad"} if natural else None,
             "transcription": {k: v for k, v in transcription.items() if v is not None},
         }
-        update: dict[str, Any] = {"type": "transcription", "audio": {"input": given}}
+        update: dict[str, Any] = {"type": "transcription", "audio": {"input": options}}
         if self._tells_steps:
             update["include"] = [STEPS]
         self._tell("session.update", session=update)
@@ -167,13 +167,13 @@ class OpenAIRealtime(_Items):
         for event in messages(self._connection):
             kind = event.get("type", "")
             if kind in ("error", f"{TRANSCRIPTION}failed"):
-                raise UserError(said(event))
+                raise UserError(report(event))
             if kind == STEPS:
                 step = read(event, _Steps)
                 words = pieces(step.delta)
                 if step.retracted > len(self._words):
-                    told = f"took back {step.retracted} of {len(self._words)} final words"
-                    raise UserError(f"the server {told}")
+                    fault = f"took back {step.retracted} of {len(self._words)} final words"
+                    raise UserError(f"the server {fault}")
                 revise(self._words, step.retracted, words)
                 yield Change(words, pieces(step.partial), step.retracted)
             # A server that tells steps sends deltas too: the words would count twice.

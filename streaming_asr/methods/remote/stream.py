@@ -152,11 +152,11 @@ class Remote:
         if last:  # what never became final does so with the end
             committed += state.partial
             state.partial = ()
-        said = "".join((*committed, *state.partial))
-        if said.strip() and state.n_sent < FRAME_SAMPLES and not last:
+        text = "".join((*committed, *state.partial))
+        if text.strip() and state.n_sent < FRAME_SAMPLES and not last:
             state.wire.close()
             raise UserError(
-                f"{self._url}: the server sent the text {said[:80]!r} before it had any audio"
+                f"{self._url}: the server sent the text {text[:80]!r} before it had any audio"
             )
         words = tuple(map(Word, committed))
         partial = tuple(map(Word, state.partial))
@@ -239,8 +239,8 @@ def _read(state: RemoteState) -> None:
     except UserError as error:
         state.error = state.error or error
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        told = UserError(f"the server's message is not in the form of method.protocol: {error!r}")
-        state.error = state.error or told
+        cause = UserError(f"the server's message is not in the form of method.protocol: {error!r}")
+        state.error = state.error or cause
     except Exception as error:
         state.error = state.error or error
     with state.changed:

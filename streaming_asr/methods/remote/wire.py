@@ -71,10 +71,10 @@ def connected(url: str, **settings: Any) -> tuple[Any, ExitStack]:
     fixed: dict[str, Any] = {"max_size": MOST_BYTES, "compression": None, "ping_timeout": None}
     closing = ExitStack()
     try:
-        made = connect(url, open_timeout=CONNECT_S, close_timeout=CLOSE_S, **fixed, **settings)
+        socket = connect(url, open_timeout=CONNECT_S, close_timeout=CLOSE_S, **fixed, **settings)
         with suppress(OSError):  # a server that refuses has closed it by now; reading tells why
-            limit_sending(made.socket)
-        return closing.enter_context(made), closing
+            limit_sending(socket.socket)
+        return closing.enter_context(socket), closing
     except (OSError, InvalidHandshake, TimeoutError) as error:
         raise unreachable(url, error) from error
 
@@ -109,7 +109,7 @@ def first_message(url: str, connection: Any) -> dict[str, Any]:
     except ConnectionClosed as error:
         raise UserError(f"method.url={url}: closed at once ({error}); see its log") from error
     if message.get("type") == "error":
-        raise UserError(f"method.url={url}: {said(message)}")
+        raise UserError(f"method.url={url}: {report(message)}")
     return message
 
 
@@ -122,12 +122,12 @@ def messages(connection: Any) -> Iterator[dict[str, Any]]:
 def decoded(message: str | bytes) -> dict[str, Any]:
     """Return a message as an object. Raises UserError for what is none."""
     try:
-        found = msgspec.json.decode(message)
+        row = msgspec.json.decode(message)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        row = None
+    if not isinstance(row, dict):
         raise UserError(f"the server sent what is no JSON object: {message[:80]!r}")
-    return found
+    return row
 
 
 def read(message: dict[str, Any], kind: type[T]) -> T:
@@ -138,11 +138,11 @@ def read(message: dict[str, Any], kind: type[T]) -> T:
         raise UserError(f"the server sent {str(message)[:80]!r}: {error}") from error
 
 
-def said(message: dict[str, Any]) -> str:
+def report(message: dict[str, Any]) -> str:
     """Return in words the error that a message tells: a text, or an object with one."""
     error = message.get("error") or message.get("description")
-    told = error.get("message") if isinstance(error, dict) else error
-    return f"the server reports: {told}"
+    message_text = error.get("message") if isinstance(error, dict) else error
+    return f"the server reports: {message_text}"
 
 
 class Clock:

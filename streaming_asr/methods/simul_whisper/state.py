@@ -119,7 +119,7 @@ class StreamState(Heard):
 
     def partial(self) -> tuple[Word, ...]:
         """Return what is said, but not yet a whole word."""
-        return self.emitter.shown(
+        return self.emitter.partial(
             word.text for word in self._words() if word.start >= self.n_committed
         )
 

@@ -126,7 +126,7 @@ class SimulWhisper(SharedPasses, Chunked):
 
     @torch.inference_mode()
     def _round(self, state: StreamState, n_new: int, *, at_end: bool) -> Passes[list[Word]]:
-        """Hear `n_new` more samples and say what can be said; `at_end`: all of it."""
+        """Encode `n_new` more samples and decode what is certain; `at_end`: all of it."""
         with state.recorder.part("policy"):
             committed = state.slide(n_new, self._buffer_samples)
             committed += self._make_room(state)
@@ -134,12 +134,12 @@ class SimulWhisper(SharedPasses, Chunked):
             (hidden,) = yield from window_pass(
                 self._whisper, self._decoder, state.cache, state.window, state.recorder
             )
-            said = yield from self._decode(state, at_end=at_end)
+            hypothesis = yield from self._decode(state, at_end=at_end)
             with state.recorder.part("policy"):
-                n_kept = len(said.tokens)
+                n_kept = len(hypothesis.tokens)
                 if n_kept and not at_end and self._cut_off(hidden[: state.n_frames]):
-                    n_kept = state.n_kept_without_last_word(said.tokens)
-                state.add(said.tokens[:n_kept], said.log_probs, said.frames)
+                    n_kept = state.n_kept_without_last_word(hypothesis.tokens)
+                state.add(hypothesis.tokens[:n_kept], hypothesis.log_probs, hypothesis.frames)
         with state.recorder.part("finalise" if at_end else "policy"):
             return committed + state.commit(everything=at_end)
 
@@ -160,16 +160,16 @@ class SimulWhisper(SharedPasses, Chunked):
         )
         max_new = TOKENS_PER_SECOND * math.ceil(max(unsaid_s, FRAME_S))
         context = self._whisper.context_frames
-        said = yield from self._search.passes(
+        hypothesis = yield from self._search.passes(
             state.cache, forced, context, max_new, state.recorder, guide, round(unsaid_s / FRAME_S)
         )
         # (without a place the next search may look anywhere)
-        if said.last_attended is None:  # thrown away
+        if hypothesis.last_attended is None:  # thrown away
             state.last_attended = None
-        elif said.frames:
-            seen = place((*(() if attended is None else (attended,)), *said.frames))
+        elif hypothesis.frames:
+            seen = place((*(() if attended is None else (attended,)), *hypothesis.frames))
             state.last_attended = None if seen is None else state.window_start + seen
-        return said
+        return hypothesis
 
     def _cut_off(self, hidden: torch.Tensor) -> bool:
         """Return whether to drop the last word, from the frames heard (n, d)."""

@@ -158,9 +158,9 @@ class TruncationRecipe(CorpusRecipe):
         """Return the batch with the frozen encoder's output on the frames heard in the place of its
         mel: what `fit.cached_batches` keeps.
         """
-        kept = {key: value for key, value in batch.items() if key != "mel"}
+        rest = {key: value for key, value in batch.items() if key != "mel"}
         hidden = self._encode(batch["mel"], bf16=self.encoder_bf16)
-        return kept | {"hidden": hidden[:, : int(batch["n_frames"].max())].cpu().clone()}
+        return rest | {"hidden": hidden[:, : int(batch["n_frames"].max())].cpu().clone()}
 
     def _encode(self, mel: Tensor, *, bf16: bool) -> Tensor:
         device = self.device
@@ -172,8 +172,8 @@ class TruncationRecipe(CorpusRecipe):
     def _weights(self, model: nn.Module, batch: dict[str, Tensor], *, bf16: bool = False) -> Tensor:
         """Return weights (batch, context), or as far as `precompute` kept it, 0 on padding."""
         device = self.device
-        kept = batch.get("hidden")
-        hidden = self._encode(batch["mel"], bf16=bf16) if kept is None else kept.to(device)
+        states = batch.get("hidden")
+        hidden = self._encode(batch["mel"], bf16=bf16) if states is None else states.to(device)
         frames = torch.arange(hidden.shape[1], device=device)
         heard = frames < batch["n_frames"].to(device)[:, None]
         weights: Tensor = model(hidden) * heard
@@ -201,11 +201,11 @@ class TruncationRecipe(CorpusRecipe):
                 right[whole].append(fires_at_the_end(row[:stop]) is whole)
                 at_the_end[whole].append(float(end_weight(row[:stop])))
                 squares.append((float(row.sum()) - count_words(spans, 0, stop)) ** 2)
-        kept, dropped = (100 * sum(x) / max(1, len(x)) for x in (right[True], right[False]))
+        whole_share, dropped = (100 * sum(x) / max(1, len(x)) for x in (right[True], right[False]))
         self.threshold, right_share = best_threshold(at_the_end[True], at_the_end[False])
         return {
-            "score": 100 - (kept + dropped) / 2,
-            "whole_words_kept": kept,
+            "score": 100 - (whole_share + dropped) / 2,
+            "whole_words_kept": whole_share,
             "cut_words_dropped": dropped,
             "threshold": self.threshold,
             "right_at_threshold": 100 * right_share,
@@ -258,13 +258,13 @@ def best_threshold(whole: Sequence[float], cut: Sequence[float]) -> tuple[float,
     right decisions: at least so much weight at the end of a whole clip, less at the end of a cut
     one. A whole word where none tells them apart.
     """
-    found = (1.0, 0.5)
+    best = (1.0, 0.5)
     for threshold in sorted({*whole, *cut}):
-        kept = sum(weight >= threshold for weight in whole) / max(1, len(whole))
+        whole_share = sum(weight >= threshold for weight in whole) / max(1, len(whole))
         dropped = sum(weight < threshold for weight in cut) / max(1, len(cut))
-        if (kept + dropped) / 2 > found[1]:
-            found = threshold, (kept + dropped) / 2
-    return found
+        if (whole_share + dropped) / 2 > best[1]:
+            best = threshold, (whole_share + dropped) / 2
+    return best
 
 
 def dev_clips(rng: random.Random, spans: list[Span], n_frames: int) -> list[tuple[int, bool]]:

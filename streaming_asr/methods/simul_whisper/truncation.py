@@ -67,19 +67,19 @@ def end_weight(weights: torch.Tensor) -> torch.Tensor:
     return weights[-2:].sum()
 
 
-def threshold_of(wanted: float | str, path: str | Path) -> float:
-    """Return `wanted`, or for `dev` what training chose, from training.json beside the detector.
+def threshold_of(setting: float | str, path: str | Path) -> float:
+    """Return `setting`, or for `dev` what training chose, from training.json beside the detector.
 
     Raises UserError where there is none, and for another word.
     """
-    if not isinstance(wanted, str):
-        return float(wanted)
+    if not isinstance(setting, str):
+        return float(setting)
     place = Path(path).expanduser()
     folder = place if place.is_dir() else place.parent
     threshold = training_of(folder).get(THRESHOLD)
-    if wanted != "dev" or not isinstance(threshold, int | float):
+    if setting != "dev" or not isinstance(threshold, int | float):
         raise UserError(
-            f"truncation_threshold={wanted}: a number, or dev; {folder} has no choice of its "
+            f"truncation_threshold={setting}: a number, or dev; {folder} has no choice of its "
             "own in training.json unless `python -m streaming_asr.train method=simul_whisper` made "
             "it; null is the published rule"
         )
@@ -110,13 +110,13 @@ def load_detector(path: str | Path, d_model: int, device: torch.device | str) ->
         tensors = weights_at(place, FILE_NAME, what, f"{train}, or a published .pt file")
     detector = TruncationDetector(d_model)
     try:
-        own = {name.rpartition(".")[2]: tensor.float() for name, tensor in tensors.items()}
-        detector.linear.load_state_dict(own)
+        state = {name.rpartition(".")[2]: tensor.float() for name, tensor in tensors.items()}
+        detector.linear.load_state_dict(state)
     except (AttributeError, RuntimeError) as error:
         raise UserError(
             f"{what}: not one linear layer, weight (1, d) and bias (1,), for a model of width "
             f"{d_model} ({str(error).splitlines()[-1].strip()}); use the detector of its size, or "
             "train one with `python -m streaming_asr.train method=simul_whisper`"
         ) from error
-    refuse_not_finite(what, own.items())
+    refuse_not_finite(what, state.items())
     return detector.to(device).eval().requires_grad_(False)

@@ -151,7 +151,7 @@ class Anchors(Scored):
     ) -> Compressed:
         scores = self.segmenter(x.detach())  # features learn from the encoder alone (code)
         alpha = scores.float().sigmoid()
-        wanted = x.shape[0] / rate if rate is not None else n_tokens
+        length = x.shape[0] / rate if rate is not None else n_tokens
         if rate is not None and self.select == "top_k":
             at = top_k(scores, rate)
         elif rate is not None:
@@ -167,7 +167,7 @@ class Anchors(Scored):
             ends = [*at, x.shape[0] - 1]
             flags[-1] = not self.keep_all
         h = self.encoder(x, flags)
-        error = None if wanted is None else self.length_error(alpha, wanted)
+        error = None if length is None else self.length_error(alpha, length)
         if self.keep_all:
             return Compressed(h, scores, [i + 1 for i in ends], [i + 1 for i in ends], error)
         ready = list(range(1, len(ends) + 1))
@@ -230,11 +230,11 @@ class Cif(Scored):
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
     ) -> Compressed:
         scores = self.segmenter(x.detach())  # features learn from the encoder alone (code)
-        wanted = x.shape[0] / rate if rate is not None else n_tokens
-        alpha = self.alphas(scores) if wanted is None else scores.float().sigmoid()
-        error = None if wanted is None else self.length_error(alpha, wanted)
-        if wanted is not None:
-            alpha = rescale(alpha, max(1.0, float(round(wanted))))
+        length = x.shape[0] / rate if rate is not None else n_tokens
+        alpha = self.alphas(scores) if length is None else scores.float().sigmoid()
+        error = None if length is None else self.length_error(alpha, length)
+        if length is not None:
+            alpha = rescale(alpha, max(1.0, float(round(length))))
         state = self.start()
         return self._integrate(state, self.encoder(x, self._no_anchors(x)), alpha, True, error)
 
@@ -257,8 +257,8 @@ class Cif(Scored):
         fired = rows[: len(at)]
         state.partial, state.weight = rows[-1].detach(), float(held[-1].detach())
         ends = [before + i + 1 for i in at]
-        left = state.weight > 0.5 or (state.n_vectors == 0 and not at)
-        if last and state.n_frames and left and state.weight > 1e-6:
+        has_rest = state.weight > 0.5 or (state.n_vectors == 0 and not at)
+        if last and state.n_frames and has_rest and state.weight > 1e-6:
             fired = torch.cat([fired, (rows[-1] / held[-1].clamp(min=1e-6).to(h.dtype))[None]])
             ends = [*ends, state.n_frames]
             state.weight, state.partial = 0.0, None

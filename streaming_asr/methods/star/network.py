@@ -91,8 +91,8 @@ class StarNetwork(nn.Module):
 
     def parts(self) -> dict[str, torch.Tensor]:
         """Return what star.safetensors holds."""
-        kept = dict(self.compressor.state_dict(prefix="compressor."))
-        return kept if self.trained is None else kept | self.trained.parts()
+        result = dict(self.compressor.state_dict(prefix="compressor."))
+        return result if self.trained is None else result | self.trained.parts()
 
 
 def compressor(
@@ -119,8 +119,8 @@ def read_config(folder: Path) -> StarConfig:
         )
     try:
         row = json.loads(path.read_text(encoding="utf-8"))
-        known = {f.name for f in fields(StarConfig)}
-        return StarConfig(**{key: value for key, value in row.items() if key in known})
+        names = {f.name for f in fields(StarConfig)}
+        return StarConfig(**{key: value for key, value in row.items() if key in names})
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: not readable ({error}); train the network again") from error
 
@@ -139,10 +139,10 @@ def fill(network: StarNetwork, folder: Path, *, partly: bool = False) -> None:
     (a compressor that begins on the model without compression). Raises UserError."""
     path = folder / WEIGHTS_FILE
     weights = load_tensors(path)
-    own = network.parts()
-    missing = [] if partly else [name for name in own if name not in weights]
-    wrong = [n for n, p in own.items() if n in weights and weights[n].shape != p.shape]
-    wrong += [name for name in weights if name not in own]
+    parts = network.parts()
+    missing = [] if partly else [name for name in parts if name not in weights]
+    wrong = [n for n, p in parts.items() if n in weights and weights[n].shape != p.shape]
+    wrong += [name for name in weights if name not in parts]
     if missing or wrong:
         raise UserError(
             f"{path}: {(missing + wrong)[0]} does not fit this model and {CONFIG_FILE}; use the "
@@ -150,7 +150,7 @@ def fill(network: StarNetwork, folder: Path, *, partly: bool = False) -> None:
         )
     with torch.no_grad():
         for name, value in weights.items():
-            own[name].copy_(value)
+            parts[name].copy_(value)
 
 
 def load_star(
@@ -159,21 +159,21 @@ def load_star(
     *,
     device: str = "cpu",
     dtype: str = "float32",
-    wanted: str | None = None,
+    compressor: str | None = None,
 ) -> tuple[Whisper, StarNetwork]:
     """Return a network ready for inference: from its folder, or untrained where that is None.
 
-    wanted: the compressor it must have. Raises UserError.
+    compressor: the one that the network must have. Raises UserError.
     """
     if folder is None:
         torch.manual_seed(0)  # the same untrained network in every process
-        config = StarConfig(compressor=wanted or "star")
+        config = StarConfig(compressor=compressor or "star")
     else:
         folder = Path(folder)
         config = read_config(folder)
-        if wanted is not None and config.compressor != wanted:
+        if compressor is not None and config.compressor != compressor:
             raise UserError(
-                f"compressor={wanted}: {folder} was trained as compressor={config.compressor}; "
+                f"compressor={compressor}: {folder} was trained as compressor={config.compressor}; "
                 "name a network of that compressor with method.weights=, or leave compressor out"
             )
     adapted = folder is not None and (Path(folder) / "adapter_config.json").is_file()

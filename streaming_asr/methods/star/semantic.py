@@ -169,8 +169,8 @@ class SemanticEncoder(nn.Module):
         cache.sums, cache.n_open = cache.sums[[1, 1]], cache.n_open - 1
 
     @staticmethod
-    def _keep(cache: SemanticCache, kept: Tensor) -> None:
-        kept = kept.to(cache.anchors.device)
-        cache.keys = [k[:, :, kept] for k in cache.keys]
-        cache.values = [v[:, :, kept] for v in cache.values]
-        cache.anchors = cache.anchors[kept]
+    def _keep(cache: SemanticCache, indices: Tensor) -> None:
+        indices = indices.to(cache.anchors.device)
+        cache.keys = [k[:, :, indices] for k in cache.keys]
+        cache.values = [v[:, :, indices] for v in cache.values]
+        cache.anchors = cache.anchors[indices]

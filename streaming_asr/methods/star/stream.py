@@ -78,7 +78,7 @@ class Star(SharedPasses, Chunked):
             trained(self.weights),
             device=self.device,
             dtype=self.dtype,
-            wanted=self.compressor,
+            compressor=self.compressor,
         )
         self._compressor, self._extractor = network.compressor, network.extractor
         name = self._compressor.name
@@ -128,8 +128,8 @@ class Star(SharedPasses, Chunked):
             self._decode(state, ended=True)
         if last:
             committed += self._commit(state, everything=True)
-        shown = self._words(state)[state.n_committed :]
-        partial = state.emitter.shown(word.text for word in shown)
+        rest = self._words(state)[state.n_committed :]
+        partial = state.emitter.partial(word.text for word in rest)
         state.recorder.count(decoder_cache_bytes=state.cache.n_bytes)
         return Update(tuple(committed), partial, endpoint=last)
 
@@ -245,7 +245,7 @@ class Star(SharedPasses, Chunked):
             with state.recorder.part("finalise"):
                 start, first_token, n_before = self._cut(state)
         with state.recorder.part("finalise"):
-            kept = state.position - start
+            n_kept = state.position - start
             self._extractor.move(state.features, start)
             ends = state.begin_window(start, self._chunk_frames)
             state.compressor = self._compressor.start()
@@ -256,7 +256,7 @@ class Star(SharedPasses, Chunked):
             state.n_committed -= n_before
             # The window's rest may have ended its text; the next window has one of its own.
             state.finished = False
-        if kept:
+        if n_kept:
             yield from self._encode(state, ends)
             self._decode(state)
         return committed

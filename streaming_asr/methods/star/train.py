@@ -113,16 +113,16 @@ class StarModel(nn.Module):
             if boundaries and isinstance(compressor, Scored):
                 missed = missed + boundary_loss(compressor.segmenter(x[:n_real].detach()), bounds)
             n_tokens = float(len(text) + 1) if rescale and not rate else None
-            found = compressor.compress(x[:n_real], n_tokens, rate)
+            compressed = compressor.compress(x[:n_real], n_tokens, rate)
             ids = [*self._prompt, *text]
             n_prompt = len(self._prompt)
-            visible = [seen(i, n_prompt, batch.wait_k, found.ready) for i in range(len(ids))]
-            hidden = decoder.forward(ids, found.vectors, found.scores, visible)
+            visible = [seen(i, n_prompt, batch.wait_k, compressed.ready) for i in range(len(ids))]
+            hidden = decoder.forward(ids, compressed.vectors, compressed.scores, visible)
             logits.append(decoder.logits(hidden[n_prompt - 1 :]))
             labels += [*text, self._eot]
-            if found.length_error is not None:
-                errors.append(found.length_error)
-            n_frames, n_vectors = n_frames + n_real, n_vectors + len(found.vectors)
+            if compressed.length_error is not None:
+                errors.append(compressed.length_error)
+            n_frames, n_vectors = n_frames + n_real, n_vectors + len(compressed.vectors)
         nll = F.cross_entropy(torch.cat(logits).float(), torch.tensor(labels, device=device))
         error = torch.stack(errors).mean() if errors else nll.new_zeros(())
         return nll, error, n_frames / n_vectors, missed / len(labels)
@@ -197,8 +197,8 @@ class StarRecipe(BlockRecipe):
         self.whisper = load_whisper(self.model_path, trainable=True)
         extractor = None
         if self.features != "whisper":
-            kept = None if begun is None else begun / self.features
-            source = str(kept) if kept is not None and kept.is_dir() else self.wav2vec2
+            copy = None if begun is None else begun / self.features
+            source = str(copy) if copy is not None and copy.is_dir() else self.wav2vec2
             if source is None:
                 raise UserError("features=wav2vec2: name its folder or hub name with wav2vec2=")
             extractor = EXTRACTORS[self.features](source, self.whisper)
@@ -266,9 +266,9 @@ class StarRecipe(BlockRecipe):
     @staticmethod
     def _filled_up(samples: np.ndarray, ends: Sequence[int]) -> Tensor:
         """Return the samples (n,) that whole blocks and the look-ahead need, zeros behind them."""
-        wanted = ends[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
-        heard = torch.from_numpy(samples[:wanted])
-        return F.pad(heard, (0, wanted - len(heard)))
+        n = ends[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
+        heard = torch.from_numpy(samples[:n])
+        return F.pad(heard, (0, n - len(heard)))
 
     # -- training -------------------------------------------------------------------------------
 
@@ -323,7 +323,7 @@ class StarRecipe(BlockRecipe):
         if self.rate is not None or not isinstance(compressor, Scored):
             return 0.0
         chunk, first = (round(s / FRAME_S) for s in (self.chunk_s, self.first_chunk_s))
-        found, n_tokens = [], 0
+        scores, n_tokens = [], 0
         for utterance in self.dev:
             samples = utterance.load()
             real = -(-len(samples) // FRAME_SAMPLES)
@@ -333,9 +333,9 @@ class StarRecipe(BlockRecipe):
             audio = self._filled_up(samples, ends).to(self.device)
             (x,) = self.network.extractor.windows([audio], [ends])
             x = x[:real]
-            found.append(compressor.segmenter(x).float())
+            scores.append(compressor.segmenter(x).float())
             n_tokens += len(self.whisper.text_tokens(f" {utterance.text}")) + 1
-        return shift_to_sum(torch.cat(found), n_tokens) if found else 0.0
+        return shift_to_sum(torch.cat(scores), n_tokens) if scores else 0.0
 
     def save(self, folder: Path) -> None:
         """Write a folder that `method.weights` takes, in fp16, and training.json."""

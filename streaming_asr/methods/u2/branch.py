@@ -79,7 +79,7 @@ class Branch(nn.Module):
         frames = [self.norm(x) for x in run_layers(self.layers, parts)]
         paired = [in_pairs(rows) for rows in frames]
         logits = self.spell(pack(paired))
-        return [own[0] for own in unpack(logits, [rows.shape[:2] for rows in paired])]
+        return [row[0] for row in unpack(logits, [rows.shape[:2] for rows in paired])]
 
     def spell(self, pairs: Tensor) -> Tensor:
         """Return logits (..., rows, classes) of two frames each, (..., rows, 2 d)."""

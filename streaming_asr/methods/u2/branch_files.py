@@ -83,17 +83,17 @@ def read_branch(folder: str | Path, model_path: str) -> tuple[BranchCard, Path]:
             f"{folder}: a branch for frames of {card.width} numbers, but those of model "
             f"{model_path} have {width}; use the model that it was trained on"
         )
-    own = (folder / ADAPTER_FILES[0]).is_file()
-    adapter = folder if own else folder.resolve().parents[1] / "whisperrt" / "any_chunk"
+    has_adapter = (folder / ADAPTER_FILES[0]).is_file()
+    adapter = folder if has_adapter else folder.resolve().parents[1] / "whisperrt" / "any_chunk"
     remedy = "put the adapter's two files next to it, adapter_config.json and its weights"
     if not (adapter / WEIGHTS_FILE).is_file():
         raise UserError(
             f"{folder}: the WhisperRT adapter that the branch was trained behind is neither there "
             f"nor in {adapter}; {remedy}"
         )
-    if (found := sha256_of(adapter)) != card.adapter:
+    if (actual := sha256_of(adapter)) != card.adapter:
         raise UserError(
-            f"{adapter}: its weights have the sha256 {found[:12]}..., and the branch in {folder} "
+            f"{adapter}: its weights have the sha256 {actual[:12]}..., and the branch in {folder} "
             f"was trained behind those with {card.adapter[:12]}...; {remedy}"
         )
     return card, adapter
@@ -101,8 +101,8 @@ def read_branch(folder: str | Path, model_path: str) -> tuple[BranchCard, Path]:
 
 def _card(path: Path) -> BranchCard:
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        card = BranchCard(**{one.name: told[one.name] for one in fields(BranchCard)})
+        row = json.loads(path.read_text(encoding="utf-8"))
+        card = BranchCard(**{one.name: row[one.name] for one in fields(BranchCard)})
     except OSError as error:
         raise UserError(
             f"{path}: no such file, and a branch has its shape there; {COPIED}"
@@ -120,10 +120,10 @@ def _card(path: Path) -> BranchCard:
 
 def _width(model_path: str) -> int | None:
     """Return the numbers in a frame of the model's, None where its files do not tell at once."""
-    found = find_here(model_path)
+    model = find_here(model_path)
     try:
-        told = json.loads((found.folder / "config.json").read_text("utf-8")) if found else {}
-        return told.get("d_model")
+        row = json.loads((model.folder / "config.json").read_text("utf-8")) if model else {}
+        return row.get("d_model")
     except (OSError, ValueError, AttributeError):
         return None  # the loader says what is wrong
 
@@ -157,9 +157,9 @@ def load_branch(folder: str | Path, card: BranchCard, whisper: Whisper) -> Branc
             f"{whisper.config.encoder_layers}; use the model that it was trained on"
         )
     branch = Branch(whisper, card.layers, card.rank, card.classes)
-    wanted = {name: p for name, p in branch.named_parameters() if p.requires_grad}
-    found: dict[str, Tensor] = {}
-    for name, value in wanted.items():
+    parameters = {name: p for name, p in branch.named_parameters() if p.requires_grad}
+    state: dict[str, Tensor] = {}
+    for name, value in parameters.items():
         tensor = tensors.pop(name.replace(_INSIDE, _OUTSIDE), None)
         if tensor is None or tensor.shape != value.shape:
             shape = "none" if tensor is None else tuple(tensor.shape)
@@ -167,10 +167,10 @@ def load_branch(folder: str | Path, card: BranchCard, whisper: Whisper) -> Branc
                 f"{path}: {name.replace(_INSIDE, _OUTSIDE)} has the shape {shape}, and branch.json "
                 f"asks for {tuple(value.shape)}; {COPIED}"
             )
-        found[name] = tensor.float()
+        state[name] = tensor.float()
     if tensors:
         raise UserError(
             f"{path}: also holds {min(tensors)}, which branch.json does not name; {COPIED}"
         )
-    branch.load_state_dict(found, strict=False)
+    branch.load_state_dict(state, strict=False)
     return branch

@@ -99,12 +99,12 @@ class U2BranchRecipe(BlockRecipe):
         if is_branch(begun):
             card, self.adapter = read_branch(begun, self.model_path)
         sha256_of(self.adapter)  # raises where there is none
-        said = [item for item in self.items if plain(item.text) and not has_digits(item.text)]
-        texts = (item.text for item in said)
+        spoken = [item for item in self.items if plain(item.text) and not has_digits(item.text)]
+        texts = (item.text for item in spoken)
         pieces = load_pieces(begun) if card else learn_pieces(texts, self.pieces)
         self.whisper = load_whisper(self.model_path, adapter=self.adapter, trainable=True)
         self.tokenizer = PieceTokenizer(self.whisper, pieces, STRIDE)
-        self.train_on([item for item in said if self._can_be_learned(item)])
+        self.train_on([item for item in spoken if self._can_be_learned(item)])
         if not self.items:
             raise UserError(
                 f"train_data={self.train_data}: no utterance there can be learned; its text needs "
@@ -238,7 +238,9 @@ class U2BranchRecipe(BlockRecipe):
             "weight": float(n_classes),
         }
         timed = [
-            (rows, own) for rows, own in zip(logits, batch.spoken, strict=True) if own is not None
+            (rows, labels)
+            for rows, labels in zip(logits, batch.spoken, strict=True)
+            if labels is not None
         ]
         if timed:
             rows, labels = (torch.cat(each) for each in zip(*timed, strict=True))

@@ -148,13 +148,13 @@ class PrefixBeamSearch:
         n_old = len(total)
         candidates = np.concatenate([np.logaddexp(stay_blank, stay_token), grow.ravel()])
         ranks = candidates if self.fusion is None else candidates + self._fused(tokens)
-        kept = np.argsort(-ranks, kind="stable")[: self.beam]
-        kept = kept[candidates[kept] > -np.inf]
-        old = kept < n_old
-        source, column = np.divmod(kept - n_old, max(1, tokens.size))
-        source = np.where(old, kept, source)
+        picks = np.argsort(-ranks, kind="stable")[: self.beam]
+        picks = picks[candidates[picks] > -np.inf]
+        old = picks < n_old
+        source, column = np.divmod(picks - n_old, max(1, tokens.size))
+        source = np.where(old, picks, source)
 
-        prefixes, chains = self._prefix[source], np.full(kept.size, NONE)
+        prefixes, chains = self._prefix[source], np.full(picks.size, NONE)
         last, above_kept = self._last[source], self._above[source]
         best_token = best_stay[source]
         for i, (p, is_old) in enumerate(zip(source.tolist(), old.tolist(), strict=True)):
@@ -174,7 +174,7 @@ class PrefixBeamSearch:
                 chains[i] = self._chain(before, first, frame + 1)
         self._prefix, self._last, self._above = prefixes, last, above_kept
         self._sum_blank = np.where(old, stay_blank[source], -np.inf)
-        self._sum_token = np.where(old, stay_token[source], candidates[kept])
+        self._sum_token = np.where(old, stay_token[source], candidates[picks])
         self._best_blank = np.where(old, best[source] + blank, -np.inf)
         self._best_token = best_token
         self._chain_blank = np.where(old, chain[source], NONE)
@@ -184,37 +184,37 @@ class PrefixBeamSearch:
         """Return what the language model adds to each prefix as it is (beam,), then to each grown
         by each of `tokens`, one row a prefix."""
         prefixes, tried = self._prefix.tolist(), tokens.tolist()
-        own = [self._added[prefix] for prefix in prefixes]
+        old = [self._added[prefix] for prefix in prefixes]
         grown = [
             added + self._gain(prefix, token)
-            for prefix, added in zip(prefixes, own, strict=True)
+            for prefix, added in zip(prefixes, old, strict=True)
             for token in tried
         ]
-        return np.array(own + grown)
+        return np.array(old + grown)
 
     def _gain(self, prefix: int, token: int) -> float:
         assert self.fusion is not None
-        known = self._gains.get((prefix, token))
-        if known is None:
+        gain = self._gains.get((prefix, token))
+        if gain is None:
             log_prob = self.fusion.model.score(self._states[prefix], token)
-            known = self.fusion.weight * log_prob + self.fusion.bonus
-            self._gains[prefix, token] = known
-        return known
+            gain = self.fusion.weight * log_prob + self.fusion.bonus
+            self._gains[prefix, token] = gain
+        return gain
 
     def _chain(self, before: int, first: int, end: int | None = None) -> int:
         self._chains.append((int(before), first, first + 1 if end is None else end))
         return len(self._chains) - 1
 
     def _grown(self, prefix: int, token: int) -> int:
-        known = self._child.get((prefix, token))
-        if known is None:
-            known = self._child[prefix, token] = len(self._parent)
+        child = self._child.get((prefix, token))
+        if child is None:
+            child = self._child[prefix, token] = len(self._parent)
             self._parent.append(prefix)
             self._token.append(token)
             if self.fusion is not None:
                 self._added.append(self._added[prefix] + self._gain(prefix, token))
                 self._states.append(self.fusion.model.after(self._states[prefix], token))
-        return known
+        return child
 
     def _spell(self, prefix: int) -> tuple[int, ...]:
         tokens = []

@@ -34,17 +34,17 @@ class TwoPassModel(nn.Module):
         self.head = head
         self._prompt, self._eot = list(prompt), eot
 
-    def forward(self, batch: Batch, *, label_smoothing: float, **wanted: bool) -> dict[str, Tensor]:
-        """Return the losses wanted: `ctc` and `attention` per token, `frames` per frame."""
+    def forward(self, batch: Batch, *, label_smoothing: float, **names: bool) -> dict[str, Tensor]:
+        """Return the losses named: `ctc` and `attention` per token, `frames` per frame."""
         encoded = self.encode(batch)
         losses: dict[str, Tensor] = {}
-        if wanted.get("frames"):
+        if names.get("frames"):
             logits = torch.cat([self.head(frames).float() for frames in encoded])
             labels = torch.cat(batch.spoken).to(logits.device)
             losses["frames"] = F.cross_entropy(logits, labels)
-        if wanted.get("ctc"):
+        if names.get("ctc"):
             losses["ctc"] = self._ctc_loss(encoded, batch.classes)
-        if wanted.get("attention"):
+        if names.get("attention"):
             losses["attention"] = self._attention_loss(encoded, batch.texts, label_smoothing)
         return losses
 
@@ -72,9 +72,9 @@ class TwoPassModel(nn.Module):
     def _attention_loss(
         self, encoded: list[Tensor], texts: list[list[int]], label_smoothing: float
     ) -> Tensor:
-        given = [[*self._prompt, *text] for text in texts]
+        sequences = [[*self._prompt, *text] for text in texts]
         first = len(self._prompt) - 1
-        logits = [rows[first:] for rows in decode_windows(self.whisper, given, encoded)]
+        logits = [rows[first:] for rows in decode_windows(self.whisper, sequences, encoded)]
         labels = [token for text in texts for token in (*text, self._eot)]
         return F.cross_entropy(
             torch.cat(logits),

@@ -46,13 +46,13 @@ def learn_pieces(texts: Iterable[str], n_pieces: int) -> Any:
     the same for the same texts in any order."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.Metaspace(replacement=BEGINS, prepend_scheme="always")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=BEGINS, prepend_scheme="always")
     trainer = trainers.BpeTrainer(
         vocab_size=n_pieces, initial_alphabet=[BEGINS, *ALPHABET], show_progress=False
     )
-    made.train_from_iterator(sorted(map(plain, texts)), trainer)
-    return made
+    tokenizer.train_from_iterator(sorted(map(plain, texts)), trainer)
+    return tokenizer
 
 
 def load_pieces(folder: str | Path) -> Any:
@@ -65,15 +65,15 @@ def load_pieces(folder: str | Path) -> Any:
     if not path.is_file():
         raise UserError(f"{path}: no such file, and a CTC branch has its pieces there; {remedy}")
     try:
-        found = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # tokenizers raises Exception itself
         raise UserError(f"{path}: not a tokenizer ({error}); {remedy}") from error
-    known = found.get_vocab()
-    if sorted(known.values()) != list(range(len(known))) or any(
-        set(piece) - {BEGINS, *ALPHABET} for piece in known
+    vocabulary = tokenizer.get_vocab()
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))) or any(
+        set(piece) - {BEGINS, *ALPHABET} for piece in vocabulary
     ):
         raise UserError(f"{path}: not a tokenizer of only the letters a to z; {remedy}")
-    return found
+    return tokenizer
 
 
 class PieceTokenizer:
@@ -100,8 +100,8 @@ class PieceTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the classes that spell the plain form of `text`; none where it has no letters."""
-        said = plain(text)
-        ids: list[int] = self._bpe.encode(said, add_special_tokens=False).ids if said else []
+        words = plain(text)
+        ids: list[int] = self._bpe.encode(words, add_special_tokens=False).ids if words else []
         return ids
 
     def text(self, ids: Sequence[int]) -> str:
@@ -146,6 +146,6 @@ class PieceTokenizer:
 
 def as_sentence(text: str) -> str:
     """Return a plain text with its first letter and every I as capitals, as long as before."""
-    said = re.sub(r"\bi\b", "I", text)
-    first = len(said) - len(said.lstrip(" '"))
-    return said[:first] + said[first : first + 1].upper() + said[first + 1 :]
+    sentence = re.sub(r"\bi\b", "I", text)
+    first = len(sentence) - len(sentence.lstrip(" '"))
+    return sentence[:first] + sentence[first : first + 1].upper() + sentence[first + 1 :]

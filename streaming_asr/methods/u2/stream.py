@@ -189,7 +189,7 @@ class U2(SharedPasses, Chunked):
         with state.recorder.part("policy"):
             tokens = self._tokenizer.written(state.search.best_tokens())
             words = self._whisper.detokenizer.words(tokens, language=state.language)
-            partial = state.emitter.shown(word.text for word in words)
+            partial = state.emitter.partial(word.text for word in words)
         return Update(tuple(committed), partial, endpoint=closed)
 
     # ---- first pass -------------------------------------------------------------------------

@@ -62,10 +62,10 @@ class CtcTokenizer:
                 f"{max(single_bytes) + 1} or more"
             )
         full["model"]["vocab"] = {t: i for t, i in vocabulary.items() if i < self.n_tokens}
-        kept = full["model"]["vocab"]
+        classes = full["model"]["vocab"]
         merges = full["model"]["merges"]
         # Without the merges whose result is no class, so that every text is spelt by classes.
-        full["model"]["merges"] = [pair for pair in merges if "".join(pair) in kept]
+        full["model"]["merges"] = [pair for pair in merges if "".join(pair) in classes]
         full["model"]["unk_token"] = None
         full["added_tokens"], full["post_processor"] = [], None
         full["truncation"] = full["padding"] = None

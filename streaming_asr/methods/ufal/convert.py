@@ -31,16 +31,16 @@ def converted(model_path: str | Path, cache: str | Path | None = None) -> tuple[
     """
     import ctranslate2
 
-    there = find(model_path)
+    model = find(model_path)
     source = locate(model_path)
-    if there.is_ctranslate2:
-        return there.folder, Path(source)
+    if model.is_ctranslate2:
+        return model.folder, Path(source)
     root = Path(cache).expanduser() if cache else cache_root() / "ctranslate2"
     # A model of the same name with other weights is converted anew.
     hashed = model_hash({"model": {"path": source}})
     target = root / f"{hashed}-{ctranslate2.__version__}"
     if not target.is_dir():
-        kept(target, lambda made: convert(source, made))
+        kept(target, lambda path: convert(source, path))
         log.info("converted %s for CTranslate2: %s", source, target)
     return target, target / HF
 

@@ -237,21 +237,21 @@ class FasterWhisper:
         eot = tokenizer.token_to_id("<|endoftext|>")
         tokens = [token for token in segment.tokens if token < eot]
         n_frames = (segment.end - segment.start) * SAMPLE_RATE / FRAME_SAMPLES
-        kept: list[int] = []  # which tokens
+        indices: list[int] = []  # which tokens
         for i in range(len(tokens)):
-            kept.append(i)
-            copy = self._guard([tokens[j] for j in kept], even(len(kept), n_frames))
+            indices.append(i)
+            copy = self._guard([tokens[j] for j in indices], even(len(indices), n_frames))
             if copy:
-                del kept[-copy.n_tokens :]
+                del indices[-copy.n_tokens :]
                 if not copy.is_short:
                     break
-        if len(kept) == len(tokens):
+        if len(indices) == len(tokens):
             return segment
         # A word stays where the token does that its last letter lies in.
         ends = [len(tokenizer.decode(tokens[: i + 1])) for i in range(len(tokens))]
-        words, length, there = [], 0, set(kept)
+        words, length, survivors = [], 0, set(indices)
         for word in segment.words or ():
             length += len(word.word)
-            if min(bisect_left(ends, length), len(ends) - 1) in there:
+            if min(bisect_left(ends, length), len(ends) - 1) in survivors:
                 words.append(word)
         return replace(segment, words=words)

@@ -116,7 +116,9 @@ class Ufal(Chunked):
         partial = () if last else state.buffer.partial
         if self.compat:
             return Update(tuple(words), partial, endpoint=endpoint)
-        return Update(state.given_out(words), state.shown() if partial else (), endpoint=endpoint)
+        return Update(
+            state.given_out(words), state.partial_words() if partial else (), endpoint=endpoint
+        )
 
     def _take_in(self, state: UfalState, audio: Samples, last: bool) -> tuple[list[Word], bool]:
         """Buffer `audio`, or the speech in it; the words of speech that ended, and if any did."""

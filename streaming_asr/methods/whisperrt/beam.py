@@ -74,24 +74,24 @@ def decode_beam(
     ended: list[_Branch] = []
     while True:
         # Hypotheses that have ended keep their places in the beam.
-        kept = _best(branches, settings.beam - len(ended), ended)
-        kept = _without_loops(settings, kept, len(prompt), floor, audio)
+        survivors = _best(branches, settings.beam - len(ended), ended)
+        survivors = _without_loops(settings, survivors, len(prompt), floor, audio)
         if last:
-            ended += [branch for branch in kept if branch.token == eot]
-            kept = [branch for branch in kept if branch.token != eot]
+            ended += [branch for branch in survivors if branch.token == eot]
+            survivors = [branch for branch in survivors if branch.token != eot]
         # The next token needs a position of the decoder.
-        room = len(prompt) + max((len(b.prefix.tokens) for b in kept), default=0) + 1
+        room = len(prompt) + max((len(b.prefix.tokens) for b in survivors), default=0) + 1
         if (
-            not kept
-            or any(branch.token == eot for branch in kept)
+            not survivors
+            or any(branch.token == eot for branch in survivors)
             or n_passes >= most_new
             or room >= decoder.max_tokens
         ):
             break
-        hypotheses = [_grown(settings, branch, audio) for branch in kept]
+        hypotheses = [_grown(settings, branch, audio) for branch in survivors]
         longest = len(prompt) + max(len(h.tokens) for h in hypotheses)
         # Hypotheses of one parent go on from copies of its keys and values.
-        cache.reorder([branch.parent for branch in kept], longest)
+        cache.reorder([branch.parent for branch in survivors], longest)
         hidden = decoder.run(
             cache,
             [[h.tokens[-1]] for h in hypotheses],
@@ -107,18 +107,18 @@ def decode_beam(
             for token, log_prob in zip(
                 top.indices[i].tolist(), top.values[i].tolist(), strict=True
             ):
-                branches.append(_Branch(i, hypothesis, kept[i].total, token, log_prob))
-    kept = sorted(ended or kept, key=lambda branch: branch.total, reverse=True)
-    grown = [_grown(settings, branch, audio) for branch in kept]
+                branches.append(_Branch(i, hypothesis, survivors[i].total, token, log_prob))
+    survivors = sorted(ended or survivors, key=lambda branch: branch.total, reverse=True)
+    grown = [_grown(settings, branch, audio) for branch in survivors]
     # Words of these tokens are committed after the chunk, so all hypotheses must share them.
     if raise_floor:
         floor = max(floor, len(grown[0].tokens) - settings.n)
         shared = grown[0].tokens[:floor]
         keep = [i for i, h in enumerate(grown) if h.tokens[:floor] == shared]
-        kept, grown = [kept[i] for i in keep], [grown[i] for i in keep]
+        survivors, grown = [survivors[i] for i in keep], [grown[i] for i in keep]
     if settings.keep_cache and not last:
         cache.reorder(
-            [branch.parent for branch in kept], len(prompt) + max(len(h.tokens) for h in grown)
+            [branch.parent for branch in survivors], len(prompt) + max(len(h.tokens) for h in grown)
         )
     return grown
 
@@ -137,7 +137,7 @@ def _without_loops(
     of them, ended before its copy."""
     if settings.guard is no_guard:
         return branches
-    kept: list[_Branch] = []
+    result: list[_Branch] = []
     ended: list[_Branch] = []
     for branch in branches:
         grown = _grown(settings, branch, audio)
@@ -145,11 +145,11 @@ def _without_loops(
         if branch.token != settings.eot:
             n_dropped = settings.n_surplus(grown, audio.end, floor)
         if not n_dropped:
-            kept.append(branch)
+            result.append(branch)
         elif not ended:
             grown.crop(len(grown.tokens) - n_dropped, n_prompt)
             ended.append(_Branch(branch.parent, grown, branch.total, settings.eot, 0.0))
-    return kept or ended
+    return result or ended
 
 
 def _best(branches: list[_Branch], width: int, ended: list[_Branch]) -> list[_Branch]:
@@ -157,14 +157,14 @@ def _best(branches: list[_Branch], width: int, ended: list[_Branch]) -> list[_Br
     cropped hypothesis may come to it again."""
     ordered = sorted(branches, key=lambda branch: branch.total, reverse=True)
     texts = {branch.text for branch in ended}
-    kept: list[_Branch] = []
+    result: list[_Branch] = []
     for branch in ordered:
         if branch.text not in texts:
             texts.add(branch.text)
-            kept.append(branch)
-        if len(kept) == width:
+            result.append(branch)
+        if len(result) == width:
             break
-    return kept
+    return result
 
 
 @torch.inference_mode()
@@ -199,10 +199,10 @@ def _verify(
     for r, hypothesis in enumerate(beams):
         n_tokens = len(hypothesis.tokens)
         tail = torch.tensor(hypothesis.tokens[low:], dtype=torch.long, device=hidden.device)
-        given = log_probs[r, : len(tail)].gather(-1, tail[:, None])[:, 0].tolist()
+        new = log_probs[r, : len(tail)].gather(-1, tail[:, None])[:, 0].tolist()
         stop = n_tokens
         for i in range(max(floor, n_tokens - settings.n, 0), n_tokens):
-            fell = given[i - low] < hypothesis.log_probs[i] - settings.tolerance
+            fell = new[i - low] < hypothesis.log_probs[i] - settings.tolerance
             if fell or hypothesis.tokens[i] not in top_tokens[r][i - low]:
                 stop = i
                 break
@@ -210,8 +210,8 @@ def _verify(
         prefix.filled = n_prompt + n_tokens
         prefix.crop(stop, n_prompt)
         # The next chunk compares with what these tokens have under this audio.
-        prefix.log_probs[low:stop] = given[: stop - low]
-        score = sum(given[: stop - low])
+        prefix.log_probs[low:stop] = new[: stop - low]
+        score = sum(new[: stop - low])
         for token, log_prob in zip(
             top_tokens[r][stop - low], top_log_probs[r][stop - low], strict=True
         ):

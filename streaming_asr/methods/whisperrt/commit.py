@@ -54,8 +54,8 @@ class Committer:
         n_final = state.floor if self._stable else n_tokens - self._n
         target = sum(everything or word.stop < n_final for word in words)
         new = self.emit(state, words, max(n_same, target))
-        shown = words[len(state.emitted) :]
-        state.partial = tuple(Word(word.text) for word in shown)
+        rest = words[len(state.emitted) :]
+        state.partial = tuple(Word(word.text) for word in rest)
         return new, taken_back
 
     def spell(self, state: StreamState) -> list[TokenWord]:

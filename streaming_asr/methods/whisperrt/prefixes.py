@@ -49,7 +49,7 @@ class Batch:
     rows: Tensor  # which row of the window
     heard: Tensor  # encoder frames this row may see
     learned: Tensor  # (n,) places in B * S of the labels that are learned
-    known: Tensor  # (m,) places in B * F of the frames that are no padding
+    real: Tensor  # (m,) places in B * F of the frames that are no padding
     mels: list[Tensor] | None = None  # (n_mels, 2F + 1), clamped at the blocks' running maximum
     offline: Tensor | None = None  # (B, n_mels, 2 * context) of the whole windows, for a teacher
 
@@ -114,13 +114,13 @@ def pack(examples: Sequence[Example], eot: int, last: int | None = None) -> Batc
         for name, values in columns.items()
     }
     ends = [example.ends for example in examples]
-    longest = max(own[-1] for own in ends)
-    known = [torch.arange(own[-1]) + i * longest for i, own in enumerate(ends)]
+    longest = max(each[-1] for each in ends)
+    real = [torch.arange(each[-1]) + i * longest for i, each in enumerate(ends)]
     return Batch(
         as_int16([example.audio for example in examples]),
         ends,
         learned=(padded["labels"] >= 0).flatten().nonzero()[:, 0],
-        known=torch.cat(known),
+        real=torch.cat(real),
         **padded,
     )
 
@@ -170,8 +170,8 @@ class PrefixModel(nn.Module):
         learns = [(p, p.requires_grad) for p in self.whisper.parameters()]
         with self.whisper.disable_adapter():  # type: ignore[operator]
             yield
-        for parameter, own in learns:  # peft lets the whole adapter learn again
-            parameter.requires_grad = own
+        for parameter, requires_grad in learns:  # peft lets the whole adapter learn again
+            parameter.requires_grad = requires_grad
 
     @property
     def vocabulary(self) -> Tensor:

@@ -248,7 +248,7 @@ class WhisperRTRecipe(BlockRecipe):
         """Return how far frames (B, F, d) stand from the offline model's, a mean over frames: 1
         where keys and values differ by as much as they vary."""
         assert self.reading is not None
-        apart = (frames.float() - offline[:, : frames.shape[1]].float()).flatten(0, 1)[batch.known]
+        apart = (frames.float() - offline[:, : frames.shape[1]].float()).flatten(0, 1)[batch.real]
         return (apart @ self.reading.to(apart)).square().sum(-1).mean()
 
     def evaluate(self) -> dict[str, float]:
@@ -272,8 +272,8 @@ class WhisperRTRecipe(BlockRecipe):
                 heard = self._heard_of(dev[at : at + self.batch], chunk, first).to(self.device)
                 batch = self.precompute(heard)
                 frames, _, offline = self.prefixes(batch, decode_it=False, taught=True)
-                total += float(self._distance(batch, frames, offline)) * len(batch.known)
-                n_frames += len(batch.known)
+                total += float(self._distance(batch, frames, offline)) * len(batch.real)
+                n_frames += len(batch.real)
             figures[f"distance_{chunk * FRAME_S:g}s"] = total / n_frames
         return {"score": sum(figures.values()) / len(figures), **figures}
 
