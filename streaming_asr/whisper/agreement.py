@@ -73,7 +73,7 @@ def unsaid(hypothesis: Sequence[Word], committed: Sequence[Word]) -> list[Word]:
 
     Where it writes a number otherwise than the committed words do, the two are compared as they are
     spoken: after "one thousand two" a hypothesis "$1,234" goes on with "hundred thirty four
-    dollars". Where this finds no better agreement than `n_said`, its place stands.
+    dollars". Where this finds no better agreement than `n_said`, that place is used.
     """
     n = n_said(hypothesis, committed) if committed else 0
     keys, new = [key(w.text) for w in committed], [key(w.text) for w in hypothesis]
@@ -167,7 +167,7 @@ class LocalAgreement:
         return tuple(self._tails[-1]) if self._tails else ()
 
     def observe(self, hypothesis: Sequence[Word]) -> list[Word]:
-        """Take in what is said of the whole buffer, with times in seconds of the stream.
+        """Take in the newest transcript of the whole buffer, with times in seconds of the stream.
 
         Return the words that became final, in their newest spelling.
         """

@@ -47,7 +47,7 @@ def encode_windows(
 def encode_together(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> Tensor:
     """Return the block-causal encodings of windows of unequal lengths in one pass: (B, F, d).
 
-    What stands behind a window's last frame is padding that no frame of the window sees. On a CPU
+    What follows a window's last frame is padding that no frame of the window sees. On a CPU
     each window attends by itself, and the padding comes last.
     """
     if mels[0].device.type != "cpu":
@@ -73,7 +73,7 @@ def _encode_padded(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[i
 def in_slices(ends: Sequence[int], device: torch.device | str = "cpu") -> Attend:
     """Return how the frames of a window with blocks at `ends` attend, some queries at a time.
 
-    A slice of queries meets the keys up to the end of its last block alone. In bfloat16 the plain
+    A slice of queries meets only the keys up to the end of its last block. In bfloat16 the plain
     products are twice as fast with their gradients as torch's fused attention on a CPU.
     """
     until = visible_until(ends)  # on the CPU: a GPU would be waited for once a slice
@@ -107,7 +107,7 @@ def _masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 def decode_windows(
     model: Any, texts: Sequence[Sequence[int]], encoded: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Return logits (L_i, V) after each token; text i hears the frames (F_i, d) of its own."""
+    """Return logits (L_i, V) after each token; text i attends to its own frames (F_i, d)."""
     frames = pad_sequence(list(encoded), batch_first=True)
     n_frames = torch.tensor([len(rows) for rows in encoded], device=frames.device)
     base = model.get_base_model() if hasattr(model, "get_base_model") else model

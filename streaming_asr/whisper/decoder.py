@@ -221,7 +221,7 @@ def times_vocabulary(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     row as two: 2 to 7 rows take about half the time of `x weight^T`. Intel's kernels read the
     weights once for up to 3 rows of the latter and take twice as long for the former
     (docs/bench.md).
-    The processor decides and no clock, so that a machine says the same each time.
+    The processor decides and no clock, so that a machine gives the same text each time.
     """
     by_mkl = torch.backends.mkl.is_available() and x.device.type == "cpu"
     rows = x.flatten(0, -2)
@@ -273,7 +273,7 @@ class TokenPart:
             frames[i][:, :, : self.n_frames]
             for frames in (self.cache.cross_keys, self.cache.cross_values)
         )
-        # All rows hear the same frames: fold them into the query axis.
+        # All rows attend to the same frames: fold them into the query axis.
         n_rows, n_heads, n_queries, size = q.shape
         folded = q.transpose(0, 1).reshape(1, n_heads, n_rows * n_queries, size)
         h = F.scaled_dot_product_attention(folded, keys, values)

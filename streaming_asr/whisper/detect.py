@@ -1,4 +1,4 @@
-"""language=detect: streams that find out their language from what they hear first."""
+"""language=detect: streams that detect their language in their first seconds."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Undecided:
     held: list[Samples] = field(default_factory=list)
     n_held: int = 0
     n_tried: int = 0
-    """Whole seconds that detection has heard."""
+    """Whole seconds that detection has processed."""
 
 
 class DetectsLanguage:
     """Any method; a stream that names no language is given the likeliest after
     <|startoftranscript|> (Radford et al. 2022, section 2.3), and keeps it.
 
-    After every second of audio Whisper is asked, until it is sure (0.8 or more) or has heard 5 s.
+    After every second of audio Whisper is asked, until it is sure (0.8 or more) or has had 5 s.
     A method that decodes nothing before the end (`hears_all`) waits for all of the audio. The step
-    that decides says the language in its update and hears all that was held.
+    that decides gives the language in its update and processes all audio held back.
     """
 
     def __init__(self, method: Method[Any], whisper: Whisper) -> None:
@@ -92,8 +92,8 @@ class DetectsLanguage:
     def detect(self, audio: Samples, recorder: Recorder = NULL) -> tuple[str, float]:
         """Return the language code of (n,) samples, n > 0, and its probability.
 
-        Audio longer than the model's context is heard window by window until one language is sure;
-        their probabilities are weighted by their lengths.
+        Audio longer than the model's context goes window by window until one language is sure; the
+        probabilities are weighted by their lengths.
         """
         size = self.whisper.context_frames * FRAME_SAMPLES
         total = torch.zeros(self.whisper.config.vocab_size, device=self.whisper.device)
@@ -116,7 +116,7 @@ class DetectsLanguage:
 
 
 class Untold:
-    """Any method, told no language: what the corpus says chooses the normaliser of scores alone."""
+    """Any method without a given language: the corpus only chooses the normaliser of scores."""
 
     def __init__(self, method: Method[Any]) -> None:
         self.method, self.lookahead_samples = method, method.lookahead_samples

@@ -5,7 +5,7 @@
 `encode_masked`   block-causal over a whole input in one pass (training, tests);
 `StreamingEncoder` block-causal, block by block, keys and values kept: equal to `encode_masked`.
 
-Windows and blocks of many streams are `Part`s of one pass (`encode_parts`), wherever they stand.
+Windows and blocks of many streams are `Part`s of one pass (`encode_parts`), wherever they begin.
 
 transformers' own WhisperEncoder insists on its full context and drops masks, so the layers are
 looped here. Dropout is not applied. Shapes: mel (batch, n_mels, mel frames), frames of 20 ms out.
@@ -49,7 +49,7 @@ def merge_heads(x: torch.Tensor) -> torch.Tensor:
 def _convolve(encoder: Any, mel: torch.Tensor, *, at_start: bool) -> torch.Tensor:
     """Run the two convolutions, (batch, n_mels, frames) to (batch, n, d).
 
-    At the start of a window mel begins with frame 0 and zeros stand left of it; later it begins
+    At the start of a window mel begins with frame 0 and zeros precede it; later it begins
     with frame 2s - 2 for the first wanted encoder frame s, and nothing is padded.
     """
     conv1, conv2 = encoder.conv1, encoder.conv2
@@ -148,8 +148,9 @@ def run_layers(
 
     The frames of all parts go through the linear layers as one, and each part attends by itself.
     So parts of unlike lengths and places share a pass without padding; an attention call for each
-    part and layer is what that costs. A part's numbers are those it has alone, but for the order in
-    which a product's sums are taken. In int8 the parts go one by one, see `whisper.quantise`.
+    part and layer is what that costs. A part's numbers are those it has by itself, except for the
+    order in which a product's sums are taken. In int8 the parts go one by one
+    (`whisper.quantise`).
     first: the number by which `attend` knows the first of the layers.
     """
     if len(parts) > 1 and any(is_quantised(layer) for layer in layers):

@@ -154,7 +154,7 @@ def _tokens(folder: Path, tokenizer: dict[str, Any], vocabulary: int) -> dict[st
 
 
 def _generation(source: dict[str, Any], ids: dict[str, int], vocabulary: int) -> dict[str, Any]:
-    """Return what a generation_config.json of Whisper's says beside the tokens of every text."""
+    """Return what a generation_config.json of Whisper has apart from the tokens of every text."""
     settings: dict[str, Any] = {
         "suppress_tokens": source.get("suppress_ids"),
         "begin_suppress_tokens": source.get("suppress_ids_begin"),

@@ -1,9 +1,9 @@
-"""gate=speech: any method, given speech alone; in the pauses between nothing is heard.
+"""gate=speech: any method, given only speech; the pauses between are skipped.
 
 Silero decides block by block (`whisper/vad.py`). Where speech begins, a stream of the method's own
 begins with it, the half second before it and up to a chunk more, so that its chunks end where those
 of the outer stream do and no delay is added to them. Where no speech came for 500 ms that stream
-ends with its last step, and the update says `endpoint`; its text is forgotten, but a language that
+ends with its last step, and the update has `endpoint`; its text is forgotten, but a language that
 was found out before its end stays. Silero's time counts as the part `feature`.
 """
 
@@ -107,14 +107,14 @@ class SpeechAlone:
 
 
 class SpeechAloneTogether(SpeechAlone):
-    """The same of a method that is `Batched`: streams that hear speech share its steps."""
+    """The same of a method that is `Batched`: streams with speech share its steps."""
 
     start_many = SpeechAlone._start
     step_many = SpeechAlone._step
 
 
 def _together(state: Gated, before: Update, now: Update, ends: bool) -> Update:
-    """Return what a step said before and now as one update; `ends`: with it the stretch is over."""
+    """Return a step's updates before and now as one; `ends`: with it the stretch is over."""
     committed = list(before.committed)
     n_here = min(now.retracted, len(committed))
     revise(committed, n_here, _placed(state, now.committed))
@@ -142,7 +142,7 @@ def _placed(state: Gated, words: Sequence[Word]) -> tuple[Word, ...]:
 
 def behind_gate(method: Method[Any], chunk: int, first_chunk: int) -> SpeechAlone:
     """Return `method` behind the gate, for steps of `chunk` samples, warmed by three steps of
-    silence: none comes to it later. Raises UserError for one that hears through a server."""
+    silence: none comes to it later. Raises UserError for one that runs on a server."""
     if isinstance(method, Paced):
         raise UserError("gate=speech: a server takes everything it is sent; give gate=none")
     kind = SpeechAloneTogether if isinstance(method, Batched) else SpeechAlone

@@ -1,18 +1,18 @@
 """The guard against loops: a phrase that comes again while no new speech supports it is dropped.
 
-A decoder that has once said a phrase twice is likely to say it again, whatever it hears: each copy
-makes the next one more probable. The rule looks at the newest tokens alone. A phrase of k tokens
-that stands c times in a row at the end of a text is unsupported
+A decoder that has written a phrase twice is likely to write it again, whatever the audio: each copy
+makes the next one more probable. The rule looks only at the newest tokens. A phrase of k tokens
+that occurs c times in a row at the end of a text is unsupported
 
-- where it stands there too often: more than `SHORT_COPIES` times for phrases of fewer than `LONG`
+- where it occurs there too often: more than `SHORT_COPIES` times for phrases of fewer than `LONG`
   tokens, more than `LONG_COPIES` times for longer ones; or
 - where it came too fast: the audio since the first of them holds fewer than `FRAMES_PER_TOKEN`
   frames for each of their c * k tokens, twice the rate of fast speech.
 
-People say a short phrase that often too ("no, no, no, no"), and what they say next must be heard.
-So the token that would complete a short copy is refused, and the text goes on with the next best
-one: the end where nobody speaks, another word where somebody does. Before a long copy the text
-ends, until more has been heard. WhisperRT, which knows when each token came, waits likewise where
+People repeat a short phrase that often too ("no, no, no, no"), and their next words must not be
+lost. So the token that would complete a short copy is refused, and the text goes on with the next
+best one: the end where nobody speaks, another word where somebody does. Before a long copy the text
+ends, until more audio has come. WhisperRT, which knows when each token came, also waits where
 a short copy came too fast. The rule is the same for all methods that decode freely
 (`guard=repeats`); the papers have none (`guard=none`).
 """
@@ -32,11 +32,11 @@ class Copy(NamedTuple):
 
     n_tokens: int
     too_often: bool
-    """Whether it is one too many, whatever is heard; else it came too fast."""
+    """Whether it is one too many, whatever the audio; else it came too fast."""
 
     @property
     def is_short(self) -> bool:
-        """Whether people may say it so, and the text goes on."""
+        """Whether a speaker may repeat it so; the text then goes on."""
         return self.n_tokens < LONG
 
 
@@ -66,7 +66,7 @@ def unsupported(tokens: Sequence[int], frames_since: Callable[[int], float]) -> 
 
 
 def _copies(tokens: Sequence[int], k: int) -> int:
-    """Return how often the last k tokens stand in a row at the end, 1 or more."""
+    """Return how often the last k tokens occur in a row at the end, 1 or more."""
     if tokens[-1] != tokens[-1 - k]:
         return 1
     phrase, copies, stop = tokens[-k:], 1, len(tokens) - k

@@ -82,7 +82,7 @@ class Whisper:
         *,
         timestamps: bool = False,
     ) -> list[int]:
-        """Return the control tokens before the text; `previous` token ids stand before them as
+        """Return the control tokens before the text; `previous` token ids precede them as
         context.
 
         Multilingual models: sot, language (default en), transcribe; English-only ones: sot. Then
@@ -113,7 +113,7 @@ class Whisper:
         """Return (vocabulary,) float32: -inf on control, timestamp, configured tokens, else 0."""
         bias = torch.zeros(self.config.vocab_size, device=self.device)
         bias[self.eot + 1 :] = -torch.inf
-        # -1 stands for no token; the end must stay possible, or no text ever ends.
+        # -1 means no token; the end must stay possible, or no text ever ends.
         listed = [i for i in (self.generation.suppress_tokens or []) if 0 <= i != self.eot]
         bias[torch.tensor(listed, dtype=torch.long, device=self.device)] = -torch.inf
         return bias
@@ -154,7 +154,7 @@ def load_whisper(
     8 bits, the adapter merged before; the output layer, which is the embedding too, in float32.
     trainable: load transformers' class, which training, saving and peft need; without it a plain
     model is loaded without transformers (`light.py`), with the same numbers.
-    The cells of a sweep share it (`models.shared`): a training changes a model of its own alone.
+    The cells of a sweep share it (`models.shared`): a training changes only a model of its own.
     Raises UserError where the model or the adapter is missing or of another form.
     """
     check_one_of(LOADED_AS, dtype=dtype)

@@ -39,7 +39,7 @@ def check_sizes(folder: Path) -> None:
     for key in ("encoder_attention_heads", "decoder_attention_heads"):
         n_heads, width = config.get(key), config.get("d_model")
         if not isinstance(n_heads, int) or not isinstance(width, int):
-            continue  # loading says what is wrong
+            continue  # loading reports what is wrong
         if n_heads < 1 or width % n_heads:
             raise UserError(
                 f"{folder / 'config.json'}: {key} is {n_heads}; must divide d_model={width}; "
@@ -80,7 +80,7 @@ def _shapes(folder: Path) -> dict[str, Sequence[int]]:
                 for name in tensors.keys():  # noqa: SIM118
                     shapes[name.removeprefix("model.")] = tensors.get_slice(name).get_shape()
         except (SafetensorError, OSError):
-            return {}  # loading says what is wrong
+            return {}  # loading reports what is wrong
     return shapes
 
 

@@ -1,7 +1,7 @@
 """N-gram models over the classes of a CTC head, read by KenLM, for the first pass of CTC methods.
 
 A model is a folder: lm.arpa.xz, whose words are the numbers of the classes, and lm.json, which
-says what vocabulary they number and what texts the model learned.
+names the vocabulary that they number and the texts that the model was trained on.
 `python -m experiments.real.language_model` builds one.
 """
 
@@ -62,7 +62,7 @@ class Fusion:
 
 
 def vocabulary_hash(spellings: Sequence[bytes]) -> str:
-    """Return the hash of a vocabulary, given the bytes that each class stands for, in order."""
+    """Return the hash of a vocabulary, given the bytes of each class, in order."""
     listed = json.dumps([spelling.hex() for spelling in spellings])
     return hashlib.sha256(listed.encode()).hexdigest()[:16]
 

@@ -4,7 +4,7 @@ Each round transcribes the whole buffer, after the last 200 characters of text w
 and commits what the agreement makes final. Beyond `trim_s` the buffer is cut at the end of a
 segment whose words are all committed. A buffer without such an end is cut after a
 committed word, and one in which nothing was ever agreed is cut before it exceeds the model's
-context, its older words committed as they stand: memory is bounded by the context.
+context, its older words committed unchanged: memory is bounded by the context.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class OnlineBuffer:
         self._said: list[Word] = []
         """Committed words, those in the buffer and enough before them for a prompt."""
         self._n_new = 0
-        """Samples that no round has heard."""
+        """Samples that no round has transcribed."""
         self.audio: Samples = np.zeros(0, np.float32)
         self.start_s = 0.0
 
@@ -81,7 +81,7 @@ class OnlineBuffer:
 
     @property
     def has_unheard(self) -> bool:
-        """Return whether audio has come that no round has heard."""
+        """Return whether audio has come that no round has transcribed."""
         return self._n_new > 0
 
     def insert(self, audio: Samples) -> None:
@@ -102,7 +102,7 @@ class OnlineBuffer:
         return committed
 
     def finish(self) -> list[Word]:
-        """Make all final; audio that no round has heard is heard now."""
+        """Make all final; audio that no round has transcribed is transcribed now."""
         committed = self.process() if self.has_unheard else []
         with self._recorder.part("finalise"):
             rest = self._agreement.finish()
@@ -225,12 +225,12 @@ class BufferedStream(Heard):
         self.sound.hear(np.asarray(audio, np.float32))
         if self.n_samples < self.next_decode:
             return False
-        # From now on, not from the last border: a late delivery is heard in one round.
+        # From now on, not from the last border: a late delivery is transcribed in one round.
         self.next_decode = self.n_samples + chunk
         return True
 
     def given_out(self, words: Sequence[Word]) -> tuple[Word, ...]:
-        """Return committed words, spaced, their times in order and inside what was heard."""
+        """Return committed words, spaced, their times in order and inside the audio so far."""
         emit, heard_s = self.emitter.emit, self.heard_s
         return tuple(
             emit(w.text, w.start or 0.0, w.end or 0.0, heard_s, w.probability, overlap=True)

@@ -70,12 +70,12 @@ class Seam:
         """
         frames = [round(end * FRAMES_PER_S) for end in word_ends]
         for i in range(n_committed - 1, -1, -1):
-            # The newest words may change when more is heard, and their times even more.
+            # The newest words may change when more audio comes, and their times even more.
             if 0 < frames[i] <= position - self.age:
                 if position - frames[i] + chunk_frames <= self.limit:
                     return frames[i], i + 1
                 break
-        # No such word: silence, or a loop. The newest audio is heard again whatever was said.
+        # No such word: silence, or a loop. The newest audio is transcribed again in any case.
         start = max(position - self.keep, 0)
         if 0 < first_start * FRAMES_PER_S < start:
             start = round(first_start * FRAMES_PER_S)

@@ -21,20 +21,20 @@ from streaming_asr.whisper.guard import GUARDS, Copy, even
 from streaming_asr.whisper.together import Passes, Wanted
 
 TOKENS_PER_SECOND = 28
-"""No speech has more: a decoder that says more loops."""
+"""No speech has more: a decoder that outputs more loops."""
 
 
 class Verdict(Enum):
     """The fate of a hypothesis's next token."""
 
     TAKE = "take"
-    WAIT = "wait"  # the hypothesis ends before the token, which may change when more is heard
+    WAIT = "wait"  # the hypothesis ends before the token, which may change with more audio
     REWIND = "rewind"  # the hypothesis is thrown away
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """New tokens, the log-probability of each, and the frame it is taken from if a guide says so.
+    """New tokens, the log-probability of each, and the frame it is taken from if a guide gives one.
 
     `log_probs` holds one more where the hypothesis has ended: that of what ended it.
     """

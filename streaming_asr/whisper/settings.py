@@ -31,7 +31,7 @@ class OnWhisper:
 
 @dataclass(kw_only=True, eq=False)
 class Chunked(OnWhisper):
-    """A method that hears in chunks; both lengths in seconds, multiples of 0.02."""
+    """A method that processes audio in chunks; both lengths in seconds, multiples of 0.02."""
 
     chunk_s: float
     first_chunk_s: float

@@ -87,7 +87,7 @@ def _foreign_classes(file: Path) -> list[str]:
     listed: Any = getattr(torch.serialization, "get_unsafe_globals_in_checkpoint", None)
     try:
         return [] if listed is None else list(listed(file))  # None: torch before 2.6
-    except Exception:  # a damaged file, or one in torch's old form; the loader says so
+    except Exception:  # a damaged file, or one in torch's old form; the loader reports it
         return []
 
 

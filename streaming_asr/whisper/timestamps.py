@@ -1,7 +1,7 @@
 """Segments with timestamps, by which Whisper transcribes what is longer than its context.
 
-Without timestamps it ends a full window after a sentence or two, and what is said after them is
-lost; with them it says where each segment ends, and the next window begins there. The rules are
+Without timestamps it ends a full window after a sentence or two, and the words after them are
+lost; with them it gives the end of each segment, and the next window begins there. The rules are
 those of `ApplyTimestampRules` in decoding.py of OpenAI's whisper.
 """
 

@@ -27,7 +27,7 @@ from streaming_asr.whisper.words import Emitter, TokenWord, probability_of
 Times = list[tuple[float, float]]
 
 SHORTEST_SAMPLES = SAMPLE_RATE // 10
-"""The least audio that is decoded: 0.1 s hold no word, whatever a model says of them."""
+"""The least audio that is decoded: 0.1 s hold no word, whatever a model outputs."""
 
 
 @torch.inference_mode()
@@ -176,7 +176,7 @@ class WindowDecoder:
     def seam(self, times: Times, end: int | None = None) -> tuple[int, int]:
         """Return where a full window with words at these times is cut: (samples, words before).
 
-        end: the frame at which its segments end, if timestamps say so.
+        end: the frame at which its segments end, if timestamps give one.
         """
         if end:
             return end * FRAME_SAMPLES, len(times)
@@ -230,8 +230,8 @@ def transcribe_buffer(
 ) -> Passes[tuple[list[Word], list[int]]]:
     """Transcribe (n,) samples after the text `prompt`; return the words and their tokens.
 
-    A buffer longer than a window is taken in windows, cut where a word ends; each is told the text
-    before it. decode: in place of `windows.decoding`. Less than 0.1 s of audio has no words.
+    A buffer longer than a window is taken in windows, cut where a word ends; each is given the text
+    before it. decode: instead of `windows.decoding`. Less than 0.1 s of audio has no words.
     """
     emitter = Emitter(language)
     words: list[Word] = []
@@ -248,7 +248,7 @@ def transcribe_buffer(
         with recorder.part("decode"):  # the alignment is one more pass of the decoder
             times = windows.times(window)
             step, n_words = audio.size - start, len(times)
-            # More audio follows: its end is left to the next window, which hears it whole.
+            # More audio follows: its end is left to the next window, which has it whole.
             if step > windows.limit_samples:
                 step, n_words = windows.seam(times)
             at_s, heard_s = start / SAMPLE_RATE, audio.size / SAMPLE_RATE

@@ -79,7 +79,7 @@ class Stretch:
 class Gate:
     """Lets speech through as it arrives, the pause at its end included, and holds back the rest.
 
-    What is let through depends on the stream's samples alone, not on the pieces it comes in.
+    What is let through depends only on the stream's samples, not on the pieces it comes in.
     """
 
     def __init__(self, probability: SpeechProbability, grid: int = 1) -> None:

@@ -64,7 +64,7 @@ class Heard:
 
 @dataclass(slots=True, kw_only=True)
 class BlockAudio(Heard):
-    """A stream's audio, taken block by block, and where its window stands.
+    """A stream's audio, taken block by block, and the place of its window.
 
     Frames are encoder frames of 20 ms; the window is what the context holds.
     """
@@ -92,7 +92,7 @@ class BlockAudio(Heard):
         return -(-self.n_samples // FRAME_SAMPLES) - self.window_start
 
     def arrive(self, audio: Samples, last: bool) -> None:
-        """Keep new samples; `last` says that none follow."""
+        """Keep new samples; `last`: none follow."""
         self.take_in(audio)
         self.ended = self.ended or last
 
@@ -132,7 +132,7 @@ class BlockAudio(Heard):
         return self.emitter.emit(text, start_s, end_s, self.heard_s, probability)
 
     def begin_window(self, start: int, shortest: int) -> list[int]:
-        """Let the window begin at its frame `start`; return ends of the blocks to encode anew.
+        """Let the window begin at its frame `start`; return ends of the blocks to encode again.
 
         Blocks keep their places in the stream; the first one is merged until it is `shortest`
         frames long, so that no frame is encoded with less to its left than the model knows.
@@ -150,7 +150,7 @@ class BlockWindow(BlockAudio):
     """The base of a method's state of one stream where the features are Whisper's."""
 
     mel: torch.Tensor
-    """(n_mels, 2 * context + 1), normalised frames of the window, kept to encode them anew."""
+    """(n_mels, 2 * context + 1), normalised frames of the window, kept to encode them again."""
     features: StreamingLogMel
     n_mel: int = 0
 

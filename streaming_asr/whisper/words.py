@@ -1,8 +1,8 @@
 """Token ids to whole words, and words as a stream commits them.
 
 A word begins where a token begins with a space (in languages written without spaces: where the
-bytes so far are whole characters). It is complete once the first token of its successor stands, or
-the text has ended. Bytes of a character that is not yet whole are held back.
+bytes so far are whole characters). It is complete once its successor has a token, or the text
+has ended. Bytes of a character that is not yet whole are held back.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TokenWord:
 def byte_characters() -> list[str]:
     """Return the visible character for each of the 256 bytes in byte-level BPE (GPT-2).
 
-    Printable bytes stand for themselves, the others in order for U+0100 and what follows.
+    Printable bytes map to themselves, the others in order to U+0100 and what follows.
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
@@ -97,7 +97,7 @@ class Emitter:
 
     language: str | None
     sound: Sound | None = None
-    """What was heard; with it committed words are timed without the pauses around them."""
+    """The audio so far; with it committed words are timed without the pauses around them."""
     has_text: bool = False
     last_start_s: float = 0.0
     last_end_s: float = 0.0
@@ -119,7 +119,7 @@ class Emitter:
         overlap: bool = False,
         least_s: float = 0.0,
     ) -> tuple[float, float]:
-        """Return the times moved into the audio heard, not before those of the last word.
+        """Return the times moved into the audio so far, not before those of the last word.
 
         overlap: the word may start before the last one ends, but not before that one starts.
         least_s: the word lasts so long or longer, where so much audio came after the last one.
