@@ -301,14 +301,14 @@ def test_a_branch_without_its_adapter_takes_the_one_of_whisperrt_if_it_is_that(
     [
         ({"classes": 99}, "tokenizer.json has 60 pieces, the branch 99 classes"),
         ({"width": 384}, "a branch for frames of 384 numbers, but those of model"),
-        ({"stride": 3}, "tells no shape that a branch can have"),
-        ({"layers": 0}, "tells no shape that a branch can have"),
-        ({"layers": "two"}, "tells no shape that a branch can have"),
+        ({"stride": 3}, "holds no shape that a branch can have"),
+        ({"layers": 0}, "holds no shape that a branch can have"),
+        ({"layers": "two"}, "holds no shape that a branch can have"),
         ({"layers": 9}, "a branch of 9 encoder layers, but this model has 2"),
         ({"rank": 8}, "has the shape (4, 32), and branch.json asks for (8, 32)"),
         ({"rank": 0}, "has the shape none"),
         ({"adapter": "0" * 64}, "was trained behind those with 000000000000"),
-        ({"rank": None}, "does not tell the shape of a branch"),
+        ({"rank": None}, "does not hold the shape of a branch"),
     ],
 )
 def test_a_card_that_does_not_fit_is_refused(model, copied, change, answer) -> None:

@@ -85,7 +85,7 @@ class Tables:
     """All a layer needs to know about a batch of chunks."""
 
     queries: Table  # (M, chunk): into the frames that are computed
-    rows: Tensor  # (N,) where frame i of those stands among the M * chunk places of `queries`
+    rows: Tensor  # (N,) the place of frame i of those among the M * chunk places of `queries`
     keys: Table  # (M, left + chunk + right): into keys and values
     taps: Table  # (M, 7 + chunk + 7): into the convolution's input
 

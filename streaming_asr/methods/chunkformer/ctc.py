@@ -1,6 +1,6 @@
 """Greedy CTC: the best token of each frame, repeats merged, blanks dropped, joined into words.
 
-What was said last is carried from window to window, so a token that spans a border is one token.
+The last token is carried from window to window, so one that spans a border is one token.
 A word is complete when the next one begins: tokens that begin one start with "▁".
 """
 

@@ -13,7 +13,7 @@ from streaming_asr.methods.chunkformer.layers import distances
 
 
 class AttentionDecoder(nn.Module):
-    """A transformer that reads the encoded frames and says the next token."""
+    """A transformer that reads the encoded frames and predicts the next token."""
 
     def __init__(self, vocabulary: int, d: int, heads: int, layers: int, dropout: float) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class AttentionDecoder(nn.Module):
         self.out = nn.Linear(d, vocabulary)
 
     def forward(self, encoded: Sequence[Tensor], tokens: Tensor) -> Tensor:
-        """Return logits (B, L, vocabulary) of the tokens after (B, L); row i hears (n_i, d)."""
+        """Return logits (B, L, vocabulary) after tokens (B, L); row i sees the frames (n_i, d)."""
         memory = pad_sequence(list(encoded), batch_first=True)
         lengths = torch.tensor([len(part) for part in encoded], device=memory.device)
         absent = torch.arange(memory.shape[1], device=memory.device) >= lengths[:, None]

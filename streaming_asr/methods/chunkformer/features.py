@@ -3,7 +3,7 @@
 Samples at 16-bit scale; windows of 25 ms every 10 ms that lie wholly inside the audio (Kaldi's
 `snip_edges`); mean removed, pre-emphasis 0.97, Povey's window; power spectrum of 512 points; 80
 triangles on Kaldi's mel scale from 20 Hz to 8 kHz; natural logarithm. No dither. A frame depends on
-its own 400 samples alone, so a stream gives the very frames of the whole recording.
+its own 400 samples only, so a stream gives the very frames of the whole recording.
 """
 
 from __future__ import annotations

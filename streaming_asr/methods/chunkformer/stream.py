@@ -165,7 +165,7 @@ class ChunkFormer(SharedPasses):
             n = min(most, len(state.frames))
             done = ends and n == len(state.frames)
             if self._stream:
-                # A chunk is computed as it is, and what follows it is computed anew.
+                # A chunk is computed as it is, and what follows it is computed again.
                 ready, n_again, done = n == most or (ends and n), max(0, n - self._chunk), True
             else:
                 ready, n_again = n or (done and not state.closed), 0

@@ -5,8 +5,8 @@ In training a limited context is the very computation of recognition, the masked
 mask over the whole recording.
 
 Three things are not of the paper, for corpora and budgets as small as mini's: a cross-entropy on
-the token spoken in each frame, placed by the word times, since CTC alone stays on its plateau; the
-frames of a Whisper's encoder to be told from each frame, where there is such a `teacher`; and one
+the token spoken in each frame, placed by the word times, since CTC by itself stays on its plateau;
+the frames of a Whisper's encoder, predicted from each frame, where there is a `teacher`; and one
 run goes from full to limited contexts instead of two with a peak of the learning rate each.
 """
 
@@ -43,13 +43,13 @@ from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.tensors import load_tensors, save_half
 
 HEADS_FILE, HEADS = "training_heads.safetensors", ("decoder.", "frame_head.")
-"""What is trained beside the network and no recognition needs."""
+"""The trained parts that recognition does not need."""
 N_STATISTICS = 300
 """Utterances whose features are averaged for the normalisation."""
 FRAME_CENTRE_S = 0.0825
 """Of frame 0: it depends on samples 0 .. 2639."""
 TAUGHT = 4
-"""Frames of the teacher, 20 ms each, to be told from one of ours; those of frame 0 begin with the
+"""Frames of the teacher, 20 ms each, predicted from one of ours; those of frame 0 begin with the
 teacher's third, so that their middle is ours."""
 
 
@@ -118,7 +118,7 @@ class ChunkFormerRecipe(CorpusRecipe):
     label_smoothing: float
     frame_weight: float  # falls to 0 at `frame_until`
     frame_until: float
-    teacher: str | None  # a Whisper (folder or hub name) whose encoder's frames are learnt beside
+    teacher: str | None  # a Whisper (folder or hub name) whose encoder's frames are learned too
     teacher_weight: float  # of their squared error
     full_until: float  # of the training: the full context; then drawn from the next three
     chunks: Sequence[int]  # -1: the full context
@@ -241,7 +241,7 @@ class ChunkFormerRecipe(CorpusRecipe):
     def _taught(teacher: Whisper, audio: np.ndarray, n: int) -> Tensor:
         """Return (n, TAUGHT * d), what the teacher's encoder makes of the audio (samples,).
 
-        Half a second of silence stands in place of padding to the context: on mini's model the
+        Half a second of silence replaces the padding to the context: on mini's model the
         frames' cosine to those of the padded input is 0.998 on average.
         """
         n_heard = min(len(audio) // WHISPER_FRAME_SAMPLES + 25, teacher.context_frames)
@@ -313,7 +313,7 @@ class ChunkFormerRecipe(CorpusRecipe):
 
     def save(self, folder: Path) -> None:
         """Write a folder that `load` reads, the tokenizer, training.json, and what a training that
-        goes on from here needs beside: the attention decoder and the frames' head.
+        goes on from here also needs: the attention decoder and the frames' head.
         """
         save(folder, self.network, self.tokenizer.tokens)
         parts = self.model.state_dict().items()

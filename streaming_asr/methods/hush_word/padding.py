@@ -1,8 +1,8 @@
-"""What stands after the audio: padding to the context, nothing, zeros, noise, or a hush word.
+"""What follows the audio: padding to the context, nothing, zeros, noise, or a hush word.
 
-Whisper was trained on inputs padded to its context; on shorter ones it says what was never said. A
-hush word is half a second of trained audio (WhisperFlow, section 4.1): appended, it tells the model
-that the audio ends, so that the encoder runs on audio and tail alone, on the first positions of the
+Whisper was trained on inputs padded to its context; on shorter ones it outputs words that nobody
+spoke. A hush word is half a second of trained audio (WhisperFlow, section 4.1): appended, it marks
+the end of the audio, so that the encoder runs only on audio and tail, on the first positions of the
 model's context. Frames here are the encoder's, 20 ms.
 """
 

@@ -1,4 +1,4 @@
-"""The encoder in a process of its own, beside the decoding of the round before.
+"""The encoder in a process of its own, during the decoding of the round before.
 
 WhisperFlow (section 4.3) encodes round k on the GPU while the CPU decodes round k - 1, each with
 its own threads. Here the second worker is a process: it has its own model, device and number of

@@ -1,9 +1,9 @@
 """WhisperFlow (Wang, Xu, Lin 2025, MobiSys): UFAL's policy over a cheaper Whisper.
 
-Each chunk the buffer is transcribed again and what two hypotheses in a row say is final, as in
+Each chunk the buffer is transcribed again and what two hypotheses in a row agree on is final, as in
 UFAL; the policy, its buffer, prompt and trimming are UFAL's own. What is new is in the
 transcription: a hush word instead of padding (`padding.py`), a search that follows the last round's
-text (`search.py`), and the encoder beside the decoder (`pipeline.py`).
+text (`search.py`), and the encoder parallel to the decoder (`pipeline.py`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Trains a hush word: audio that, appended, makes a frozen Whisper say the transcript and stop.
+"""Trains a hush word: audio that, appended, makes a frozen Whisper output the transcript and stop.
 
 WhisperFlow, section 4.1: the samples are the only parameter, the target is the transcript, the loss
 its cross-entropy, each clip has its own length and is not padded, and the final word is the mean of
-a few of the best evaluations. What the paper does not say is chosen here:
+a few of the best evaluations. What the paper leaves open is chosen here:
 
 Several clamps are trained side by side, on the same clips, as rows of one batch; word error rate on
 dev chooses among them. A loud tail would move the floor of Whisper's log-mel, hence the clamp.
 A share of the clips is cut anywhere, as the buffer of a stream is; `crop_end=0` leaves it out.
 Prompts hold <|notimestamps|>, as they do when the method runs. <|endoftext|> may weigh more than a
-token of text (`end_weight`), as the word can teach little else; dev is heard with the guard.
+token of text (`end_weight`), as the word can teach little else; dev is decoded with the guard.
 The word begins as even noise of 0.02 at most (at the log-mel's level: of its usual range).
 """
 
@@ -65,7 +65,7 @@ class HushWords(nn.Module):
         self, whisper: Whisper, tails: Tensor, bounds: Tensor, end_weight: float = 1.0
     ) -> None:
         """Take tails (words, n) samples or (words, n_mels, 2 frames), bounds (words,), and what
-        <|endoftext|> weighs beside a token of text."""
+        <|endoftext|> weighs relative to a token of text."""
         super().__init__()
         self.tails = nn.Parameter(tails)
         self.register_buffer("bounds", bounds.reshape(-1, *[1] * (tails.ndim - 1)))
@@ -135,7 +135,7 @@ def encode_each(whisper: Whisper, audio: Sequence[Tensor], tails: Tensor) -> tup
     with torch.autocast(tails.device.type, enabled=False):  # log-mels are float32 in any precision
         mels = padded_mels(rows, padding, whisper.n_mels, whisper.context_frames)
     n_frames = torch.tensor([mel.shape[-1] // 2 for mel in mels])
-    # Behind an input stand zeros, as the convolutions see them behind one by itself.
+    # After an input come zeros, as the convolutions see them behind one by itself.
     padded = pad_sequence([mel.permute(2, 0, 1) for mel in mels], batch_first=True)
     mask = None
     if len(audio) > 1:
@@ -162,7 +162,7 @@ class HushWordRecipe(CorpusRecipe):
     crop_end: float  # share of the clips that end anywhere
     several: float
     prompt: float
-    end_weight: float  # of <|endoftext|> in the loss, beside 1 of a token of text
+    end_weight: float  # of <|endoftext|> in the loss; a token of text has 1
     model: HushWords = field(init=False, repr=False)
 
     @property
@@ -200,7 +200,7 @@ class HushWordRecipe(CorpusRecipe):
         limits = torch.tensor(bounds)
         self.model = HushWords(self.whisper, self._initial(), limits, self.end_weight)
         self._best: list[list[tuple[float, Tensor]]] = [[] for _ in bounds]
-        """For each clamp its best evaluations: WER and word. A resumed training begins anew."""
+        """For each clamp its best evaluations, (WER, word). A resumed training starts with none."""
         self._chosen = 0
         self._figures: dict[str, float] = {}
         self._others: dict[str, float] | None = None
@@ -274,7 +274,7 @@ class HushWordRecipe(CorpusRecipe):
         return torch.stack([torch.stack([w for _, w in best]).mean(0) for best in self._best])
 
     def _wers(self, tails: Tensor) -> list[float]:
-        """Return the WER of each tail, (words, n) or (words, n_mels, 2 frames); a clip is heard
+        """Return the WER of each tail, (words, n) or (words, n_mels, 2 frames); a clip is decoded
         with all tails at once, greedily.
         """
         texts: list[list[str]] = [[] for _ in tails]

@@ -106,8 +106,8 @@ class Offline(_Whole):
     """All audio, padded, decoded once when the stream has ended; nothing is shown before.
 
     beam: 0 or 1 greedy, else its width. max_tokens: of text per window, default the model's.
-    timestamps_from_s: audio of so many seconds and more is decoded with timestamps; null: what is
-    beyond the context alone.
+    timestamps_from_s: audio of so many seconds and more is decoded with timestamps; null: only
+    what is beyond the context.
     Raises UserError on a missing model or adapter and on settings out of range.
     """
 
@@ -143,14 +143,14 @@ class Reencode(_Whole, Chunked):
         """Take in `audio`; decode all of it again when it completes a chunk."""
         arrived = np.asarray(audio, dtype=np.float32)
         committed: list[Word] = []
-        # Chunk by chunk, whatever the delivery, so that the text depends on the schedule alone.
+        # Chunk by chunk, whatever the delivery, so that the text depends only on the schedule.
         while state.n_samples + arrived.size >= state.next_decode:
             n = state.next_decode - state.n_samples
             state.take_in(arrived[:n])
             arrived = arrived[n:]
             state.next_decode += self._chunk
             if arrived.size == 0 and last:
-                break  # the final decoding hears the same
+                break  # the final decoding has the same audio
             committed += yield from self._show(state)
         state.take_in(arrived)
         if last:

@@ -2,7 +2,7 @@
 
 `Results` with `is_final` are final and the others a guess; a guess that comes late, for audio whose
 text is final, is passed over. `speech_final` and `UtteranceEnd` end a turn. Settings of the server
-stand in its address: `ws://127.0.0.1:8000/v1/listen?endpointing=300`.
+are in its address: `ws://127.0.0.1:8000/v1/listen?endpointing=300`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 whisper_online   The TCP lines `beg_ms end_ms text` of ufal/whisper_streaming, or SimulStreaming's
                  JSON lines. Every line is final as it comes; nothing is guessed. These servers
-                 leave out what they would say after the end of the audio.
-simulstream      `new` is shown after what `deleted` took off the end. Nothing says what is final,
+                 leave out the text after the end of the audio.
+simulstream      `new` is shown after what `deleted` took off the end. Nothing marks what is final,
                  so all is a guess until the server ends.
 """
 

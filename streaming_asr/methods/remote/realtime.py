@@ -4,10 +4,10 @@ Deltas are final; the last word of a delta is final once the next one begins, si
 The text that ends an item (`completed`, `done`) has the last word on it: where it differs, words
 are taken back.
 
-openai  A server that offers `streaming_asr.steps` (ours) tells whole words and its guess, and these
+openai  A server that offers `streaming_asr.steps` (ours) sends whole words and its guess, and these
         are taken instead. With `natural` the server finds the turns (`server_vad`), and each item
         that it completes ends one.
-vllm    `/v1/realtime` of vLLM, after its public description: `session.update` has the model alone,
+vllm    `/v1/realtime` of vLLM, after its public description: `session.update` has only the model,
         a commit begins the transcription and one with `final` ends it; `transcription.delta` and
         `transcription.done` come back. 16 kHz.
 """
@@ -62,7 +62,7 @@ class _Items:
     """A connection whose deltas add up to items."""
 
     def _connect(self, url: str, token: str | None) -> dict[str, Any]:
-        """Connect and return what the server says of the session."""
+        """Connect and return the server's description of the session."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._connection, self._closing = connected(url, additional_headers=headers)
         self._words: list[str] = []  # final ones of the item
@@ -156,7 +156,7 @@ class OpenAIRealtime(_Items):
         super().send(samples)
 
     def end(self) -> None:
-        if self._natural:  # the server has committed what was said
+        if self._natural:  # the server has committed all words
             self._connection.close()
             return
         if self._resampler is not None:
@@ -176,7 +176,7 @@ class OpenAIRealtime(_Items):
                     raise UserError(f"the server {fault}")
                 revise(self._words, step.retracted, words)
                 yield Change(words, pieces(step.partial), step.retracted)
-            # A server that tells steps sends deltas too: the words would count twice.
+            # A server that sends steps sends deltas too: the words would count twice.
             elif kind == f"{TRANSCRIPTION}delta" and not self._tells_steps:
                 yield self._grown(read(event, _Delta).delta)
             elif kind == f"{TRANSCRIPTION}completed":

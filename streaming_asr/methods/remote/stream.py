@@ -1,8 +1,8 @@
-"""The method that has no model: what a server says, when it says it.
+"""The method without a model: the text of a server, when it arrives.
 
-It runs with `feed=realtime` alone. a_k is then the audio that was sent and f_k the moment at which
+It runs only with `feed=realtime`. a_k is then the audio that was sent and f_k the moment at which
 words arrived, both on the wall clock, so the clock that counts computation is what a listener sees,
-the network included. What happens inside the server cannot be told.
+the network included. What happens inside the server stays unknown.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from streaming_asr.methods.remote.wire import Change, Wire, check_url
 
 PROTOCOLS = ("openai_realtime", "vllm_realtime", "deepgram", "whisper_online", "simulstream")
 TURNS = ("forced", "natural")
-TELL_TURNS = ("openai_realtime", "deepgram")  # protocols whose servers say that a turn is over
+TELL_TURNS = ("openai_realtime", "deepgram")  # protocols whose servers report the end of a turn
 SILENCE_S = 0.1  # sent at once while the end of a turn is waited for
-TOKEN = "STREAMING_ASR_TOKEN"  # an environment variable: what stands in a setting is logged
+TOKEN = "STREAMING_ASR_TOKEN"  # an environment variable, since settings are logged
 
 
 @dataclass
 class RemoteState:
-    """One stream: its connection, and what came that no step has told yet."""
+    """One stream: its connection, and what came that no step has given yet."""
 
     wire: Wire
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -50,8 +50,8 @@ class RemoteState:
     partial: tuple[str, ...] = ()
     error: Exception | None = None
     ended: bool = False  # all of the recording is sent
-    hung_up: bool = False  # and the server has been told so
-    is_turn_over: bool = False  # the server said so, and no words have come since
+    hung_up: bool = False  # and the server knows it
+    is_turn_over: bool = False  # the server reported it, and no words have come since
     silence_s: float = 0.0  # sent after the recording
     silence_due_s: float = 0.0  # when the next piece of it is, by the clock
     deadline_s: float = math.inf  # when the wait for the end of the text is over, by the clock
@@ -79,9 +79,9 @@ class Remote:
 
         url: the server's address. protocol: one of PROTOCOLS. feed: that of the run. served: the
         model to ask for (openai_realtime). rate: Hz of what is sent (openai_realtime). patience_s:
-        how long the end of the text is waited for. end_of_turn: `forced` tells the server that
+        how long the end of the text is waited for. end_of_turn: `forced` informs the server that
         the turn is over with the last of the audio; `natural` goes on with silence until the server
-        says so, for at most patience_s.
+        ends the turn, for at most patience_s.
         """
         check_one_of(PROTOCOLS, **{"method.protocol": protocol})
         check_one_of(TURNS, **{"method.end_of_turn": end_of_turn})
@@ -220,7 +220,7 @@ class Remote:
         return 0.0 if state.hung_up else max(0.0, state.silence_due_s - time.monotonic())
 
     def is_done(self, state: RemoteState) -> bool:
-        """Return whether all of the text has come and been told."""
+        """Return whether all of the text has come and been given to a step."""
         return state.done and not state.untold
 
 
@@ -230,7 +230,7 @@ def _read(state: RemoteState) -> None:
             with state.changed:
                 if change.endpoint and not state.hung_up:
                     state.is_turn_over = True
-                elif change.endpoint:  # it was told so
+                elif change.endpoint:  # this side ended the turn
                     change = change._replace(endpoint=False)
                 elif change.committed or change.partial:
                     state.is_turn_over = False

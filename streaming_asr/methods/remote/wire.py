@@ -30,7 +30,7 @@ class Change(NamedTuple):
     committed: tuple[str, ...] = ()  # as appended to the text, blanks included
     partial: tuple[str, ...] = ()
     retracted: int = 0
-    endpoint: bool = False  # the server says that the turn is over and its text final
+    endpoint: bool = False  # the server reports the turn over and its text final
 
 
 class Wire(Protocol):
@@ -72,7 +72,7 @@ def connected(url: str, **settings: Any) -> tuple[Any, ExitStack]:
     closing = ExitStack()
     try:
         socket = connect(url, open_timeout=CONNECT_S, close_timeout=CLOSE_S, **fixed, **settings)
-        with suppress(OSError):  # a server that refuses has closed it by now; reading tells why
+        with suppress(OSError):  # a server that refuses has closed it; reading gives the reason
             limit_sending(socket.socket)
         return closing.enter_context(socket), closing
     except (OSError, InvalidHandshake, TimeoutError) as error:
@@ -91,7 +91,7 @@ def limit_sending(connection: socket.socket) -> None:
 
 def unreachable(url: str, error: Exception) -> UserError:
     """Return the error for an address at which no such server answers."""
-    url = url.partition("?")[0]  # settings stand behind it
+    url = url.partition("?")[0]  # settings follow it
     return UserError(f"method.url={url}: cannot be reached ({error}); start the server there")
 
 
@@ -139,7 +139,7 @@ def read(message: dict[str, Any], kind: type[T]) -> T:
 
 
 def report(message: dict[str, Any]) -> str:
-    """Return in words the error that a message tells: a text, or an object with one."""
+    """Return in words the error of a message: a text, or an object with one."""
     error = message.get("error") or message.get("description")
     message_text = error.get("message") if isinstance(error, dict) else error
     return f"the server reports: {message_text}"

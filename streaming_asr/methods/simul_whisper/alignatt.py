@@ -8,7 +8,7 @@ attention itself that is smoothed and averaged.
 
 Only the last row is asked for. So mean and squared deviation of each head and frame are carried
 along, and only that row is standardised and smoothed: the work per token does not grow with the
-text. The decisions are those of building all rows anew.
+text. The decisions are those of building all rows again.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Policy:
     def judge(
         self, frame: int, n_frames: int, last_attended: int | None, *, after_text: bool, last: bool
     ) -> Verdict:
-        """Return the verdict on a token taken from `frame` of `n_frames` heard.
+        """Return the verdict on a token taken from `frame` of `n_frames` so far.
 
-        after_text: text stands before the token, be it forced. The first token of a window follows
+        after_text: text precedes the token, be it forced. The first token of a window follows
         control tokens, which look anywhere: it never rewinds.
         """
         if (
@@ -55,8 +55,8 @@ def place(frames: Sequence[int]) -> int | None:
     """Return where the decoder is: the earlier of the two frames it looked at last, None for none.
 
     A single token may look far ahead, a full stop at the next pause. To return from there is no
-    rewind: taken for one it throws the text away, and the next step, with more to say, meets the
-    same token again, so that nothing more is ever said.
+    rewind: taken for one it throws the text away, and the next step, with more to write, meets the
+    same token again, so that no text ever follows.
     """
     return min(frames[-2:], default=None)
 
@@ -135,7 +135,7 @@ class AlignAtt(Guide):
 
     def judge(self, live: Sequence[Hypothesis]) -> list[tuple[Verdict, int | None]]:
         """Return verdict and frame of each hypothesis's next token."""
-        # the frames heard, and the three after them that the median of the last ones reaches
+        # the frames so far, and the three after them that the median of the last ones reaches
         rows = self._head_rows.rows()[..., : self._n_frames + MEDIAN_FRAMES // 2]
         if self._running is None:
             self._running = RunningRows(rows)

@@ -1,7 +1,7 @@
 """What Simul-Whisper knows about one stream: audio in the window and its text.
 
-The window is what the encoder hears: the last seconds of audio, at most the model's context. Its
-text is all that was said of it and is forced on the decoder at every step. A word whose audio has
+The window is the encoder's input: the last seconds of audio, at most the model's context. Its
+text is everything decoded of it and is forced on the decoder at every step. A word whose audio has
 left the window is forgotten.
 """
 
@@ -87,7 +87,7 @@ class StreamState(Heard):
         if too_many <= 0:
             return []
         words = self._words()
-        if not words:  # blanks alone are no word's
+        if not words:  # blanks are no words
             self._drop(too_many)
         return self.forget(sum(word.start < too_many for word in words))
 
@@ -118,7 +118,7 @@ class StreamState(Heard):
         )
 
     def partial(self) -> tuple[Word, ...]:
-        """Return what is said, but not yet a whole word."""
+        """Return the text that is not yet a whole word."""
         return self.emitter.partial(
             word.text for word in self._words() if word.start >= self.n_committed
         )

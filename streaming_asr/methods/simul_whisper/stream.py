@@ -1,9 +1,9 @@
 """Simul-Whisper (arXiv 2406.10052): an offline Whisper, stopped by where it looks.
 
 Per chunk the whole window is encoded, padded to the context as in training, and decoded from the
-text said so far. AlignAtt ends the text where the decoder looks at the end of the audio
-(`alignatt`), truncation detection leaves out a last word that was cut (`truncation`). What is then
-said is never changed.
+text so far. AlignAtt ends the text where the decoder looks at the end of the audio
+(`alignatt`), truncation detection leaves out a last word that was cut (`truncation`). The rest
+is never changed.
 
 Committed are the words whose successor has begun; the tail is shown as partial. At the end of the
 stream nothing waits and all is committed.
@@ -106,7 +106,7 @@ class SimulWhisper(SharedPasses, Chunked):
     def _step(self, state: StreamState, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; with less than a chunk of it nothing changes, unless it is the last.
 
-        More than half of the buffer at once is heard in portions, so that none is lost.
+        More than half of the buffer at once is taken in portions, so that none is lost.
         """
         state.take_in(audio)
         heard_any = state.window.size > 0
@@ -172,7 +172,7 @@ class SimulWhisper(SharedPasses, Chunked):
         return hypothesis
 
     def _cut_off(self, hidden: torch.Tensor) -> bool:
-        """Return whether to drop the last word, from the frames heard (n, d)."""
+        """Return whether to drop the last word, from the frames so far (n, d)."""
         if self._detector is not None:
             return not self._detector.ends_with_a_word(hidden, self._threshold)
         return self._truncation == "always"

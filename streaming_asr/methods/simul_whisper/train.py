@@ -4,7 +4,7 @@ Simul-Whisper's loss is the root mean square error of that sum. Two things decid
 detector then works on a stream, and both are done here:
 
 The clips are those of inference: cut at any frame, also inside words, padded to the context, and
-weighed on the frames heard alone. Trained on whole utterances it counts ten words in a second.
+weighed only on the frames with audio. Trained on whole utterances it counts ten words in a second.
 A word counts when all of it is in the clip. So the sum must rise by one just where a word ends
 with the clip, which is what the detector is asked; half of the clips end there.
 
@@ -59,7 +59,7 @@ class TruncationRecipe(CorpusRecipe):
 
     model_path: str
     batch: int
-    boundary_weight: float  # of the cross-entropy on the last two frames, 0: the sum's error alone
+    boundary_weight: float  # of the cross-entropy on the last two frames, 0: only the sum's error
     at_word_end: float  # share of the clips that end with a word
     late_start: float  # share of the clips that start anywhere
     several: float
@@ -92,7 +92,7 @@ class TruncationRecipe(CorpusRecipe):
         """Of the last evaluation."""
         torch.manual_seed(self.seed)
         self.model = TruncationDetector(self.whisper.config.d_model)
-        # It begins with the corpus's words per frame; from 0.5 the bias alone takes long.
+        # It begins with the corpus's words per frame; from 0.5 the bias takes long.
         n_frames = sum(item.n_samples for item in self.items) / FRAME_SAMPLES
         rate = min(0.5, sum(len(item.words) for item in self.items) / n_frames)
         nn.init.zeros_(self.model.linear.weight)
@@ -128,7 +128,7 @@ class TruncationRecipe(CorpusRecipe):
 
     def _pack(self, clips: list[Samples]) -> dict[str, Tensor]:
         """Return the clips, (n,) each, padded to the context before the features as a stream's
-        window is: log-mel (batch, n_mels, 2 context) and frames heard (batch,).
+        window is: log-mel (batch, n_mels, 2 context) and frames with audio (batch,).
         """
         padded = np.zeros((len(clips), self.whisper.context_frames * FRAME_SAMPLES), np.float32)
         for row, clip in zip(padded, clips, strict=True):
@@ -155,7 +155,7 @@ class TruncationRecipe(CorpusRecipe):
         return rmse + self.boundary_weight * boundary, logs
 
     def precompute(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the batch with the frozen encoder's output on the frames heard in the place of its
+        """Return the batch with the frozen encoder's output on the frames with audio instead of its
         mel: what `fit.cached_batches` keeps.
         """
         rest = {key: value for key, value in batch.items() if key != "mel"}
@@ -254,9 +254,9 @@ def cuts_a_word(spans: list[Span], stop: int) -> bool:
 
 
 def best_threshold(whole: Sequence[float], cut: Sequence[float]) -> tuple[float, float]:
-    """Return the threshold that tells the two kinds of clips apart best, and its mean share of
+    """Return the threshold that separates the two kinds of clips best, and its mean share of
     right decisions: at least so much weight at the end of a whole clip, less at the end of a cut
-    one. A whole word where none tells them apart.
+    one. A whole word where none separates them.
     """
     best = (1.0, 0.5)
     for threshold in sorted({*whole, *cut}):

@@ -4,7 +4,7 @@ Continuous integrate-and-fire (CIF) on the encoder's output: one linear layer gi
 weight in (0, 1), and the weights of a clip sum to its number of words. The weights are scaled to
 sum to the nearest whole number and added up; each time the sum passes a whole number a word ends.
 Where the last word ends with the last frames, nothing is cut off. Otherwise the last word of a
-hypothesis is a guess at a word of which only a part was heard (Simul-Whisper, section 3.2).
+hypothesis is a guess at a word of which only a part is in the audio (Simul-Whisper, section 3.2).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class TruncationDetector(nn.Module):
 
     @torch.inference_mode()
     def ends_with_a_word(self, hidden: torch.Tensor, threshold: float | None = None) -> bool:
-        """Return whether a word ends with the last two of the frames heard, (n, d).
+        """Return whether a word ends with the last two of the frames so far, (n, d).
 
-        threshold: of their weight, in place of the published rule."""
+        threshold: of their weight, instead of the published rule."""
         weights = self(hidden)
         if threshold is None:
             return fires_at_the_end(weights)
@@ -68,7 +68,7 @@ def end_weight(weights: torch.Tensor) -> torch.Tensor:
 
 
 def threshold_of(setting: float | str, path: str | Path) -> float:
-    """Return `setting`, or for `dev` what training chose, from training.json beside the detector.
+    """Return `setting`, or for `dev` what training chose, from training.json next to the detector.
 
     Raises UserError where there is none, and for another word.
     """

@@ -50,7 +50,7 @@ def rescale(alpha: torch.Tensor, n: float) -> torch.Tensor:
 def top_k(scores: torch.Tensor, rate: float) -> list[int]:
     """Return the k = ceil(T / rate) best frames of scores (T,), in order, the last among them.
 
-    Equation 3, for audio that is heard as a whole. A rate above T leaves the last frame alone.
+    Equation 3, for audio that is compressed as a whole. A rate above T leaves only the last frame.
     """
     n_frames = scores.shape[0]
     if n_frames == 0:

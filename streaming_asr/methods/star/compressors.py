@@ -33,7 +33,7 @@ class Compressed:
     vectors: Tensor
     scores: Tensor
     ready: list[int]
-    """For each segment, how many vectors stand when it is complete."""
+    """For each segment, how many vectors there are when it is complete."""
     ends: list[int]
     """For each segment, the frame of the window after its last one."""
     length_error: Tensor | None = None
@@ -76,8 +76,8 @@ class Segmenter(nn.Module):
 class Compressor(nn.Module):
     """The interface of the four.
 
-    stride: of star and none, frames of a segment in place of the learned ones (figures 6 and 9).
-    keep_all: of star, the decoder attends to every frame, not to the compressed ones alone (figure
+    stride: of star and none, frames of a segment instead of the learned ones (figures 6 and 9).
+    keep_all: of star, the decoder attends to every frame, not only to the compressed ones (figure
     9, STAR-ALL); the segments stay. select: of `star` with a rate, how the anchors are chosen:
     accumulate, where the scores, scaled to T / rate in all, sum up to one; top_k, the best ones
     (equation 3), which lie side by side where scores of neighbours are alike. shift: added to the
@@ -149,7 +149,7 @@ class Anchors(Scored):
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
     ) -> Compressed:
-        scores = self.segmenter(x.detach())  # features learn from the encoder alone (code)
+        scores = self.segmenter(x.detach())  # features learn only from the encoder (code)
         alpha = scores.float().sigmoid()
         length = x.shape[0] / rate if rate is not None else n_tokens
         if rate is not None and self.select == "top_k":
@@ -229,7 +229,7 @@ class Cif(Scored):
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
     ) -> Compressed:
-        scores = self.segmenter(x.detach())  # features learn from the encoder alone (code)
+        scores = self.segmenter(x.detach())  # features learn only from the encoder (code)
         length = x.shape[0] / rate if rate is not None else n_tokens
         alpha = self.alphas(scores) if length is None else scores.float().sigmoid()
         error = None if length is None else self.length_error(alpha, length)

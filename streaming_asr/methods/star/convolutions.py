@@ -2,7 +2,7 @@
 
 A block is a residual of two convolutions (kernels 5 and 1, stride 1) and one that strides by s,
 with a kernel of 2 s + 1 (figure 13). All are causal. The published code reflects the audio's start
-into the padding left of it, which needs s frames of the future; here zeros stand there.
+into the padding left of it, which needs s frames of the future; here there are zeros.
 """
 
 from __future__ import annotations

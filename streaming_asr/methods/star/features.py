@@ -74,7 +74,7 @@ class WhisperFeatures:
 
     @torch.inference_mode()
     def move(self, state: _WhisperState, start: int) -> None:
-        """Let the window begin at its frame `start`; all frames after it are to be encoded anew."""
+        """Let the window begin at its frame `start`; all later frames are to be encoded again."""
         n_mel = state.n_mel - 2 * start
         state.mel[:, :, :n_mel] = state.mel[:, :, 2 * start : state.n_mel].clone()
         state.n_mel, state.position = n_mel, 0

@@ -51,7 +51,7 @@ class StarConfig:
     pool: str = "frame"
     carry: bool = True
     rate: float | None = None
-    select: str = "top_k"  # of networks that do not say
+    select: str = "top_k"  # of networks without this setting
     shift: float = 0.0
     features: str = "whisper"
 
@@ -79,7 +79,7 @@ class StarNetwork(nn.Module):
         self.config = config
         sizes = whisper.config
         heads, hidden = sizes.encoder_attention_heads, sizes.encoder_ffn_dim
-        # Algorithm 1 for a stream, equation 4 for audio heard as a whole.
+        # Algorithm 1 for a stream, equation 4 for audio compressed as a whole.
         mask = "compact" if config.rate is None else "history"
         encoder = SemanticEncoder(sizes.d_model, heads, hidden, config.layers, mask, config.pool)
         self.compressor = compressor(

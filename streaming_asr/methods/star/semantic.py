@@ -1,11 +1,11 @@
-"""The semantic encoder: condenses what was heard since the last anchor into the next one.
+"""The semantic encoder: condenses the frames since the last anchor into the next one.
 
 Causal pre-norm blocks over feature frames (the paper's 4-layer GPT-2, here with the shape of
 Whisper's encoder layers and no positions of its own: the features carry them). Output projections
 begin at zero, so that an untrained encoder hands its features on unchanged.
 
 Masks. `compact`: a frame sees its own block and the anchors before it, F_enc(B | Z) of algorithm
-1, so that a stream keeps keys and values of the anchors and of the open block alone. `history`: it
+1, so that a stream keeps keys and values of the anchors and of the open block only. `history`: it
 sees every frame before it, as in the published code.
 
 Anchors come in as the frame that they are (`frame`, paper), or as the mean of their block, from the

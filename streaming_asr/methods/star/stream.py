@@ -3,11 +3,11 @@
 Tan et al., arXiv 2402.01172, grafted on a causal Whisper; the authors' code has no streaming
 inference. Per chunk: features of the new frames, the segmenter's scores and their running sum, the
 semantic encoder on the new frames, cross-attention keys and values of the new anchors, and one
-token for every anchor once `wait_k` of them stand. After the end (the last frame is an anchor) the
-rest is decoded.
+token for every anchor once there are `wait_k` of them. After the end (the last frame is an anchor)
+the rest is decoded.
 
 Token t sees the anchors 0 .. t + wait_k - 1, no more, even where more have come in the same chunk:
-the text follows from the audio's blocks alone, and a stream gives what one pass over everything
+the text follows only from the audio's blocks, and a stream gives what one pass over everything
 gives. Tokens never change, so every whole word is committed.
 
 At inference the scores are not rescaled: the published code scales them by the length of the
@@ -41,8 +41,8 @@ from streaming_asr.whisper.words import TokenWord, probability_of
 
 TOKENS_PER_SEGMENT, TOKENS_PER_FRAME, SPARE_TOKENS = 1.25, 0.25, 10
 """A window has at most 10 tokens more than 1.25 for each segment, which is good for one, and which
-algorithm 1 loses a sixth of: a text that goes on repeats itself. Audio heard as a whole: 12.5 a
-second, far above what is spoken."""
+algorithm 1 loses a sixth of: a text that goes on repeats itself. Audio compressed as a whole: 12.5
+a second, far above what is spoken."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -133,7 +133,7 @@ class Star(SharedPasses, Chunked):
         state.recorder.count(decoder_cache_bytes=state.cache.n_bytes)
         return Update(tuple(committed), partial, endpoint=last)
 
-    # ---- hearing ----------------------------------------------------------------------------
+    # ---- audio ------------------------------------------------------------------------------
 
     def _encode(self, state: StreamState, ends: Sequence[int]) -> Passes[None]:
         """Encode the window's blocks that end at `ends`, and compress their frames into anchors."""
@@ -206,7 +206,7 @@ class Star(SharedPasses, Chunked):
                     state.finished = True
                     return
                 log_probs = log_probs.log_softmax(-1)
-                if best == self._whisper.eot:  # an anchor stands for a token: the next best
+                if best == self._whisper.eot:  # an anchor is for a token: the next best
                     # (the end of the text cannot come before the end of the audio)
                     log_probs[best] = -torch.inf
                     best = int(log_probs.argmax())
@@ -236,7 +236,7 @@ class Star(SharedPasses, Chunked):
     def _next_window(self, state: StreamState) -> Passes[list[Word]]:
         """Begin a new window within this one, so that no word is lost at the seam."""
         committed: list[Word] = []
-        if self.rate is not None:  # all that was heard is said
+        if self.rate is not None:  # all audio is transcribed
             self._compress_whole(state, None, last=True)
             self._decode(state, ended=True)
             committed = self._commit(state, everything=True)

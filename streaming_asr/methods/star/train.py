@@ -7,8 +7,8 @@ frozen     the same with the segmenter frozen; the paper goes over to it after 6
 
 Loss: NLL, and 0.01 times the squared difference of the scores' sum and the number of tokens, end
 included (equations 6, 10 and 11). Token t sees the anchors that a stream of some wait-k has then.
-Not in the paper: with a `boundary_weight` the segmenter is also told where tokens end, by the word
-times of the corpus; the scores injected at the anchors need far more steps to tell it.
+Not in the paper: with a `boundary_weight` the segmenter also learns where tokens end, from the word
+times of the corpus; the scores injected at the anchors need far more steps to teach it.
 Windows are encoded as a stream encodes them, with one chunk length per batch, 0.1 to 1.0 s.
 """
 
@@ -55,7 +55,7 @@ LENGTH_WEIGHT = 0.01
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows and what is said in each."""
+    """Windows and the text of each."""
 
     audio: list[Tensor]  # (n,) samples, whole blocks and the look-ahead
     ends: list[list[int]]  # block ends in frames
@@ -145,7 +145,7 @@ class StarRecipe(BlockRecipe):
     select: str
     features: str
     wav2vec2: str | None  # folder or hub name, for features=wav2vec2 (experiments.star.wav2vec2)
-    rate: float | None  # frames per vector, the audio heard as a whole (figure 4); None: a stream
+    rate: float | None  # frames per vector, audio compressed as a whole (figure 4); None: stream
     waits: Sequence[int]  # what wait-k is drawn from: not in the paper, whose published mask has 3
     rescale: bool  # the scores to the number of tokens (paper); False: as a stream has them
     strides: Sequence[int]  # frames per segment that the stage plain draws from (figure 6)
@@ -357,7 +357,7 @@ def boundary_loss(scores: Tensor, bounds: Sequence[int]) -> Tensor:
     """Return the cross-entropy of the scores (T,) with 1 where a token ends and 0 elsewhere, summed
     up.
 
-    At its least the alphas sum up to the tokens. Of two tokens that end in one frame one is told.
+    At its least the alphas sum up to the tokens. Of two tokens that end in one frame one counts.
     """
     target = torch.zeros_like(scores, dtype=torch.float32)
     target[list(bounds)] = 1.0

@@ -1,11 +1,10 @@
-"""The CTC branch: copies of the encoder's last layers that learn to spell, beside an encoder that
-stays as it is.
+"""The CTC branch: copies of the encoder's last layers, trained to spell; the encoder is frozen.
 
 U2-Whisper (Interspeech 2025, section 2.2) trains one encoder for both passes. Here the encoder is
-WhisperRT's, untouched, so that the decoder hears what it was trained on, and the first pass has its
-last layers once more: copies that take the states in front of them, keys and values of their own in
-a stream, and a copy of the last norm. Two frames of 20 ms are joined into a row of 40 ms, which a
-linear layer turns into classes, the blank last.
+WhisperRT's, untouched, so that the decoder gets the frames it was trained on, and the first pass
+has its last layers once more: copies that take the states in front of them, keys and values of
+their own in a stream, and a copy of the last norm. Two frames of 20 ms are joined into a row of
+40 ms, which a linear layer turns into classes, the blank last.
 
 A row may straddle the border of two chunks: a frame without its partner waits for the next chunk.
 At the end of a segment, or of a whole input, a last frame without one is joined with itself.
@@ -94,7 +93,7 @@ class Branch(nn.Module):
 
 
 def in_pairs(frames: Tensor) -> Tensor:
-    """Return frames (1, n, d) two by two, (1, ceil(n / 2), 2 d); a last one alone stands twice."""
+    """Return frames (1, n, d) two by two, (1, ceil(n / 2), 2 d); a single last one occurs twice."""
     if frames.shape[1] % STRIDE:
         frames = torch.cat([frames, frames[:, -1:]], 1)
     return frames.unflatten(1, (-1, STRIDE)).flatten(2)

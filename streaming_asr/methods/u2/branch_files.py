@@ -65,7 +65,7 @@ def sha256_of(adapter: Path) -> str:
 
 
 def read_branch(folder: str | Path, model_path: str) -> tuple[BranchCard, Path]:
-    """Return what branch.json says and the folder of the adapter, no weights loaded.
+    """Return the content of branch.json and the folder of the adapter, no weights loaded.
 
     Raises UserError where a file is missing, or does not fit the others or the model.
     """
@@ -109,23 +109,23 @@ def _card(path: Path) -> BranchCard:
         ) from error
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(
-            f"{path}: does not tell the shape of a branch ({error}); {COPIED}"
+            f"{path}: does not hold the shape of a branch ({error}); {COPIED}"
         ) from error
     numbers = (card.layers, card.rank, card.width, card.classes)
     whole = all(type(n) is int for n in numbers)
     if not whole or min(numbers) < 0 or not card.layers or card.stride != STRIDE:
-        raise UserError(f"{path}: tells no shape that a branch can have; {COPIED}")
+        raise UserError(f"{path}: holds no shape that a branch can have; {COPIED}")
     return card
 
 
 def _width(model_path: str) -> int | None:
-    """Return the numbers in a frame of the model's, None where its files do not tell at once."""
+    """Return the numbers in a frame of the model's, None where its files lack it."""
     model = find_here(model_path)
     try:
         row = json.loads((model.folder / "config.json").read_text("utf-8")) if model else {}
         return row.get("d_model")
     except (OSError, ValueError, AttributeError):
-        return None  # the loader says what is wrong
+        return None  # the loader reports what is wrong
 
 
 def save_branch(branch: Branch, tokenizer: PieceTokenizer, adapter: Path, folder: Path) -> None:
@@ -146,7 +146,7 @@ def save_branch(branch: Branch, tokenizer: PieceTokenizer, adapter: Path, folder
 
 def load_branch(folder: str | Path, card: BranchCard, whisper: Whisper) -> Branch:
     """Return the branch in `folder` on the layers of `whisper`, which has its adapter; it can be
-    trained on. Raises UserError where the file does not hold what branch.json says."""
+    trained on. Raises UserError where the file does not match branch.json."""
     path = Path(folder) / BRANCH_FILE
     if not path.is_file():
         raise UserError(f"{path}: no such file, and a branch has its weights there; {COPIED}")

@@ -1,4 +1,4 @@
-"""The network that the branch's training sees: an encoder that stands still, and the branch."""
+"""The network that the branch's training sees: a frozen encoder and the branch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from streaming_asr.whisper.load import Whisper
 
 @dataclass(frozen=True)
 class BranchBatch:
-    """Windows and what is said in each."""
+    """Windows and the text of each."""
 
     mels: list[Tensor]  # (n_mels, 2F + 1) each
     ends: list[list[int]]  # block ends in encoder frames, the last one F
-    masks: list[list[tuple[int, int]]]  # frames that the branch does not hear: (first, end)
+    masks: list[list[tuple[int, int]]]  # frames hidden from the branch: (first, end)
     classes: list[list[int]]
     n_words: int
     spoken: list[Tensor | None]  # (rows,) class spoken in each row; None without word times
@@ -34,7 +34,7 @@ class BranchBatch:
 
 
 class BranchModel(nn.Module):
-    """A Whisper whose encoder stands still, and the branch that learns."""
+    """A Whisper with a frozen encoder, and the branch that learns."""
 
     def __init__(self, whisper: Whisper, branch: Branch) -> None:
         super().__init__()

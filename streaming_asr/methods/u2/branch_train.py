@@ -1,13 +1,13 @@
-"""Training of U2's CTC branch: `recipe=u2_branch`, behind a WhisperRT adapter that stands still.
+"""Training of U2's CTC branch: `recipe=u2_branch`, behind a frozen WhisperRT adapter.
 
 For a first share of the minutes two losses are learned: cross-entropy on the piece spoken in each
 row of 40 ms, placed by the word times, and a smaller part of the CTC loss, which by itself stays
-on a plateau for long; then the CTC loss alone. There is no attention loss: the decoder is
+on a plateau for long; then only the CTC loss. There is no attention loss: the decoder is
 WhisperRT's and learns nothing here.
 
 Speech without word times teaches too: the CTC loss takes the text of each utterance, and the frame
-loss only windows whose utterances all have times. Texts with digits are left out, as nobody knows
-how they were said.
+loss only windows whose utterances all have times. Texts with digits are left out, since their
+pronunciation is unknown.
 
 Every batch has one chunk length, drawn from 0.1 to 1.0 s, and windows are encoded as a stream
 encodes them. Here and there some frames in front of the branch are replaced by the window's mean
@@ -61,13 +61,13 @@ from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel_windows
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.window import FRAME_S, frames_of
 
-CTC_BESIDE = 0.3  # of the CTC loss beside the frame loss
+CTC_BESIDE = 0.3  # of the CTC loss, added to the frame loss
 MASK_EVERY, MASK_FRAMES = 150, 18  # a time mask for so many frames, and its length at most
 
 
 @dataclass(kw_only=True, eq=False)
 class U2BranchRecipe(BlockRecipe):
-    """`train method=u2 recipe=u2_branch`: one run, in which the branch alone learns.
+    """`train method=u2 recipe=u2_branch`: one run, in which only the branch learns.
 
     start: the folder of a WhisperRT adapter of this model, or of a branch to go on from, whose
     layers and pieces then are taken, and its rank where branch_rank is not 0. branch_layers: so
@@ -214,7 +214,7 @@ class U2BranchRecipe(BlockRecipe):
 
     def _spoken(self, window: Window, n_frames: int) -> Tensor:
         """Return (rows,) int64, the class spoken in each row, a word's time shared by its pieces;
-        the blank where nothing is said."""
+        the blank where nobody speaks."""
         labels = np.full(-(-n_frames // STRIDE), self.tokenizer.blank, np.int64)
         for word, start, end, _ in window.words:
             if units := self.tokenizer.encode(word):
@@ -284,7 +284,7 @@ class U2BranchRecipe(BlockRecipe):
 
 
 def _n_rows(units: list[int]) -> int:
-    """Return the rows that CTC needs for classes: a blank stands between two that are alike."""
+    """Return the rows that CTC needs for classes: a blank comes between two that are alike."""
     return len(units) + sum(a == b for a, b in pairwise(units))
 
 

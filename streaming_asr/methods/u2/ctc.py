@@ -8,7 +8,7 @@ result the best are kept (second beam). All of one frame is computed for the who
 Beside the sums runs the best single alignment of each prefix; from it come the token times.
 
 With a language model (shallow fusion) prefixes are ranked by their alignments' log-probability plus
-what the model adds for each token; the score of a hypothesis stays that of its alignments alone.
+what the model adds for each token; the score of a hypothesis stays that of its alignments only.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class PrefixBeamSearch:
         self._chain_token: Ints = np.array([NONE])
 
     def anew(self) -> PrefixBeamSearch:
-        """Return a search with the same settings that has heard nothing."""
+        """Return a search with the same settings, at its start."""
         return PrefixBeamSearch(self.blank, self.beam, self.top, self.fusion)
 
     def advance(self, log_probs: torch.Tensor) -> None:
@@ -104,7 +104,7 @@ class PrefixBeamSearch:
         ]
 
     def best_tokens(self) -> tuple[int, ...]:
-        """Return the tokens of the best prefix alone, for the text shown after every chunk."""
+        """Return the tokens of only the best prefix, for the text shown after every chunk."""
         return self._spell(int(self._prefix[0]))
 
     def _frame(self, tokens: Ints, log_probs: Floats) -> None:
@@ -129,7 +129,7 @@ class PrefixBeamSearch:
         stay_token = self._sum_token + again
         best_stay = self._best_token + again
 
-        # It grows by a token; by its last one only where a blank stands between.
+        # It grows by a token; by its last one only where a blank is between.
         grow = np.where(repeats, self._sum_blank[:, None], total[:, None]) + log_probs
         best_grow = np.where(repeats, self._best_blank[:, None], best[:, None]) + log_probs
 

@@ -16,7 +16,7 @@ from streaming_asr.errors import UserError, check_range
 
 FRAMES_PER_S = 50
 OVERLAP_FRAMES = 25
-"""Of a pause so much is heard again in the next segment: its first word may begin there."""
+"""Of a pause so much is encoded again in the next segment: its first word may begin there."""
 
 
 class Reason(Enum):

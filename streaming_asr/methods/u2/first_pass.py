@@ -1,6 +1,6 @@
 """The first pass: from the encoder to log-probabilities of the CTC classes.
 
-Two forms, each with the Whisper that it was trained beside. A head is one linear layer on the
+Two forms, each with the Whisper that it was trained with. A head is one linear layer on the
 encoder's last frames. A branch has the encoder's last layers to itself (`branch`).
 """
 
@@ -126,7 +126,7 @@ class HeadPass:
 
 
 class BranchPass:
-    """Layers of its own beside the encoder's last ones."""
+    """Layers of its own parallel to the encoder's last ones."""
 
     stride = STRIDE
 

@@ -1,6 +1,6 @@
 """The CTC head: one linear layer from encoder frames to CTC classes, and its place on disk.
 
-A trained U2 is a folder with ctc_head.safetensors, and beside it what else was trained: a LoRA
+A trained U2 is a folder with ctc_head.safetensors, and next to it what else was trained: a LoRA
 adapter (adapter_config.json), or a whole model under model/, or neither where only the head was.
 """
 
@@ -23,7 +23,7 @@ MODEL_FOLDER = "model"
 def embedding_head(whisper: Whisper, n_tokens: int) -> nn.Linear:
     """Return a head whose weights are the decoder's token embeddings, untrained.
 
-    The blank, the last class, gets the embedding of the token that stands for no speech.
+    The blank, the last class, gets the embedding of the token for no speech.
     """
     embedding = whisper.model.get_input_embeddings().weight
     ids = whisper.tokenizer.convert_tokens_to_ids

@@ -15,7 +15,7 @@ from streaming_asr.whisper.batched import decode_windows, encode_windows
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows and what is said in each: in tokens of the decoder, and in CTC classes."""
+    """Windows and the text of each: in tokens of the decoder, and in CTC classes."""
 
     mels: list[Tensor]  # (n_mels, 2F + 1) each
     ends: list[list[int]]  # block ends in encoder frames, the last one F

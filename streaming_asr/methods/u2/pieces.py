@@ -5,7 +5,7 @@ texts. A piece that begins a word starts with a space. The last class, behind al
 blank. One row of the branch covers `stride` encoder frames of 20 ms.
 
 The decoder knows texts as they are written: a hypothesis is given to it as a sentence, with its
-first letter and the word I as capitals, and each of its tokens lies where its letters were heard.
+first letter and the word I as capitals, and each of its tokens lies where its letters are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def plain(text: str) -> str:
 
 
 def has_digits(text: str) -> bool:
-    """Return whether a text has digits, of which nobody knows how they are said."""
+    """Return whether a text has digits, whose pronunciation is unknown."""
     return any(c.isdigit() for c in text)
 
 
@@ -90,12 +90,12 @@ class PieceTokenizer:
         self._spelling = [pieces.id_to_token(i).replace(BEGINS, " ") for i in ids]
 
     def save(self, folder: Path) -> None:
-        """Write the pieces beside the weights of the branch."""
+        """Write the pieces next to the weights of the branch."""
         with beside(folder / TOKENIZER_FILE) as scratch:
             self._bpe.save(str(scratch))
 
     def spellings(self) -> list[bytes]:
-        """Return the bytes that each class stands for, the blank left out."""
+        """Return the bytes of each class, the blank left out."""
         return [spelling.encode() for spelling in self._spelling]
 
     def encode(self, text: str) -> list[int]:

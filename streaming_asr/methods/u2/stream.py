@@ -7,7 +7,7 @@ scores the best texts again in one pass, and the winner is committed.
 
 No audio is lost between segments. After a pause the next window begins in the pause. A segment
 that has grown too long is cut as all methods cut windows: after a word that ended a while ago; what
-follows is encoded and searched again in the next window, so a word at the cut is heard whole.
+follows is encoded and searched again in the next window, so a word at the cut is encoded whole.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class StreamState(BlockWindow):
     def move_window(self, start: int) -> list[int]:
         """Let the window begin at its frame `start`, with a search of its own.
 
-        Returns ends of the blocks to encode anew, the first of them a chunk or longer.
+        Returns ends of the blocks to encode again, the first of them a chunk or longer.
         """
         self.silent_run = 0
         self.search = self.search.anew()
@@ -75,7 +75,7 @@ class U2(SharedPasses, Chunked):
 
     weights: a folder with a CTC head and what else was trained, or with a CTC branch. head: trained
     (from that folder) or embedding (untrained, of `ctc_tokens` classes; default all text tokens).
-    beam: prefixes of the first pass. lm: a language model of its classes (none, auto: beside the
+    beam: prefixes of the first pass. lm: a language model of its classes (none, auto: next to the
     weights, or a folder), which ranks them too, with lm_weight times its log-probability and
     lm_bonus for each token. rescore: how many of them the decoder scores, 0 for none. word_times:
     alignment (cross-attention of the committed text, one more pass) or ctc (where the first pass

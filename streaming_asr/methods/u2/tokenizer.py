@@ -6,7 +6,7 @@ them, so the first k with the merges among them are a BPE of their own that spel
 long as all single bytes are among them. Class i of the CTC head is token i; class k is the blank.
 
 A CTC hypothesis is spelled out and read again with the full vocabulary; its score stays, and each
-decoder token lies where its bytes were heard.
+decoder token lies where its bytes were recognised.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class CtcTokenizer:
         self._full_bpe = Tokenizer.from_str(json.dumps(full))
 
     def spellings(self) -> list[bytes]:
-        """Return the bytes that each class stands for, the blank left out."""
+        """Return the bytes of each class, the blank left out."""
         return [self._spelling.token_bytes(i) for i in range(self.n_tokens)]
 
     def encode(self, text: str) -> list[int]:

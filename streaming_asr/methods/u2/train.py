@@ -1,6 +1,6 @@
 """Training of U2-Whisper in the paper's three stages and one more (section 4), one run each.
 
-attention  block-causal masks, attention loss only: Whisper learns to hear in chunks and unpadded.
+attention  block-causal masks, attention loss only: Whisper learns chunks without padding.
 frames     a CTC head on top, cross-entropy on the token spoken in each frame, placed by the word
            times, with the attention loss as in `hybrid`. Not the paper's: on the features of a
            frozen Whisper a new head stays on the CTC loss's plateau.
@@ -132,7 +132,7 @@ class U2Recipe(BlockRecipe):
 
     def _spoken(self, window: Window, n_frames: int) -> Tensor:
         """Return (n_frames,) int64, the class spoken in each frame, a word's time shared by its
-        tokens; the blank where nothing is said.
+        tokens; the blank where nobody speaks.
         """
         labels = np.full(n_frames, self.tokenizer.blank, np.int64)
         for word, start, end, _ in window.words:
@@ -141,7 +141,7 @@ class U2Recipe(BlockRecipe):
         return torch.from_numpy(labels)
 
     def precompute(self, batch: Batch) -> Batch:
-        """Put the encoder's output in the place of the log-mel in the stages where the head alone
+        """Put the encoder's output instead of the log-mel in the stages where only the head
         is trained: what `fit.cached_batches` keeps.
         """
         if not self.head_alone:

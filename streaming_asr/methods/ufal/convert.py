@@ -36,7 +36,7 @@ def converted(model_path: str | Path, cache: str | Path | None = None) -> tuple[
     if model.is_ctranslate2:
         return model.folder, Path(source)
     root = Path(cache).expanduser() if cache else cache_root() / "ctranslate2"
-    # A model of the same name with other weights is converted anew.
+    # A model of the same name with other weights is converted again.
     hashed = model_hash({"model": {"path": source}})
     target = root / f"{hashed}-{ctranslate2.__version__}"
     if not target.is_dir():

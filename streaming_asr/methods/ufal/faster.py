@@ -1,8 +1,8 @@
 """The faster-whisper backend: CTranslate2 on a converted model, of any context and vocabulary.
 
-faster-whisper takes a few things for granted that hold for OpenAI's models alone: 3000 mel frames,
+faster-whisper takes a few things for granted that hold only for OpenAI's models: 3000 mel frames,
 448 text positions, that a small vocabulary means an English-only model, and that signs such as the
-colon never stand in a transcript. Here the model is asked instead.
+colon never occur in a transcript. Here the model is asked instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_SPEECH = 0.9
 
 
 class _Multilingual:
-    """A CTranslate2 model that says it is multilingual, whatever the size of its vocabulary."""
+    """A CTranslate2 model that claims to be multilingual, whatever the size of its vocabulary."""
 
     is_multilingual = True
 
@@ -70,9 +70,9 @@ class Model(WhisperModel):  # type: ignore[misc]
     """faster-whisper within the model's own context, its work recorded.
 
     `recorder` is that of the call in progress. With `skip_blank` a window of silence is passed over
-    as a whole: one whose text is timestamps alone, behind which faster-whisper goes on, and of
+    as a whole: one whose text is only timestamps, after which faster-whisper goes on, and of
     silence encodes a window of the full context for each 0.2 s or so, again in every round; and one
-    in which the model hears no speech and says the same again and again. faster-whisper leaves a
+    in which the model finds no speech and repeats itself. faster-whisper leaves a
     text out where no speech is likely and the text is not; a loop is likely.
     """
 
@@ -102,7 +102,7 @@ class Model(WhisperModel):  # type: ignore[misc]
         names.
 
         OpenAI's name those that faster-whisper suppresses by itself. A model that writes 12:23 is
-        not to be kept from its colon: what stands after it would be lost.
+        not to be kept from its colon: what follows it would be lost.
         """
         options.setdefault("suppress_tokens", self.suppressed)
         return super().transcribe(*args, **options)
@@ -121,7 +121,7 @@ class Model(WhisperModel):  # type: ignore[misc]
     ) -> Any:
         with self.recorder.part("decode"):
             results = super().generate_with_fallback(encoder_output, prompt, tokenizer, options)
-        # CTranslate2 does not say how long it searched: as long as the text it found, and its end.
+        # CTranslate2 does not report how long it searched: we take the text it found, and its end.
         n_steps = len(results[0].sequences_ids[0]) + 1
         self.recorder.count(decode_steps=n_steps, beam_sum=n_steps * options.beam_size)
         result, log_prob, temperature, compression_ratio = results

@@ -1,7 +1,7 @@
 """The policy of ufal/whisper_streaming (1f25a1a) as it is, its faults included, for `compat`.
 
-`ReferenceAgreement` goes by times and compares spellings exactly. `ReferenceBuffer` cuts at the end
-of a segment alone, and never hears what came after the last round.
+`ReferenceAgreement` goes by times and compares spellings exactly. `ReferenceBuffer` cuts
+only at the end of a segment, and never transcribes what came after the last round.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ LONGEST_NGRAM = 5
 class ReferenceAgreement(LocalAgreement):
     """LocalAgreement-2 as ufal/whisper_streaming (1f25a1a) has it, its faults included.
 
-    Words that start more than 0.1 s before the last committed end are taken as said. If the next
-    one starts within 1 s of it, an n-gram of at most 5 words that repeats the end of the committed
-    ones is dropped, the shortest that fits. What remains is compared letter by letter.
+    Words that start more than 0.1 s before the last committed end are taken as committed. If the
+    next one starts within 1 s of it, an n-gram of at most 5 words that repeats the end of the
+    committed ones is dropped, the shortest that fits. What remains is compared letter by letter.
     """
 
     def __init__(self) -> None:
@@ -79,14 +79,14 @@ class ReferenceBuffer(OnlineBuffer):
         return committed
 
     def finish(self) -> list[Word]:
-        """Make all final that a round has heard."""
+        """Make all final that a round has transcribed."""
         with self._recorder.part("finalise"):
             rest = self._agreement.finish()
             self._said += rest
         return rest
 
     def restart(self, start_s: float) -> None:
-        """Begin again with an empty buffer; what was said is forgotten."""
+        """Begin again with an empty buffer; the words are forgotten."""
         self._said.clear()
         super().restart(start_s)
 

@@ -1,7 +1,7 @@
 """UFAL whisper_streaming (Macháček et al. 2023, arXiv 2307.14743): an offline Whisper, online.
 
-Each chunk the whole buffer is transcribed again; final is what two hypotheses in a row say. The
-agreement is in `whisper/agreement.py`, buffer, prompt and trimming in `whisper/online.py`, what
+Each chunk the whole buffer is transcribed again; what two hypotheses in a row agree on is final.
+The agreement is in `whisper/agreement.py`, buffer, prompt and trimming in `whisper/online.py`, what
 transcribes in `faster.py` and `backbone.py`, the voice activity controller in `whisper/vad.py`.
 
 `compat` gives the text and times of ufal/whisper_streaming (1f25a1a) with fixed chunks, by
@@ -38,7 +38,7 @@ class Ufal(Chunked):
     backend: faster_whisper (converts the model on first use into `cache`) or torch. compute_type:
     CTranslate2's, e.g. int8; default as dtype. temperatures: see `faster.py`; torch decodes at 0.
     n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is trimmed,
-    default 15 or half the model's context. vad: transcribe speech alone
+    default 15 or half the model's context. vad: transcribe only speech
     and end a segment when it pauses. guard: see `whisper/guard.py`; none with compat. Raises
     UserError on settings out of range and on models that cannot be loaded.
     """
@@ -108,7 +108,7 @@ class Ufal(Chunked):
         is_due = state.hear(audio, self._chunk)
         words, endpoint = self._take_in(state, audio, last)
         if state.gate is None or state.gate.open:
-            # The reference hears its last audio in a round of its own; else `finish` hears it.
+            # The reference transcribes its last audio in a round of its own; else `finish` does.
             if (is_due and not last) or (last and self.compat and audio.size):
                 words += state.buffer.process()
             if last:

@@ -180,13 +180,13 @@ def _verify(
     decoder, n_prompt = settings.decoder, len(prompt)
     n_shared = min(common_prefix(beams[0].tokens, h.tokens) for h in beams)
     shortest = min(len(h.tokens) for h in beams)
-    # Scores count from here on: before it all hypotheses say the same, which changes no order.
+    # Scores count from here on: before it all hypotheses are equal, which changes no order.
     # 2n and not n: after a crop by n the tokens before it are the last ones, and the next chunk
     # compares them with what they have under this audio.
     low = max(floor, min(n_shared, shortest - 2 * settings.n), 0)
     sequences, starts, takes = [], [], []
     for hypothesis in beams:
-        # Without kept keys all tokens are fed again, since the audio they heard has grown.
+        # Without kept keys all tokens are fed again, since their audio has grown.
         start = min(hypothesis.filled, n_prompt + low - 1) if settings.keep_cache else 0
         sequences.append([*prompt, *hypothesis.tokens][start:])
         starts.append(start)

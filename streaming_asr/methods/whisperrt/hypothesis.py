@@ -66,7 +66,7 @@ class Settings:
     def allowed(
         self, hypothesis: Hypothesis, nexts: Sequence[tuple[int, float]]
     ) -> tuple[int, float]:
-        """Return the best next token that completes no short phrase said too often, with its
+        """Return the best next token that completes no short phrase used too often, with its
         log-probability; where all do, the best. What came too fast is for `n_surplus`: it waits."""
         for token, log_prob in nexts:
             copy = self.guard([*hypothesis.tokens, token], lambda i: math.inf)

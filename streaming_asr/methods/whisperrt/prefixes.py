@@ -1,7 +1,7 @@
 """Many prefixes of an utterance in one pass: the network that WhisperRT's fine-tuning sees.
 
 A block-causal encoding of a window holds the encoding of each of its prefixes that ends with a
-block. The token rows of these prefixes stand end to end in one sequence; masks keep them apart and
+block. The token rows of these prefixes follow each other in one sequence; masks keep them apart and
 let each see the frames of its prefix only. The logits equal those of one pass per prefix.
 """
 
@@ -31,15 +31,16 @@ class Example:
     audio: np.ndarray  # (n,) float32 in [-1, 1], the whole window
     ends: list[int]  # block ends in encoder frames, the last one F
     prompt: Sequence[int]  # the control tokens before the text, as many in each window
-    prefixes: list[tuple[int, list[int]]]  # (frames heard, text tokens that have ended by then)
+    prefixes: list[tuple[int, list[int]]]  # (frames so far, text tokens that have ended by then)
 
 
 @dataclass(frozen=True)
 class Batch:
     """Windows, and per window the token rows of its prefixes packed end to end, (B, S) each.
 
-    `audio` becomes `mels` and `offline` where the model is (`with_features`). The indices say what
-    a loss is taken of, so that nothing has to be counted on a GPU, which would wait for it."""
+    `audio` becomes `mels` and `offline` where the model is (`with_features`). The indices are
+    the places of a loss's terms, so that nothing has to be counted on a GPU, which would wait
+    for it."""
 
     audio: Tensor  # (B, n) int16, zeros behind each window
     ends: list[list[int]]
@@ -151,7 +152,7 @@ class PrefixModel(nn.Module):
             return z, None, offline
         n = batch.tokens.shape[1]
         causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
-        # A token sees those before it in its own row alone; rows stand end to end.
+        # A token sees those before it in its own row only; rows follow each other.
         own_row = (batch.rows[:, None, :, None] == batch.rows[:, None, None, :]) & causal
         heard = torch.arange(z.shape[1], device=z.device) < batch.heard[:, None, :, None]
         hidden = decode(self._base, z, batch.tokens, batch.positions, own_row, heard)

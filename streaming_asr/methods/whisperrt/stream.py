@@ -220,7 +220,7 @@ class WhisperRT(SharedPasses, Chunked):
             state.floor = max(0, state.floor - n_dropped)
             del state.emitted[:n_before]
             state.goes_on = state.goes_on or n_before > 0
-            # A first block shorter than in training would hear less than the model ever did.
+            # A first block shorter than in training would have less audio than the model ever had.
             state.ready = state.shift(start, state.block_ends[0])
             state.partial = tuple(
                 Word(word.text) for word in self._words.spell(state)[len(state.emitted) :]

@@ -1,12 +1,12 @@
 """Fine-tuning of WhisperRT (arXiv 2508.12301, section V, Algorithm 3).
 
-A LoRA adapter teaches an offline Whisper to listen block by block, and to stop writing where the
-audio heard so far stops.
+A LoRA adapter teaches an offline Whisper to process audio block by block, and to stop writing where
+the audio so far stops.
 
 At a point t of a window the decoder sees the encoder frames up to t and must write the tokens that
 have ended by t (eq. 18), then <|endoftext|>. Two modes:
 
-`paper`  one optimiser step per point, as Algorithm 3: the window is encoded anew up to that point.
+`paper`  one optimiser step per point, as Algorithm 3: the window is encoded again up to that point.
 `fast`   a block-causal encoding of the whole window holds the encoding of every prefix that ends
          with a block, so one pass gives all points; one optimiser step takes the points of a whole
          batch. The same gradients, averaged over the points instead of taken one after the other.
@@ -14,11 +14,11 @@ have ended by t (eq. 18), then <|endoftext|>. Two modes:
 What learns is `learn`:
 
 `all`      encoder and decoder, as the paper does;
-`encoder`  the encoder alone, to give the frames that the offline encoder gives of the whole window:
+`encoder`  only the encoder, to give the frames that the offline encoder gives of the whole window:
            it needs no text, and each frame teaches;
-`decoder`  the decoder alone, from an encoder that stands still.
+`decoder`  only the decoder, from a frozen encoder.
 
-With `distil: frames` the offline encoder teaches beside Algorithm 3 too. Two frames are as far
+With `distil: frames` the offline encoder teaches in addition to Algorithm 3. Two frames are as far
 apart as the keys and values are that the decoder makes of them (`PrefixModel.reading`).
 
 Windows are encoded as a stream encodes them: never padded to the context, the last block filled
@@ -55,7 +55,7 @@ from streaming_asr.whisper.window import FRAME_S
 RANDOM_CHUNK_FRAMES = range(5, 51, 5)  # 0.1 .. 1.0 s
 LEARN = {"all": "", "encoder": ".encoder.", "decoder": ".decoder."}  # in the names of what learns
 EVALUATED_S = 1.0  # chunks in which an encoder is evaluated next to those of `chunk_s`
-N_READ = 8  # windows whose frames say how much keys and values vary
+N_READ = 8  # windows whose frames show how much keys and values vary
 
 
 @dataclass(kw_only=True, eq=False)
@@ -63,11 +63,11 @@ class WhisperRTRecipe(BlockRecipe):
     """`train method=whisperrt`: an adapter for one chunk, or for random chunks of 0.1-1.0 s.
 
     random_chunks: each batch has one chunk, 0.1, 0.2, ... or 1.0 s with equal chances (the paper:
-    "uniformly sampled between 0.1 and 1.0 seconds"); `chunk_s` then is that of `evaluate` alone.
+    "uniformly sampled between 0.1 and 1.0 seconds"); `chunk_s` then is that of `evaluate` only.
     modules: where the adapter lies, a key of `MODULES`.
-    learn, distil: see the module; distil_weight: of the teacher's term beside Algorithm 3's.
+    learn, distil: see the module; distil_weight: of the teacher's term, added to Algorithm 3's.
     last_tokens: of a prefix only so many are learned, the last ones, and its end; null: all, as the
-    paper does. A stream asks for the last ones alone, and each costs a pass over the vocabulary.
+    paper does. A stream asks only for the last ones, and each costs a pass over the vocabulary.
     start: folder of an adapter to go on from.
     Points per window: floor(point_fraction * blocks) + 1, at most `points_per_window`.
     Raises UserError where the corpus is missing or has no word times.
@@ -122,7 +122,7 @@ class WhisperRTRecipe(BlockRecipe):
 
     @property
     def timed(self) -> bool:
-        """Return whether word times are needed: an encoder learns from sound alone."""
+        """Return whether word times are needed: an encoder needs only sound."""
         return self.learn != "encoder"
 
     @property
@@ -220,7 +220,7 @@ class WhisperRTRecipe(BlockRecipe):
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float | Tensor]]:
         """Return the mean cross-entropy of all rows' tokens and ends, and the teacher's term; of
-        `learn: encoder` the teacher's alone."""
+        `learn: encoder` only the teacher's."""
         batch = self.precompute(batch.to(self.device))
         learns_words = self.learn != "encoder"
         frames, hidden, offline = model(batch, decode_it=learns_words, taught=self.taught)
@@ -245,7 +245,7 @@ class WhisperRTRecipe(BlockRecipe):
         return loss, logs
 
     def _distance(self, batch: Batch, frames: Tensor, offline: Tensor) -> Tensor:
-        """Return how far frames (B, F, d) stand from the offline model's, a mean over frames: 1
+        """Return how far frames (B, F, d) are from the offline model's, a mean over frames: 1
         where keys and values differ by as much as they vary."""
         assert self.reading is not None
         apart = (frames.float() - offline[:, : frames.shape[1]].float()).flatten(0, 1)[batch.real]
@@ -301,7 +301,7 @@ class WhisperRTRecipe(BlockRecipe):
             start=self.begun_from,
             chunk_s=round(self.chunk * FRAME_S, 2),
             first_chunk_s=round(self.first_chunk * FRAME_S, 2),
-            # step, minutes and dev/wer of now, from the curve that `fit` keeps beside it
+            # step, minutes and dev/wer of now, from the curve that `fit` keeps next to it
             reached=_last_row(folder.parent / "curve.jsonl"),
         )
 
