@@ -21,7 +21,7 @@ from streaming_asr.terminal import exit_status
 
 NOT_RUN, NOTHING_RUN = "not run", "Not run yet."
 NONE = "–"
-"""Stands where there is nothing to show."""
+"""The text of a cell with nothing to show."""
 
 
 # -- finished cells -------------------------------------------------------------------------

@@ -90,7 +90,7 @@ class LiveStream(StreamRecord):
             self._note_ready()
 
     def end(self) -> None:
-        """Say that no more audio comes: what is left is one last step."""
+        """Mark the end of the audio: what is left is one last step."""
         with self._condition:
             self.ended = True
             self._note_ready()

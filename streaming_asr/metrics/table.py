@@ -3,7 +3,7 @@
 Its columns: `name` as in metrics.json, `unit`, the direction that is `better`, what a log must
 know for it (`needs`, of EVERYTHING, in addition to the final text and the references),
 `alone` (yes where it means nothing once streams share a step), `definition` and `source`. A name
-with `{clock}` is a metric on each clock, and `{at}` in its definition says which.
+with `{clock}` is a metric on each clock, and `{at}` in its definition names the clock.
 """
 
 from __future__ import annotations

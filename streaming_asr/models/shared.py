@@ -32,7 +32,7 @@ def forget() -> None:
 
 
 def of_files(stamp: str) -> None:
-    """Say the hash of the files that are loaded from now on: changed files are loaded again."""
+    """Set the hash of the files that are loaded from now on: changed files are loaded again."""
     global _stamp
     _stamp = stamp
 

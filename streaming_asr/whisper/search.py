@@ -171,8 +171,8 @@ class BeamSearch:
         log_probs: list[list[float]],
         n_heard: int,
     ) -> None:
-        """Take out of the next tokens, in place, those that complete a short unsupported copy, but
-        for the last that is left of a hypothesis."""
+        """Take out of the next tokens, in place, those that complete a short unsupported copy,
+        except the last one that a hypothesis has."""
         for one, nexts, scores in zip(live, tokens, log_probs, strict=True):
             for i in reversed(range(len(nexts))):
                 copy = self._copy((*one.tokens, nexts[i]), n_heard)

@@ -41,7 +41,7 @@ class State:
 
 
 class Native:
-    """A model that takes audio in blocks of one size; a subclass says what a block is."""
+    """A model that takes audio in blocks of one size; a subclass defines the block."""
 
     lookahead_samples = 0
     reader = "AutoProcessor"

@@ -1,7 +1,7 @@
 """Voxtral Realtime: a causal audio encoder and a language model that outputs a token each 80 ms.
 
 A token's input is the token before it plus the encoder's vector of its 80 ms. Text comes a fixed
-delay behind the audio, which the model is told. The audio begins and ends with silence, as in the
+delay behind the audio, an input of the model. The audio begins and ends with silence, as in the
 model's own preprocessing (mistral-common): 32 tokens before it, the delay and 11 tokens after it.
 """
 

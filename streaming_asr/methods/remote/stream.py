@@ -187,7 +187,7 @@ class Remote:
             return bool(came) or state.done
 
     def end(self, state: RemoteState) -> float:
-        """Say that no more audio comes, once; return how long the end of the text is waited for."""
+        """End the audio, once; return how long the end of the text is waited for."""
         state.ended = True
         if not self._natural:
             self._hang_up(state)

@@ -40,7 +40,7 @@ class Wire(Protocol):
         """Send audio, (n,) at 16 kHz."""
 
     def end(self) -> None:
-        """Say that no more audio comes."""
+        """Send the end of the audio."""
 
     def changes(self) -> Iterator[Change]:
         """Yield what comes, waiting for it, to the end of the server's answer."""

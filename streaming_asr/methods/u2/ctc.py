@@ -5,7 +5,7 @@ with the log-probability of all its alignments that end in blank and of all that
 token. Per frame only the most probable tokens are tried (first beam), and of the prefixes that
 result the best are kept (second beam). All of one frame is computed for the whole beam at once.
 
-Beside the sums runs the best single alignment of each prefix; from it come the token times.
+The search also keeps the best single alignment of each prefix, which gives the token times.
 
 With a language model (shallow fusion) prefixes are ranked by their alignments' log-probability plus
 what the model adds for each token; the score of a hypothesis stays that of its alignments only.
