@@ -120,8 +120,8 @@ class LiveStream(StreamRecord):
             self._condition.notify_all()
 
     def take(self) -> tuple[Samples, bool, float]:
-        """Return the samples of the next step, whether they are the last, and when the newest of
-        them arrived."""
+        """Return the samples (n,) of the next step, whether they are the last, and when the newest
+        of them arrived, in seconds of `perf_counter`."""
         with self._condition:
             arrived, due = self.received + self._n_pending, self._due()
             end = due

@@ -41,12 +41,12 @@ def compute_times(steps: Sequence[Step]) -> Times:
 
 
 def unaware(a: Times, c: Times) -> Times:
-    """Return a_k (CU), as if computing took no time."""
+    """Return a_k (CU), (K,) in seconds, as if computing took no time."""
     return a.copy()
 
 
 def fifo(a: Times, c: Times) -> Times:
-    """Return f_k = max(a_k, f_{k-1}) + c_k with f_0 = 0 (CA).
+    """Return f_k = max(a_k, f_{k-1}) + c_k with f_0 = 0 (CA), (K,) in seconds.
 
     In closed form f_k = C_k + max over j <= k of (a_j - C_{j-1}), where C is the running sum of c:
     the queue was last empty at the j that attains the maximum.
@@ -56,12 +56,12 @@ def fifo(a: Times, c: Times) -> Times:
 
 
 def elapsed(a: Times, c: Times) -> Times:
-    """Return SimulEval's times: audio received plus all compute so far, nothing in parallel."""
+    """Return SimulEval's times, (K,) in seconds: audio received plus all compute so far."""
     return a + np.cumsum(c)
 
 
 def last_step(a: Times, c: Times) -> Times:
-    """Return FBK's times (simulstream): audio received plus this step's compute, no queue."""
+    """Return FBK's times (simulstream), (K,) in seconds: audio received plus the step's compute."""
     return a + c
 
 
@@ -104,7 +104,7 @@ def headroom(traces: Iterable[tuple[Times, Times]], budget_s: float = QUEUE_BUDG
     """Return how many times slower the machine may be: the largest s such that with s * c_k the
     queue of every trace (a, c) stays bounded, its waits within `budget_s` and without growth.
 
-    Below 1 the machine at hand does not keep up. Infinite where nothing takes any time.
+    Below 1 this machine does not keep up. Infinite where nothing takes any time.
     """
     pairs = list(traces)
 

@@ -126,7 +126,7 @@ def _leaving_out(at: npt.NDArray[np.int64], n: int) -> Counts:
 def _in_blocks(
     statistics: Statistics, n: int, counts_of: Callable[[npt.NDArray[np.int64]], Counts]
 ) -> dict[Any, Values]:
-    """Return the statistics of n draws, whose counts are made and held BLOCK at once."""
+    """Return the statistics (n,) of n draws, whose counts are made and held BLOCK at a time."""
     blocks = [
         statistics(counts_of(np.arange(begin, min(begin + BLOCK, n))))
         for begin in range(0, n, BLOCK)
@@ -247,7 +247,7 @@ def sums(values: Sequence[float], clusters: Clusters) -> Values:
 
 
 def rate(counts: Counts, numerator: Values, denominator: Values) -> Values:
-    """Return sum of numerator / sum of denominator of each draw, not a number where that is 0."""
+    """Return sum of numerator / sum of denominator of each draw, (B,); NaN where that is 0."""
     below = counts @ denominator
     values: Values = np.full(len(counts), np.nan)
     np.divide(counts @ numerator, below, out=values, where=below != 0)

@@ -291,7 +291,7 @@ def _event(content: dict[str, Any]) -> str:
 
 
 def _decoded(file: UploadFile, track: int | None, most_s: int) -> Samples:
-    """Return the samples of an uploaded recording, of which no more than `most_s` are decoded.
+    """Return the samples (n,) of an uploaded recording, of which at most `most_s` s are decoded.
 
     Raises Refused where it is none, or longer.
     """

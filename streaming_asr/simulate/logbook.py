@@ -42,7 +42,7 @@ class Row(StreamRecord):
         return self.received == self.audio.n
 
     def take(self, end: int) -> Samples:
-        """Return the samples that follow, up to `end`."""
+        """Return the samples (n,) that follow, up to sample `end` of the recording."""
         begin, self.received = self.received, end
         return self.audio.read(end - begin)
 

@@ -36,7 +36,7 @@ class InMemory:
         self._samples, self._at = samples, 0
 
     def read(self, n: int) -> Samples:
-        """Return a copy of the next `n` samples, which a method may change as it likes."""
+        """Return a copy (n,) of the next `n` samples, which a method may change."""
         begin, self._at = self._at, self._at + n
         return self._samples[begin : self._at].copy()
 

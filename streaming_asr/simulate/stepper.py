@@ -80,7 +80,9 @@ class Stepper:
         )
 
     def update(self, state: Any, samples: Samples, last: bool) -> Update:
-        """Make one step of one stream. Raises UserError for a method that returns no `Update`."""
+        """Make one step of one stream with samples (n,).
+
+        Raises UserError for a method that returns no `Update`."""
         return step_of(self.method, state, samples, last=last)
 
     def timed(self, call: Callable[[], Sequence[Any]]) -> Pass:

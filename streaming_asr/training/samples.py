@@ -24,5 +24,5 @@ def as_int16(windows: Sequence[np.ndarray]) -> Tensor:
 
 
 def from_int16(samples: Tensor) -> Tensor:
-    """Return the samples as float32 in [-1, 1]."""
+    """Return int16 samples of any shape as float32 in [-1, 1]."""
     return samples.float() / FULL_SCALE

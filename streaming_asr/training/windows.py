@@ -289,7 +289,7 @@ def _cut(rng: random.Random, kind: str, n: int) -> np.ndarray:
 
 @cache
 def _noise_bank(kind: str) -> np.ndarray:
-    """Make two minutes of noise of unit power, made once: fresh noise for each window would cost
+    """Make two minutes of noise (n,) of unit power, once: new noise for each window would cost
     more than the training step."""
     parts = [KINDS[kind](2**18, np.random.default_rng([seed, 7])) for seed in range(7)]
     return np.concatenate([p / np.sqrt(np.mean(p**2)) for p in parts]).astype(np.float32)

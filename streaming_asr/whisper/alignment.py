@@ -22,7 +22,7 @@ MEDIAN_FRAMES = 7
 
 
 def median_filter(x: torch.Tensor) -> torch.Tensor:
-    """Return the running median of 7 over the last axis, mirrored at the edges."""
+    """Return the running median of 7 over the last axis of (..., frames), mirrored at the edges."""
     half = MEDIAN_FRAMES // 2
     if x.shape[-1] <= half:
         return x

@@ -60,7 +60,7 @@ def encode_together(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[
 
 
 def _encode_padded(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> Tensor:
-    """Return `encode_together` of windows that are padded first, one attention for all."""
+    """Return `encode_together`, (B, F, d), of windows padded first, one attention for all."""
     mel = pad_sequence([m.T for m in mels], batch_first=True).transpose(1, 2)
     # 1, not 0: a frame of padding sees the first one, so that no softmax is empty. Made here, since
     # a GPU would be waited for once a window.
@@ -146,7 +146,8 @@ def decode(
 
 
 def _attend(attention: Any, x: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the output of an attention layer from `x` to `source`, without dropout."""
+    """Return the output (B, L, d) of an attention layer from `x` (B, L, d) to `source` (B, S, d),
+    without dropout."""
     q, k, v = (
         split_heads(project(h), attention.num_heads)
         for project, h in (

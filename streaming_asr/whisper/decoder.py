@@ -95,7 +95,9 @@ class Decoder:
 
     @torch.inference_mode()
     def run(self, *fed: Any, **options: Any) -> torch.Tensor:
-        """Run a pass over the one part that `part` makes of the arguments: its hidden states."""
+        """Run a pass over the one part that `part` makes of the arguments.
+
+        Returns its hidden states (rows, taken positions, d)."""
         return self.run_parts([self.part(*fed, **options)])[0]
 
     @torch.inference_mode()
@@ -208,7 +210,8 @@ class Decoder:
 
     @torch.inference_mode()
     def log_probs(self, hidden: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """Return log-probabilities (..., vocabulary) float32, none for control tokens."""
+        """Return log-probabilities (..., vocabulary) float32 of hidden states (..., d), -inf for
+        control tokens."""
         logits = times_vocabulary(hidden, self.output).float()
         logits += self.suppressed if bias is None else bias
         return logits.log_softmax(-1)
@@ -258,7 +261,7 @@ class TokenPart:
         return x.gather(1, self.picks[..., None].expand(-1, -1, x.shape[-1]))
 
     def narrow(self, x: torch.Tensor) -> torch.Tensor:
-        """Take what is wanted where that is less."""
+        """Take the positions to return, (rows, taken, d) of (rows, n, d)."""
         return self.take(x) if self.is_narrowed else x
 
     def attend(self, i: int, q: torch.Tensor) -> torch.Tensor:

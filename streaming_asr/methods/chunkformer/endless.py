@@ -142,7 +142,7 @@ def _attend(
     held: Sequence[LayerCache],
     last: Sequence[bool],
 ) -> list[Tensor]:
-    """Return the frames of `waiting` whose right context is there, after attention."""
+    """Return the frames (n_i, d) of each `waiting` with their right context, after attention."""
     chunk, left, right = context.chunk, context.left, context.right
     x, ready = _ready([one.waiting for one in held], chunk, right, last)
     if len(x):
@@ -163,7 +163,8 @@ def _attend(
 def _convolve(
     layer: Layer, context: Context, held: Sequence[LayerCache], last: Sequence[bool]
 ) -> list[Tensor]:
-    """Return the frames of `heard` whose right side is there, after the rest of the layer."""
+    """Return the frames (n_i, d) of each `heard` whose right side is there, after the rest of the
+    layer."""
     side = min(context.right, SIDE)
     x, ready = _ready([one.heard for one in held], context.chunk, side, last)
     if len(x):
@@ -193,7 +194,7 @@ class _Ready(NamedTuple):
 def _ready(
     held: Sequence[Held], chunk: int, right: int, last: Sequence[bool]
 ) -> tuple[Tensor, _Ready]:
-    """Return the rows of complete chunks, joined, and where they lie."""
+    """Return the rows (N, d) of all complete chunks, joined, and their places."""
     ends = [
         one.stop if done else max(one.first, (one.stop - right) // chunk * chunk)
         for one, done in zip(held, last, strict=True)

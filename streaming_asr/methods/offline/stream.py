@@ -31,7 +31,7 @@ class WholeAudio(Heard):
     partial: tuple[Word, ...] = ()
 
     def window(self) -> Samples:
-        """Return all samples of the open window."""
+        """Return all samples (n,) of the open window."""
         if len(self.pending) != 1:
             self.pending = [np.concatenate([np.zeros(0, np.float32), *self.pending])]
         return self.pending[0]

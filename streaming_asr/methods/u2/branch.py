@@ -122,7 +122,7 @@ class BranchStream:
 
     @torch.inference_mode()
     def flush(self) -> Tensor:
-        """Return the row of the frame that waits, if one does; the window is over."""
+        """Return the row (0 or 1, classes) of the frame that waits, if any; ends the window."""
         frames, self._waiting = self._waiting, self._waiting[:, :0]
         return self._log_probs(frames)
 

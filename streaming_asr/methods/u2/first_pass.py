@@ -52,7 +52,7 @@ class Stream(Protocol):
         ...
 
     def flush(self) -> Tensor:
-        """Return the rows that waited for more frames; the window is over."""
+        """Return the rows (n, classes) that waited for more frames; ends the window."""
         ...
 
 

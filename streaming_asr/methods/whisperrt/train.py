@@ -147,16 +147,16 @@ class WhisperRTRecipe(BlockRecipe):
         """
         index, point = divmod(step, self.steps_per_batch)
         shared = self.rng(index)  # one chunk for all ranks: equal work
-        own = self.rng(index, rank, "points")
+        rng = self.rng(index, rank, "points")
         chunk, first = self._schedule(shared)
         windows = self._windows(index, rank)
         ends = [self.blocks(len(window.audio), chunk, first) for window in windows]
         if self.mode == "fast":
-            points = [sorted(own.sample(e, self._n_points(len(e)))) for e in ends]
+            points = [sorted(rng.sample(e, self._n_points(len(e)))) for e in ends]
         else:
             possible = max(ends, key=len)
             n = min(self.steps_per_batch, len(possible))
-            t = sorted(own.sample(possible, n))[point % n]
+            t = sorted(rng.sample(possible, n))[point % n]
             ends = [[end for end in e if end <= t] for e in ends]
             points = [e[-1:] for e in ends]
         examples = [self._example(*each) for each in zip(windows, ends, points, strict=True)]
