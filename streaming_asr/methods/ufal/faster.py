@@ -108,7 +108,7 @@ class Model(WhisperModel):  # type: ignore[misc]
         return super().transcribe(*args, **options)
 
     def encode(self, features: np.ndarray) -> Any:
-        """Encode features (..., n_mels, 3000), padded; no segment has more frames than the context."""
+        """Encode features (..., n_mels, 3000), padded; no segment exceeds the context."""
         frames = self.config.max_source_positions
         self.recorder.count(
             frames_computed=frames, encoder_flops=encoder_flops(self.config, frames)
