@@ -135,7 +135,7 @@ def _weights(names: Sequence[str]) -> list[str]:
     by_kind = [[name for name in names if fnmatchcase(name, each)] for each in WEIGHTS]
     if "config.yaml" not in names:  # no ChunkFormer, which has no safetensors
         by_kind.reverse()
-    chosen = next((found for found in by_kind if found), [])
+    chosen = next((files for files in by_kind if files), [])
     return sorted(chosen) if len(chosen) > 1 and "-of-" in chosen[0] else chosen[:1]
 
 

@@ -105,8 +105,8 @@ class Tracker:
                 self._run.define_metric(axis, hidden=True, summary=_summary_of(axis))
             for name, (axis, _) in points.items():
                 self._run.define_metric(name, step_metric=axis)
-            known = {name: value for name, value in axes.items() if value is not None}
-            self._run.log({**known, **{name: value for name, (_, value) in points.items()}})
+            numbers = {name: value for name, value in axes.items() if value is not None}
+            self._run.log({**numbers, **{name: value for name, (_, value) in points.items()}})
 
         if points:
             self._guard("results", send)
@@ -221,11 +221,11 @@ def _start(
     except Exception as error:  # not installed, or installed and broken
         _warn("import wandb failed (pip install wandb, or tracker=none)", error)
         return None
-    wanted: Any = settings.get("mode") or "offline"
+    first_mode: Any = settings.get("mode") or "offline"
     if os.environ.get("WANDB_MODE") in ("offline", "dryrun"):
-        wanted = "offline"
+        first_mode = "offline"
     # An unreachable server still leaves a run that can be uploaded later.
-    for mode in (wanted,) if wanted == "offline" else (wanted, "offline"):
+    for mode in (first_mode,) if first_mode == "offline" else (first_mode, "offline"):
         try:
             return wandb.init(
                 project=settings.get("project") or PROJECT,
@@ -260,10 +260,10 @@ def _start(
 def _run_id(folder: Path) -> str | None:
     """Return WANDB_RUN_ID with the cell's folder in it, so that cells are runs of their own; None
     where it is not set, and where an agent of W&B sets it for each cell."""
-    given = os.environ.get("WANDB_RUN_ID")
-    if not given or "WANDB_SWEEP_ID" in os.environ:
+    sweep_run = os.environ.get("WANDB_RUN_ID")
+    if not sweep_run or "WANDB_SWEEP_ID" in os.environ:
         return None
-    return f"{given}-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:8]}"
+    return f"{sweep_run}-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:8]}"
 
 
 def _numbers(config: Mapping[str, Any]) -> dict[str, int]:
