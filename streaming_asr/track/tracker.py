@@ -260,10 +260,10 @@ def _start(
 def _run_id(folder: Path) -> str | None:
     """Return WANDB_RUN_ID with the cell's folder in it, so that cells are runs of their own; None
     where it is not set, and where an agent of W&B sets it for each cell."""
-    sweep_run = os.environ.get("WANDB_RUN_ID")
-    if not sweep_run or "WANDB_SWEEP_ID" in os.environ:
+    run_id = os.environ.get("WANDB_RUN_ID")
+    if not run_id or "WANDB_SWEEP_ID" in os.environ:
         return None
-    return f"{sweep_run}-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:8]}"
+    return f"{run_id}-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:8]}"
 
 
 def _numbers(config: Mapping[str, Any]) -> dict[str, int]:
