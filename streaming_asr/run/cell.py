@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import replace
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from streaming_asr.config.build import build
 from streaming_asr.config.settle import check_known
 from streaming_asr.config.weights import own_network, unheard
 from streaming_asr.errors import UserError
-from streaming_asr.method import LongForm, Paced
+from streaming_asr.method import LongForm, Method, Paced
 from streaming_asr.metrics.table import CU, EVERYTHING, INSIDE, STEPS, unmeasured
 from streaming_asr.models.find import find_here
 from streaming_asr.models.hash import model_hash
@@ -39,6 +39,107 @@ if TYPE_CHECKING:
 MOST_NAMED = 5  # settings or modules that a message about a changed cell names
 
 
+@dataclass(frozen=True)
+class Job:
+    """A cell that is about to run: its settings, its corpus, and where its results go."""
+
+    config: DictConfig
+    """Settled settings (`config.settle`)."""
+    settings: dict[str, Any]
+    """The same as plain containers, with what a result reports besides: the names of method, model
+    and data, the normaliser, and what timed the words."""
+    corpus: Any
+    folder: Path
+    hashes: dict[str, str]
+    """Of configuration, code, model and data: results of the same ones are the same."""
+    code: dict[str, str]
+    """Hash of every module that can change an output, by its name."""
+    title: str
+    """What messages begin with."""
+    launcher: str
+
+    @classmethod
+    def of(
+        cls, config: DictConfig, folder: Path, hydra_node: Any, launcher: str, number: int | None
+    ) -> Job:
+        """Return the job of a cell. Raises UserError for bad input. See `run_cell`."""
+        settings: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+        choices = hydra_node.runtime.choices
+        for group in ("method", "model", "data"):
+            settings[group] = {"name": str(choices[group])} | settings[group]
+        title = f"{settings['method']['name']} {config.chunk}"
+        if number is not None:
+            title = f"[{number}] {title}"
+        loading(f"data={choices['data']} and model={choices['model']} for {title}")
+        corpus = build(config.data)
+        languages = {config.language} - {None, "detect"} or getattr(corpus, "languages", set)()
+        if config.language is None:
+            check_known(config, languages)
+        settings["normaliser"] = config.normaliser or default_kind(languages)
+        if warning := unheard(settings, languages):
+            print(wrapped(f"{title}: {warning}"))
+        settings["data"] |= _facts(corpus, None if config.language == "detect" else config.language)
+        code = modules(*targets_of(settings["method"]))
+        hashes = {
+            "config": config_hash(settings),
+            "code": hash_of(code),
+            "model": model_hash(settings),
+            "data": corpus.data_hash(),
+        }
+        return cls(config, settings, corpus, folder, hashes, code, title, launcher)
+
+    @property
+    def whole(self) -> Path:
+        """Return the cell's folder, where this is a piece of it."""
+        return folders.cell_of(self.folder)
+
+    def report(self, message: str) -> None:
+        """Print a message about the cell."""
+        print(wrapped(f"{self.title}: {message}"))
+
+    def tracked(self, folder: Path) -> AbstractContextManager[Tracker]:
+        """Return the tracker of the results in `folder`; a piece has none, its cell has one."""
+        from streaming_asr.track.tracker import tracker
+
+        is_piece = folders.is_piece(folder)
+        settings = self.settings | ({"tracker": None} if is_piece else {"piece": None})
+        cell = folders.name_of(folder)
+        return tracker(settings, folder=folder, experiment=settings["name"], cell=cell)
+
+    def score(self, folder: Path) -> dict[str, Any]:
+        """Score the log in `folder` and return the content of metrics.json."""
+        from streaming_asr.score import score_folder
+
+        return score_folder(
+            folder,
+            config=self.settings if folder == self.folder else self.settings | {"piece": None},
+            hashes=self.hashes,
+            experiment=self.settings["name"],
+            cell=folders.name_of(folder),
+        )
+
+    def changes(self) -> str:
+        """Return what differs between the results in the folder and the same cell now, in words."""
+        header = folders.header_of(self.folder) or {}
+        before, old_code = header.get("hashes") or {}, folders.saved_code(self.folder)
+        modules_changed = [
+            name.removeprefix("streaming_asr.")
+            for name in {**old_code, **self.code}
+            if old_code and old_code.get(name) != self.code.get(name)
+        ]
+        details = {
+            "config": changed_settings(header.get("config") or {}, self.settings),
+            "code": modules_changed,
+        }
+        parts = []
+        for key, value in self.hashes.items():
+            if before.get(key) != value:
+                names = details.get(key, [])
+                shown = names[:MOST_NAMED] + ["..."] * (len(names) > MOST_NAMED)
+                parts.append(f"{key} ({', '.join(shown)})" if names else key)
+        return " and ".join(parts)
+
+
 def run_cell(
     config: DictConfig,
     folder: Path,
@@ -50,67 +151,42 @@ def run_cell(
     """Run, resume or skip one cell; return the content of its metrics.json.
 
     config: settled (`config.settle`). folder: where its results lie. hydra_node: Hydra's own
-    configuration, which says what was chosen. number: of the cell in a sweep, which does not wait
-    for another process that is writing the cell.
+    configuration, with the choices. number: of the cell in a sweep, which does not wait for another
+    process that is writing the cell.
     Raises UserError for bad input, folder.Busy where it does not wait, and KeyboardInterrupt; what
     was logged until then stays and is resumed.
     """
     from streaming_asr.metrics import METRICS_VERSION
 
-    plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
-    for group in ("method", "model", "data"):  # the choices' names, for those who read the result
-        plain[group] = {"name": str(hydra_node.runtime.choices[group])} | plain[group]
-    cell, whole = folders.name_of(folder), folders.cell_of(folder)
-    called = f"{plain['method']['name']} {config.chunk}"
-    if number is not None:
-        called = f"[{number}] {called}"
     folders.check_writable(folder)
-    chosen = hydra_node.runtime.choices
-    loading(f"data={chosen['data']} and model={chosen['model']} for {called}")
-    corpus = build(config.data)
-    spoken = {config.language} - {None, "detect"} or getattr(corpus, "languages", set)()
-    if config.language is None:
-        check_known(config, spoken)
-    plain["normaliser"] = config.normaliser or default_kind(spoken)
-    if told := unheard(plain, spoken):
-        print(wrapped(f"{called}: {told}"))
-    plain["data"] |= _speech(corpus, None if config.language == "detect" else config.language)
-    code = modules(*targets_of(plain["method"]))
-    hashes = {
-        "config": config_hash(plain),
-        "code": hash_of(code),
-        "model": model_hash(plain),
-        "data": corpus.data_hash(),
-    }
-    waiting = partial(print, f"{called}: another process is writing it; waiting")
-    with ExitStack() as stack:
-        stack.enter_context(folders.lock(folder, waiting if number is None else None))
+    job = Job.of(config, folder, hydra_node, launcher, number)
+    whole, is_piece = job.whole, folders.is_piece(folder)
+    waiting = partial(job.report, "another process is writing it; waiting")
+    with folders.lock(folder, waiting if number is None else None):
         folders.forget_failure(folder)
         header = folders.header_of(folder)
-        begun_with = hashes if header is None else header.get("hashes") or {}
-        if whole != folder and folders.finished(whole, hashes, METRICS_VERSION):
-            print(f"{called}: its cell is finished, skipped")
+        if is_piece and folders.finished(whole, job.hashes, METRICS_VERSION):
+            job.report("its cell is finished, skipped")
             return folders.result_of(whole)
-        if begun_with != hashes:
-            changed = _changes(folder, header or {}, plain, hashes, code)
-            old = folders.set_aside(folder)
-            print(wrapped(f"{called}: {changed} changed; the old results are now {old}"))
-        elif folders.finished(folder, hashes, METRICS_VERSION):
-            print(f"{called}: finished earlier, skipped")
+        if header is not None and (header.get("hashes") or {}) != job.hashes:
+            changed = job.changes()
+            job.report(f"{changed} changed; the old results are now {folders.set_aside(folder)}")
+        elif folders.finished(folder, job.hashes, METRICS_VERSION):
+            job.report("finished earlier, skipped")
             result = folders.result_of(folder)
-            if whole != folder:
-                return _join(plain, whole, hashes) or result
+            if is_piece:
+                return _join(job) or result
             if "WANDB_SWEEP_ID" in os.environ:  # an agent waits for the numbers of every cell
-                with _tracked(plain, folder, cell) as track:
+                with job.tracked(folder) as track:
                     _send(track, folder, result)
             return result
         folders.save_configuration(folder, config, hydra_node.overrides.task)
-        folders.save_code(folder, code)
-        with _tracked(plain, folder, cell) as track:
-            _simulate(config, plain, folder, corpus, hashes, launcher, called, track)
-            result = _score(plain, folder, hashes, cell)
+        folders.save_code(folder, job.code)
+        with job.tracked(folder) as track:
+            _simulate(job, track)
+            result = job.score(folder)
             _send(track, folder, result)
-        if whole != folder and (joined := _join(plain, whole, hashes)) is not None:
+        if is_piece and (joined := _join(job)) is not None:
             folder, result = whole, joined
         if (folders.header_of(folder) or {}).get("longform"):  # not only a measurement
             from streaming_asr.run.segments import write_segments
@@ -120,79 +196,27 @@ def run_cell(
         return result
 
 
-def _changes(
-    folder: Path,
-    header: Mapping[str, Any],
-    plain: Mapping[str, Any],
-    hashes: Mapping[str, str],
-    code: Mapping[str, str],
-) -> str:
-    """Return what differs between the results in a folder and the same cell now, in words.
-
-    header: of the old log. plain, hashes, code: the cell's configuration, hashes and modules now.
-    """
-    before, old_code = header.get("hashes") or {}, folders.saved_code(folder)
-    modules_changed = [
-        name.removeprefix("streaming_asr.")
-        for name in {**old_code, **code}
-        if old_code and old_code.get(name) != code.get(name)
-    ]
-    details = {
-        "config": changed_settings(header.get("config") or {}, plain),
-        "code": modules_changed,
-    }
-    parts = []
-    for key in hashes:
-        if before.get(key) != hashes[key]:
-            names = details.get(key, [])
-            most = names[:MOST_NAMED] + ["..."] * (len(names) > MOST_NAMED)
-            parts.append(f"{key} ({', '.join(most)})" if names else key)
-    return " and ".join(parts)
-
-
-def _speech(corpus: Any, language: str | None) -> dict[str, str]:
-    """Return what a result says of its corpus: what timed its words, its licence, if any."""
-    told = {}
+def _facts(corpus: Any, language: str | None) -> dict[str, str]:
+    """Return what a result reports of its corpus: what timed its words, and its licence."""
+    facts = {}
     try:
         if (aligner := give_times(corpus, language)) is not None:
-            told["word_times"] = aligner.name
+            facts["word_times"] = aligner.name
     except UserError as error:  # everything but latency can still be measured
         print(f"no word times, so latency columns stay empty. {error}")
     if (licence := getattr(corpus, "licence", None)) is not None:
-        told["licence"] = f"{corpus.name}: {licence()}"
-    return told
+        facts["licence"] = f"{corpus.name}: {licence()}"
+    return facts
 
 
-def _simulate(
-    config: DictConfig,
-    plain: dict[str, Any],
-    folder: Path,
-    corpus: Any,
-    hashes: Mapping[str, str],
-    launcher: str,
-    called: str,
-    track: Tracker,
-) -> None:
-    from streaming_asr import machine
+def _simulate(job: Job, track: Tracker) -> None:
+    """Write the log of the recordings that it does not have yet."""
     from streaming_asr.events.log import resume
-    from streaming_asr.metrics import METRICS_VERSION
     from streaming_asr.simulate.feeds import simulate
 
-    utterances = corpus.utterances(config.limit)
-    for utterance in utterances:  # of a corpus of one's own too, before anything is computed
-        if problem := next(problems(utterance), None):
-            raise UserError(f"{corpus.name}: {utterance.id}: {problem}")
-    if config.piece is not None:
-        pieces.check_fits(folders.cell_of(folder), config.pieces, len(utterances))
-        utterances = utterances[config.piece - 1 :: config.pieces]
-    if not any(utterance.words for utterance in utterances) and any(u.text for u in utterances):
-        told = (
-            f"{called}: the words of {corpus.name} have no times, so latency columns stay empty; "
-            "data.align=auto makes the times once, data.alignments=<folder> takes those of "
-            "`python -m streaming_asr.align`"
-        )
-        print(wrapped(told))
-    path = folder / folders.EVENTS
+    config = job.config
+    utterances = _utterances(job)
+    path = job.folder / folders.EVENTS
     closed = resume(path)
     todo = [utterance for utterance in utterances if utterance.id not in closed]
     if config.language not in (None, "detect"):
@@ -200,40 +224,21 @@ def _simulate(
     if not todo:
         return
     if closed:
-        print(
-            f"{called}: goes on after {len(utterances) - len(todo)} of {len(utterances)} utterances"
-        )
-    of_files(hashes["model"])
+        job.report(f"goes on after {len(utterances) - len(todo)} of {len(utterances)} utterances")
+    of_files(job.hashes["model"])
     method, synchronise = method_of(config)
     if config.language == "detect":
         from streaming_asr.whisper.detect import Untold
 
         method = Untold(method)
-    header = {
-        "config": plain,
-        "hashes": dict(hashes),
-        "versions": machine.versions(),
-        "machine": machine.machine(device=config.device, launcher=launcher),
-        "metrics_version": METRICS_VERSION,
-        "n_utterances": len(utterances),
-        "longform": isinstance(method, LongForm) and method.samples_together is not None,
-    }
-    if config.piece is not None:
-        header["piece"] = [config.piece, config.pieces, len(utterances)]
-    if isinstance(method, Paced):  # what happens inside a server cannot be told
-        known = EVERYTHING - {CU, STEPS, INSIDE}
-        header |= {"unmeasured": unmeasured(known), "knows": sorted(known)}
-    if (weights := _weights(config)) is not None:
-        header["weights"] = weights
-        if weights["found"] != "model.path":
-            print(wrapped(f"{called}: weights of {config.model.path} from {weights['found']}"))
-    progress_of = partial(Progress, track=track, normaliser=plain["normaliser"])
-    with LiveWriter(path, header) as writer, progress_of(called, utterances) as progress:
+    header = _header(job, method, len(utterances))
+    progress_of = partial(Progress, track=track, normaliser=job.settings["normaliser"])
+    with LiveWriter(path, header) as writer, progress_of(job.title, utterances) as progress:
 
         def closed_now(utterance: Utterance, error: str | None) -> None:
-            said = writer.committed.pop(utterance.id)
-            # What a failed utterance said before it failed is not its result.
-            progress.closed(utterance, "".join(said) if error is None else "")
+            words = writer.committed.pop(utterance.id)
+            # What a failed utterance output before it failed is not its result.
+            progress.closed(utterance, "".join(words) if error is None else "")
             if not path.exists():
                 raise UserError(
                     f"{path}: was removed or moved during the run, so nothing of it can be kept; "
@@ -260,8 +265,54 @@ def _simulate(
             )
         except KeyboardInterrupt:
             with suppress(OSError):
-                print(f"{called}: {len(writer.closed)} of {len(utterances)} utterances are done")
+                job.report(f"{len(writer.closed)} of {len(utterances)} utterances are done")
             raise
+
+
+def _utterances(job: Job) -> list[Utterance]:
+    """Return the recordings of the cell, or of its piece. Raises UserError for a bad reference."""
+    config, corpus = job.config, job.corpus
+    utterances: list[Utterance] = corpus.utterances(config.limit)
+    for utterance in utterances:  # of a corpus of one's own too, before anything is computed
+        if problem := next(problems(utterance), None):
+            raise UserError(f"{corpus.name}: {utterance.id}: {problem}")
+    if config.piece is not None:
+        pieces.check_fits(job.whole, config.pieces, len(utterances))
+        utterances = utterances[config.piece - 1 :: config.pieces]
+    if not any(utterance.words for utterance in utterances) and any(u.text for u in utterances):
+        job.report(
+            f"the words of {corpus.name} have no times, so latency columns stay empty; "
+            "data.align=auto makes the times once, data.alignments=<folder> takes those of "
+            "`python -m streaming_asr.align`"
+        )
+    return utterances
+
+
+def _header(job: Job, method: Method[Any], n_utterances: int) -> dict[str, Any]:
+    """Return the first line of the cell's log, which has `n_utterances`."""
+    from streaming_asr import machine
+    from streaming_asr.metrics import METRICS_VERSION
+
+    config = job.config
+    header: dict[str, Any] = {
+        "config": job.settings,
+        "hashes": job.hashes,
+        "versions": machine.versions(),
+        "machine": machine.machine(device=config.device, launcher=job.launcher),
+        "metrics_version": METRICS_VERSION,
+        "n_utterances": n_utterances,
+        "longform": isinstance(method, LongForm) and method.samples_together is not None,
+    }
+    if config.piece is not None:
+        header["piece"] = [config.piece, config.pieces, n_utterances]
+    if isinstance(method, Paced):  # nobody sees what happens inside a server
+        known = EVERYTHING - {CU, STEPS, INSIDE}
+        header |= {"unmeasured": unmeasured(known), "knows": sorted(known)}
+    if (weights := _weights(config)) is not None:
+        header["weights"] = weights
+        if weights["found"] != "model.path":
+            job.report(f"weights of {config.model.path} from {weights['found']}")
+    return header
 
 
 def _weights(config: DictConfig) -> dict[str, str | None] | None:
@@ -273,36 +324,19 @@ def _weights(config: DictConfig) -> dict[str, str | None] | None:
     return None if found is None else {"found": found.where, "hash": weights_hash(path)}
 
 
-def _score(
-    plain: dict[str, Any], folder: Path, hashes: dict[str, str], cell: str
-) -> dict[str, Any]:
-    from streaming_asr.score import score_folder
-
-    return score_folder(folder, config=plain, hashes=hashes, experiment=plain["name"], cell=cell)
-
-
-def _join(plain: dict[str, Any], whole: Path, hashes: dict[str, str]) -> dict[str, Any] | None:
+def _join(job: Job) -> dict[str, Any] | None:
     """Return the result of a cell from its pieces; None while one of them is not finished, or must
-    be computed anew, which another job may be about to do."""
+    be computed again, which another job may be about to do."""
     try:
-        if not pieces.join(whole):
+        if not pieces.join(job.whole):
             return None
     except UserError as error:
         print(f"not joined yet: {error}")
         return None
-    plain = plain | {"piece": None}
-    result = _score(plain, whole, hashes, whole.name)
-    with _tracked(plain, whole, whole.name) as track:
-        _send(track, whole, result)
+    result = job.score(job.whole)
+    with job.tracked(job.whole) as track:
+        _send(track, job.whole, result)
     return result
-
-
-def _tracked(plain: dict[str, Any], folder: Path, cell: str) -> AbstractContextManager[Tracker]:
-    """Return the tracker of a cell; a piece has none, the cell it is of has one at the end."""
-    from streaming_asr.track.tracker import tracker
-
-    told = plain if plain.get("piece") is None else plain | {"tracker": None}
-    return tracker(told, folder=folder, experiment=plain["name"], cell=cell)
 
 
 def _send(track: Tracker, folder: Path, result: Mapping[str, Any]) -> None:
