@@ -21,7 +21,7 @@ WORDS = ("the", "fox", "runs", "over", "a", "dog")
 PIECES = ("ed", "s", "ing", ".")
 
 
-def tokenizer(*specials: str, vocabulary_size: int) -> Any:
+def tokenizer(*specials: str, vocabulary_size: int, **settings: Any) -> Any:
     """A tokenizer of `vocabulary_size` tokens: words, pieces of them, fillers, then `specials`."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -33,7 +33,7 @@ def tokenizer(*specials: str, vocabulary_size: int) -> Any:
     level.pre_tokenizer = pre_tokenizers.Metaspace()
     level.decoder = decoders.Sequence([decoders.Fuse(), decoders.Metaspace()])
     level.add_special_tokens(["<unk>", *specials])
-    return PreTrainedTokenizerFast(tokenizer_object=level, unk_token="<unk>")
+    return PreTrainedTokenizerFast(tokenizer_object=level, unk_token="<unk>", **settings)
 
 
 def spread(model: torch.nn.Module, seed: int) -> None:
@@ -257,6 +257,120 @@ def kyutai_folder(seed: int = 3) -> Path:
     return saved(model, transformers.KyutaiSpeechToTextProcessor(extractor, words))
 
 
+@functools.cache
+def moonshine_folder(seed: int = 4) -> Path:
+    """A Moonshine Streaming whose frames see 6 frames ahead and 19 back."""
+    import transformers
+
+    size = 24
+    config = transformers.MoonshineStreamingConfig(
+        encoder_config={
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 2,
+            "sliding_windows": [[9, 4], [5, 0], [8, 4]],
+        },
+        vocab_size=size,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=400,
+        bos_token_id=size - 3,
+        eos_token_id=size - 2,
+        pad_token_id=size - 1,
+        decoder_start_token_id=size - 3,
+    )
+    model = transformers.MoonshineStreamingForConditionalGeneration(config).eval()
+    spread(model, seed)
+    audio = torch.from_numpy(noise(6.0, seed=9))[None]
+    with torch.no_grad():
+        model.model.decoder.pos_emb.weight *= 0.2
+        frames = model.model.encoder(audio, attention_mask=torch.ones_like(audio).long())
+        tokens = torch.randint(1, 15, (1, 40))
+        made = model.model.decoder(input_ids=tokens, encoder_hidden_states=frames[0])
+        even_after(model.proj_out, made.last_hidden_state[0])
+        model.proj_out.weight[size - 3 :] *= 0.3
+        model.proj_out.weight[0] = 0  # <unk>
+    words = tokenizer("<s>", "</s>", "<pad>", vocabulary_size=size)
+    extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=False)
+    return saved(model, transformers.MoonshineStreamingProcessor(extractor, words))
+
+
+# The published template but for what the tests do not reach.
+QWEN_TEMPLATE = """{%- for message in messages -%}
+<|im_start|> {{ message.role }}
+{%- for content in message.content -%}
+{%- if content.type == 'audio' -%}<|audio_start|><|audio_pad|><|audio_end|>
+{%- else -%}{{ content.text }}{%- endif -%}
+{%- endfor -%}<|im_end|>
+{%- endfor -%}"""
+
+
+@functools.cache
+def qwen3_folder(seed: int = 5) -> Path:
+    """A Qwen3-ASR; it begins its text with a language and a mark where it is given none."""
+    import transformers
+
+    specials = ("<|im_start|>", "<|im_end|>", "<|audio_start|>", "<|audio_end|>", "<|audio_pad|>")
+    size = 30
+    words = tokenizer(
+        *specials,
+        "<asr_text>",
+        vocabulary_size=size,
+        eos_token="<|im_end|>",
+        pad_token="<|im_end|>",
+        extra_special_tokens={
+            "audio_bos_token": "<|audio_start|>",
+            "audio_eos_token": "<|audio_end|>",
+            "audio_token": "<|audio_pad|>",
+        },
+    )
+    end = words.convert_tokens_to_ids("<|im_end|>")
+    config = transformers.Qwen3ASRConfig(
+        audio_config={
+            "num_mel_bins": 80,
+            "encoder_layers": 2,
+            "encoder_attention_heads": 2,
+            "encoder_ffn_dim": 48,
+            "d_model": 32,
+            "output_dim": 32,
+            "downsample_hidden_size": 8,
+        },
+        text_config={
+            "model_type": "qwen3",
+            "vocab_size": size,
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+            "max_position_embeddings": 1000,
+            "tie_word_embeddings": False,
+        },
+        audio_token_id=size - 2,
+        timestamp_token_id=0,
+        pad_token_id=end,
+        eos_token_id=end,
+        tie_word_embeddings=False,
+    )
+    model = transformers.Qwen3ASRForConditionalGeneration(config).eval()
+    spread(model, seed)
+    with torch.no_grad():
+        model.model.multi_modal_projector.linear_2.weight *= 3
+        made = model.model(input_ids=torch.randint(1, 20, (1, 200)))
+        even_after(model.lm_head, made.last_hidden_state[0])
+        for special in (0, size - 2, *range(size - 6, size - 2)):
+            model.lm_head.weight[special] *= 0.2
+    extractor = transformers.Qwen3ASRFeatureExtractor(feature_size=80)
+    processor = transformers.Qwen3ASRProcessor(extractor, words, chat_template=QWEN_TEMPLATE)
+    return saved(model, processor)
+
+
 def saved(model: Any, processor: Any) -> Path:
     """The folder of a model and its processor."""
     folder = Path(tempfile.mkdtemp(prefix="tiny-native-"))
@@ -266,7 +380,10 @@ def saved(model: Any, processor: Any) -> Path:
     return folder
 
 
-def sizes_of(config: dict[str, Any]) -> dict[str, Any]:
-    """The part of a config.json that has the sizes of the first stack of layers."""
-    parts = (config.get(key) for key in ("encoder_config", "audio_config", "text_config"))
-    return next((part for part in parts if part), config)
+def sizes_of(config: dict[str, Any]) -> tuple[dict[str, Any], str, str]:
+    """The part of a config.json with the sizes of a stack of layers, and what it calls two."""
+    parts = [config.get(key) for key in ("encoder_config", "audio_config", "text_config")]
+    sizes = next((part for part in parts if part), config)
+    names = "num_hidden_layers", "encoder_layers", "intermediate_size", "ffn_dim", "encoder_ffn_dim"
+    n_layers, width = (name for name in names if name in sizes)
+    return sizes, n_layers, width

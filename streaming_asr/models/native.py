@@ -52,6 +52,18 @@ _LIST = (
         80,
         rate=24_000,
     ),
+    Kind(
+        "moonshine_streaming",
+        "UsefulSensors/moonshine-streaming-tiny",
+        {"moonshine_streaming": "MoonshineStreamingForConditionalGeneration"},
+        20,
+    ),
+    Kind(
+        "qwen3_asr",
+        "Qwen/Qwen3-ASR-1.7B-hf",
+        {"qwen3_asr": "Qwen3ASRForConditionalGeneration"},
+        20,
+    ),
 )
 KINDS = {kind.name: kind for kind in _LIST}
 LOOKAHEADS = (0, 1, 6, 13)

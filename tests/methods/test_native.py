@@ -15,7 +15,13 @@ import numpy as np
 import pytest
 import torch
 from contract import CHECKS, Setting
-from native_tiny import kyutai_folder, nemotron_folder, voxtral_folder
+from native_tiny import (
+    kyutai_folder,
+    moonshine_folder,
+    nemotron_folder,
+    qwen3_folder,
+    voxtral_folder,
+)
 from tiny import noise, tiny_folder
 
 from streaming_asr.config.settle import compose
@@ -31,7 +37,9 @@ from streaming_asr.simulate.recorder import StepRecorder
 CHUNK_MS = 560  # one that every kind takes
 FOLDERS = {
     "kyutai_stt": kyutai_folder,
+    "moonshine_streaming": moonshine_folder,
     "nemotron": nemotron_folder,
+    "qwen3_asr": qwen3_folder,
     "voxtral_realtime": voxtral_folder,
 }
 
@@ -280,6 +288,126 @@ def test_a_model_for_another_rate_is_refused(monkeypatch) -> None:
         method("kyutai_stt", folder)
 
 
+# -- Moonshine --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk_ms", [80, 560])
+def test_moonshine_s_frames_in_chunks_are_one_pass(chunk_ms: int) -> None:
+    streaming = method("moonshine_streaming", chunk_s=chunk_ms / 1000)
+    audio = noise(3.03, seed=6)
+    state = streamed(streaming, audio)
+    ours, values = torch.cat(state.frames), torch.from_numpy(audio)[None]
+    with torch.inference_mode():
+        made = streaming.model.get_encoder()(values, attention_mask=torch.ones_like(values).long())
+    assert len(ours) == -(-48_480 // 320)
+    torch.testing.assert_close(ours, made.last_hidden_state[0], atol=1e-5, rtol=1e-5)
+    assert len(state.audio) < 10_000  # what no frame sees any more is dropped
+
+
+def test_moonshine_decodes_as_its_class_generates(methods) -> None:
+    streaming, _ = methods["moonshine_streaming"]
+    values = torch.from_numpy(noise(3.0, seed=7))[None]
+    mask = torch.ones_like(values).long()
+    with torch.inference_mode():
+        frames = streaming.model.get_encoder()(values, attention_mask=mask).last_hidden_state[0]
+        ours = streaming.decode(frames, [])
+    most = int(6.5 * 3.0) + 1
+    theirs = streaming.model.generate(values, attention_mask=mask, max_new_tokens=most)[0].tolist()
+    ends = streaming.model.config.eos_token_id
+    assert ours == [token for token in theirs[1:] if token != ends]
+    assert len(set(ours)) > 3
+    for k in (1, 4):  # the tokens that are final are where it begins
+        assert streaming.decode(frames, ours[:k]) == ours
+
+
+def test_moonshine_commits_what_two_chunks_agree_on(methods, monkeypatch) -> None:
+    streaming, _ = methods["moonshine_streaming"]
+    decodings = iter([[1, 2, 7], [1, 2, 7, 3], [1, 2, 7, 4], [1, 2, 7, 4, 5]])
+    monkeypatch.setattr(streaming, "decode", lambda *_: next(decodings))
+    state, said = streaming.start(), []
+    for _ in range(4):
+        update = streaming.step(state, noise(0.56), last=False)
+        said.append([[word.text for word in part] for part in (update.committed, update.partial)])
+    assert said == [
+        [[], [" the", " foxed"]],
+        [[" the"], [" foxed", " runs"]],
+        [[], [" foxed", " over"]],
+        [[" foxed"], [" over", " a"]],
+    ]
+
+
+def test_a_segment_of_moonshine_ends_at_its_limit(monkeypatch) -> None:
+    monkeypatch.setattr("streaming_asr.methods.native.moonshine.SEGMENT_S", 1.0)
+    streaming, frames = method("moonshine_streaming"), []
+    own = streaming.decode
+    monkeypatch.setattr(
+        streaming, "decode", lambda f, *rest: frames.append(len(f)) or own(f, *rest)
+    )
+    state = streaming.start()
+    for k in range(6):
+        update = streaming.step(state, noise(0.56, seed=k), last=False)
+        assert sum(map(len, state.frames)) < 50
+    assert max(frames) <= 50 + 28
+    assert update.committed or update.partial
+
+
+def test_moonshine_refuses_what_it_cannot_stream(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(moonshine_folder(), tmp_path / "copy"))
+    file = folder / "processor_config.json"
+    file.write_text(file.read_text().replace('"do_normalize": false', '"do_normalize": true'))
+    with pytest.raises(UserError, match="normalises by the whole recording, so it cannot stream"):
+        method("moonshine_streaming", folder)
+    with pytest.raises(UserError, match="language=de: Moonshine Streaming knows English only"):
+        method("moonshine_streaming").start(language="de")
+
+
+# -- Qwen3 ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("language", [None, "en"])
+def test_qwen3_decodes_as_its_class_generates(methods, language: str | None) -> None:
+    streaming, audio = methods["qwen3_asr"][0], noise(2.0, seed=8)
+    inputs = streaming.processor.apply_transcription_request(audio, language=language)
+    prompt = inputs["input_ids"].shape[1]
+    theirs = streaming.model.generate(**inputs, max_new_tokens=29)[0, prompt:].tolist()
+    state = streaming.start(language=language)
+    again = streaming.processor(text=[state.prompt], audio=[audio])
+    assert torch.equal(again["input_ids"], inputs["input_ids"])
+    with torch.inference_mode():
+        ours = streaming.decode(again, [], len(audio))
+        assert ours == [token for token in theirs if token != streaming.model.config.eos_token_id]
+        assert len(set(ours)) > 3
+        for k in (1, 7):
+            assert streaming.decode(again, ours[:k], len(audio)) == ours
+
+
+def test_qwen3_rolls_five_tokens_back(methods, monkeypatch) -> None:
+    streaming, _ = methods["qwen3_asr"]
+    mark = streaming.processor.tokenizer.convert_tokens_to_ids("<asr_text>")
+    six = [15, mark, *range(1, 7)]
+    decodings = iter([[15, 6, mark, 1, 2, 3], six, [*six, 7]])
+    begins, said = [], []
+
+    def decode(inputs: Any, final: list[int], *_: Any) -> list[int]:
+        begins.append(list(final))
+        return next(decodings, [*six, 7, 8, 1, 2, 3, 4])
+
+    monkeypatch.setattr(streaming, "decode", decode)
+    state = streaming.start()
+    for _ in range(5):
+        update = streaming.step(state, noise(0.56), last=len(begins) == 4)
+        said.append([word.text for word in update.committed])
+    # Two chunks begin without; then whole words stay but for the newest five tokens.
+    assert begins == [[], [], [], [15, mark, 1], [15, mark, 1, 2, 3, 4, 5]]
+    rest = [" dogeds", " the", " fox", " runs", " over"]
+    assert said == [[], [], [" the"], [" fox", " runs", " over", " a"], rest]
+
+
+def test_qwen3_is_asked_for_a_language_that_it_knows(methods) -> None:
+    with pytest.raises(UserError, match="language=tlh: Qwen3-ASR has no such language"):
+        methods["qwen3_asr"][0].start(language="tlh")
+
+
 # -- words ------------------------------------------------------------------------------------
 
 
@@ -383,13 +511,13 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path, kind: str) -> None:
     folder = Path(shutil.copytree(FOLDERS[kind](), tmp_path / "copy"))
     text = (folder / "config.json").read_text()
     config = json.loads(text)
-    sizes = native_tiny.sizes_of(config)
-    sizes["num_hidden_layers"] += 1
+    sizes, n_layers, width = native_tiny.sizes_of(config)
+    sizes[n_layers] += 1
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"its weights do not fit its config.json \(missing_keys"):
         method(kind, folder)
-    sizes["num_hidden_layers"] -= 1
-    sizes["ffn_dim" if kind == "kyutai_stt" else "intermediate_size"] += 8
+    sizes[n_layers] -= 1
+    sizes[width] += 8
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"could not be loaded|do not fit") as refusal:
         method(kind, folder)

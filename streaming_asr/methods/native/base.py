@@ -74,6 +74,15 @@ class Native:
         """Compute the next block, (n, ...), of n streams that are equally far; count it."""
         raise NotImplementedError
 
+    def shown(self, state: Any) -> tuple[Word, ...]:
+        """Return the words that are not final; none after `finish`."""
+        shown: tuple[Word, ...] = state.writer.shown(state.heard_s)
+        return shown
+
+    def finish(self, state: Any) -> None:
+        """Commit what is not final yet: the stream has ended."""
+        state.committed += state.writer.finish(state.heard_s)
+
     # ---- the protocol -------------------------------------------------------------------
 
     def start_many(
@@ -104,8 +113,9 @@ class Native:
         updates = []
         for state, ends in zip(states, last, strict=True):
             if ends:
-                state.committed += state.writer.finish(state.heard_s)
-            updates.append(Update(tuple(state.committed), state.writer.shown(state.heard_s)))
+                with state.recorder.part("finalise"):
+                    self.finish(state)
+            updates.append(Update(tuple(state.committed), self.shown(state)))
             state.committed = []
         return updates
 

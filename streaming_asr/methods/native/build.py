@@ -45,6 +45,14 @@ def native(
         from streaming_asr.methods.native.voxtral import Voxtral
 
         return Voxtral(folder, kind, delay_s=delay_s, **placed)
-    from streaming_asr.methods.native.kyutai import Kyutai
+    if kind.name == "kyutai_stt":
+        from streaming_asr.methods.native.kyutai import Kyutai
 
-    return Kyutai(folder, kind, **placed)
+        return Kyutai(folder, kind, **placed)
+    if kind.name == "moonshine_streaming":
+        from streaming_asr.methods.native.moonshine import Moonshine
+
+        return Moonshine(folder, kind, **placed)
+    from streaming_asr.methods.native.qwen3 import Qwen3
+
+    return Qwen3(folder, kind, **placed)
