@@ -19,6 +19,10 @@ class MissingWeights(UserError):
     """No such trained part of a method; in a sweep only the cells that need it fail."""
 
 
+class Unpaired(UserError):
+    """A method that does not run such a model; a sweep over both leaves the pair out."""
+
+
 def did_you_mean(wrong: str, right: Iterable[str]) -> str:
     """Return `; did you mean X?`, or nothing where no name is near."""
     near = difflib.get_close_matches(wrong.lower(), list(right), n=1, cutoff=0.6)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.files import CONF_DIR, give_json
+from streaming_asr.models.native import KINDS, cost
 from streaming_asr.terminal import add_json, command_parser, wrapped
 
 # What `list` calls it -> the folder of conf/ that holds it, one YAML file each.
@@ -54,7 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def about(file: Path) -> str:
-    """Return the comment that a configuration file begins with, up to the end of a sentence."""
+    """Return the comment that a configuration file begins with, up to the end of a sentence, and
+    what a model built for streaming costs."""
     # Lines of comment that end without a full stop, and the one after them.
     comment = re.match(r"(#.*[^.\n]\n)*(#.*)?", file.read_text(encoding="utf-8"))
-    return " ".join(comment[0].replace("#", "").split()) if comment else ""
+    text = " ".join(comment[0].replace("#", "").split()) if comment else ""
+    kind = KINDS.get(file.stem) if file.parent.name == "model" else None
+    return text if kind is None else f"{text} {cost(kind)}"

@@ -21,7 +21,7 @@ from streaming_asr.config.compose import compose_raw, explained
 from streaming_asr.config.schema import RunConfig, check_settings
 from streaming_asr.config.weights import find_weights, is_native, own_network, weights_folders
 from streaming_asr.corpora.audio import SUFFIXES
-from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.errors import Unpaired, UserError, did_you_mean
 from streaming_asr.files import CONF_DIR
 from streaming_asr.models.find import find_here, is_english_only, is_local, unknown_languages
 from streaming_asr.models.native import KINDS, check, kind_of
@@ -152,6 +152,8 @@ def _check_model(config: DictConfig) -> None:
         raise UserError(f"model.path={path}: must be a folder or a name, or null for no model")
     if path is not None and is_native(config):
         _check_native(config)
+    elif (name := config.model.get("name")) in KINDS:
+        raise Unpaired(f"model={name}: is no Whisper; only method=native runs it")
     if path is not None and is_local(path) and own_network(config) is None:
         find_here(path)
 
@@ -164,7 +166,7 @@ def _check_native(config: DictConfig) -> None:
     if is_local(path):
         kind = kind_of(folder)
     elif name not in KINDS:
-        raise UserError(
+        raise Unpaired(
             f"model={name}: is not built for streaming, and method=native runs nothing else; give "
             f"model={', '.join(KINDS)}, or another method, as method=whisperrt"
         )

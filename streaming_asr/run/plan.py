@@ -22,7 +22,7 @@ from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import compose_raw, explain
 from streaming_asr.config.schema import key_of, value_of
 from streaming_asr.config.settle import settle
-from streaming_asr.errors import MissingWeights, UserError
+from streaming_asr.errors import MissingWeights, Unpaired, UserError
 
 SWEEP_FOLDER = ("hydra.sweep.dir", "hydra.sweep.subdir")
 BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
@@ -72,7 +72,8 @@ def plan(line: CommandLine) -> Plan:
     """Return the cells of a command line, all checked. Raises UserError for the first wrong one.
 
     A sweep also plans cells whose weights are missing: they fail when their turn comes, while
-    others can run. -m asks for a sweep, as does an experiment file with `hydra.mode: MULTIRUN`.
+    others can run. It leaves out a method with a model that it does not run. -m asks for a sweep,
+    as does an experiment file with `hydra.mode: MULTIRUN`.
     """
     overrides = _parsed(line.settings)
     values = [_values(override) for override in overrides]
@@ -96,13 +97,18 @@ def plan(line: CommandLine) -> Plan:
     # The axes of the experiment file come first, so that the command line has the last word.
     axes = [f"{key}={value}" for key, value in (full.hydra.sweeper.params or {}).items()]
     by_key = {o.get_key_element(): _values(o) for o in (*_parsed(axes), *overrides)}
-    cells = []
+    cells: list[Planned] = []
+    unpaired: Unpaired | None = None
     for cell in itertools.product(*by_key.values()):
         composed = full if cell == first else compose_raw(cell, config_dir=line.config_dir)
         try:
             cells.append(_planned(composed, *SWEEP_FOLDER))
         except MissingWeights as error:
             cells.append(Planned(_folder(composed, *SWEEP_FOLDER), composed, None, error))
+        except Unpaired as error:
+            unpaired = error
+    if not cells and unpaired is not None:
+        raise unpaired
     missing = [cell.missing for cell in cells if cell.missing is not None]
     if len(missing) == len(cells):
         raise missing[0]

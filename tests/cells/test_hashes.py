@@ -202,7 +202,7 @@ name = sys.argv[1]
 if name == "remote":
     import streaming_asr.methods.remote
 elif name == "native":
-    from streaming_asr.methods.native import kyutai, nemotron, voxtral
+    from streaming_asr.methods.native import kyutai, moonshine, nemotron, qwen3, voxtral
 else:
     settings = {"backend": "torch"} if name == "ufal" else {}
     model = HERE / "data" / "mini" / "model"

@@ -12,6 +12,7 @@ import pytest
 import torch
 from chunkformer_tiny import tiny_folder as tiny_chunkformer
 from loopback_hub import COMMIT
+from native_tiny import nemotron_folder
 from published_toys import CARD, CHUNKFORMER, WHISPERRT, only_hub
 from tiny import tiny_folder
 from transformers import WhisperForConditionalGeneration
@@ -21,8 +22,9 @@ from streaming_asr.config.build import build
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 from streaming_asr.methods.chunkformer.load import load
-from streaming_asr.models.hub import DETECTORS, Reference, fetch, published, reference
-from streaming_asr.run import obtain
+from streaming_asr.models.hub import DETECTORS, Reference, cached, fetch, published, reference
+from streaming_asr.models.native import KINDS
+from streaming_asr.run import command, obtain
 from streaming_asr.run.obtain import obtain_models
 from streaming_asr.whisper.load import load_whisper
 
@@ -217,6 +219,76 @@ def test_a_checkpoint_of_another_vocabulary_is_refused(hub, whisperrt):
     whisperrt["base_300.pt"] = checkpoint(n_vocab=51864)
     with pytest.raises(UserError, match=r"n_vocab=51864, and this model has .*; use the model it"):
         build(compose(settings("whisperrt-base-300ms")).method)
+
+
+NEMOTRON = KINDS["nemotron"].repository
+
+
+@pytest.fixture
+def nemotron(hub):
+    """NVIDIA's repository with a tiny model, and more than that."""
+    files = {file.name: file.read_bytes() for file in nemotron_folder().iterdir()}
+    hub.repositories[NEMOTRON] = {"README.md": CARD, "model.nemo": b"x", "a/b.json": b"{}", **files}
+    return hub.repositories[NEMOTRON]
+
+
+def test_a_model_built_for_streaming_is_got_and_a_run_ends_with_a_table(
+    hub, nemotron, tmp_path, monkeypatch, capsys
+):
+    assert get.main(["nemotron"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:] == [
+        f"  from the hub, {NEMOTRON}",
+        "  licence: cc-by-nc-4.0",
+        "  use: method=native model=nemotron",
+    ]
+    assert get.main([NEMOTRON]) == 0
+    assert f"use: method=native model=nemotron model.path={NEMOTRON}" in capsys.readouterr().out
+    assert hub.ranges("model.nemo") == hub.ranges("b.json") == []
+    assert hub.ranges("model.safetensors") == [None]
+    monkeypatch.chdir(tmp_path)
+    line = ["method=native", "model=nemotron", "chunk=560ms", "data=mini", "limit=2"]
+    assert command.main([*line, "tracker=none", "threads=1"]) == 0
+    printed = capsys.readouterr().out
+    assert "WER" in printed
+    assert hub.ranges("model.safetensors") == [None]  # not downloaded again
+
+
+def test_a_model_built_for_streaming_that_is_gated_or_missing_is_one_sentence(
+    hub, nemotron, capsys
+):
+    hub.gated.add(NEMOTRON)
+    assert get.main(["nemotron"]) == 2
+    assert f"{NEMOTRON}: the repository is gated; accept its conditions" in capsys.readouterr().err
+    assert get.main(["voxtral_realtime"]) == 2
+    assert "the hub has no such repository" in capsys.readouterr().err
+    config = compose(["method=native", "model=kyutai_stt", "chunk=560ms"])
+    with pytest.raises(UserError, match=r"kyutai/stt-2\.6b-en-trfs: the hub has no such") as raised:
+        obtain_models([config])
+    assert "\n" not in str(raised.value)
+
+
+def test_a_whisper_is_refused_before_its_weights_come(hub, capsys):
+    files = {file.name: file.read_bytes() for file in tiny_folder().iterdir()}
+    hub.repositories["me/whisper"] = files
+    assert get.main(["me/whisper"]) == 2
+    assert (
+        "me/whisper: the repository holds a model of type whisper, which method=native does not "
+        "run; give model=whisper model.path=me/whisper"
+    ) in " ".join(capsys.readouterr().err.split())
+    assert hub.ranges("model.safetensors") == []
+
+
+def test_a_model_in_parts_is_whole_when_all_are_there(hub, nemotron):
+    one = nemotron.pop("model.safetensors")
+    parts = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    nemotron.update(dict.fromkeys(parts, one))
+    wanted = Reference(NEMOTRON)
+    folder = fetch(wanted)
+    assert cached(wanted) == folder
+    (folder / parts[1]).unlink()
+    assert cached(wanted) is None
+    assert (fetch(wanted) / parts[1]).is_file()
 
 
 def test_what_is_a_name_of_the_hub():

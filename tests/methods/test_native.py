@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from native_tiny import (
 )
 from tiny import noise, tiny_folder
 
+from streaming_asr.commands import list as list_command
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.settle import compose
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
@@ -31,7 +34,8 @@ from streaming_asr.method import Samples
 from streaming_asr.methods.native import native
 from streaming_asr.methods.native.base import Mel
 from streaming_asr.methods.native.words import Writer
-from streaming_asr.models.native import KINDS
+from streaming_asr.models.native import KINDS, Size
+from streaming_asr.run.plan import plan
 from streaming_asr.simulate.recorder import StepRecorder
 
 CHUNK_MS = 560  # one that every kind takes
@@ -463,6 +467,49 @@ def test_mel_frames_in_pieces_are_those_of_one_pass() -> None:
     torch.testing.assert_close(made, mel_of(streaming, audio, made.shape[1]), atol=1e-4, rtol=1e-4)
 
 
+# -- cost -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_sizes_are_those_of_the_class(kind: str) -> None:
+    """The class's default configuration is that of the published model."""
+    import transformers
+
+    name = next(iter(KINDS[kind].classes.values()))
+    config = getattr(transformers, name.split("For")[0] + "Config")
+    extra = {"num_key_value_heads": 8, "tie_word_embeddings": True}
+    with torch.device("meta"):
+        model = getattr(transformers, name)(config(**(extra if "Moon" in name else {})))
+    size, counts = KINDS[kind].size, {n: p.numel() for n, p in model.named_parameters()}
+
+    def under(*starts: str) -> int:
+        return sum(n for key, n in counts.items() if key.startswith(starts))
+
+    # Tables that are looked up; one that is the output layer too counts as a product.
+    encoders = ("encoder", "model.audio_tower", "codec_model", "model.encoder")
+    encoder = under(*encoders) + under("model.multi_modal_projector") * (kind == "qwen3_asr")
+    tables = under("decoder.embedding", "model.embed_tokens", "model.decoder.pos_emb")
+    assert size.encoder == pytest.approx(encoder, rel=1e-3)
+    assert size.other == pytest.approx(tables, rel=1e-2)
+    assert size.parameters == pytest.approx(sum(counts.values()), rel=1e-3)
+
+
+def test_the_work_of_a_second_is_arithmetic() -> None:
+    size = Size(10.0, 2.0, 1.0, frames=5.0, tokens=4.0)
+    assert size.work(0.5, 10.0) == 2 * (10 * 5 + 2 * 4)
+    # All text again: 10 times a second of it on average, in chunks of 0.5 s.
+    assert replace(size, tokens=None, behind=3.0).work(0.5, 10.0) == 2 * (10 * 11 + 2 * 30)
+    assert replace(size, tokens=None, behind=None).work(0.5, 10.0) == 2 * (10 * 50 + 2 * 80)
+
+
+def test_models_are_listed_with_their_cost(capsys) -> None:
+    assert list_command.main(["models"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "617 M parameters, 1.2 GB in bfloat16; by arithmetic 15 GFLOP a second" in text
+    assert text.count("by arithmetic") == len(KINDS)
+
+
 # -- refusals ---------------------------------------------------------------------------------
 
 
@@ -487,6 +534,17 @@ def test_what_cannot_run_is_refused_before_anything_loads(settings, message) -> 
         settled(*settings)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_sweep_leaves_out_what_cannot_be_paired() -> None:
+    axes = ["method=ufal,native", "model=base,nemotron", "chunk=560ms", "data=voices"]
+    cells = plan(CommandLine(["-m", *axes, "tracker=none"])).cells
+    pairs = [(str(cell.full.method._target_).split(".")[2], cell.full.model.name) for cell in cells]
+    assert pairs == [("ufal", "base"), ("native", "nemotron")]
+    with pytest.raises(UserError, match="model=nemotron: is no Whisper; only method=native runs"):
+        plan(CommandLine(["-m", "method=ufal,offline", "model=nemotron", "tracker=none"]))
+    with pytest.raises(UserError, match="model=nemotron: is no Whisper; only method=native runs"):
+        compose(["method=ufal", "model=nemotron", "tracker=none"])
 
 
 def test_a_folder_states_its_own_chunks_and_class(tmp_path: Path) -> None:
