@@ -7,7 +7,7 @@ A page is experiments/<paper>/README.md. A claim is a row of its table with the 
 ("holds at 1 s"). A difference is a row of its table with the headings `of claim`, `by`, `95 %` and
 `p, Holm`. The rule of all pages is in docs/statistics.md. Writes the last column of the
 differences, over all that a page's claims rest on, and the block `claims` of docs/statistics.md.
-A row with "p = 0.0020 alone" has that p, of `score compare`; others have it off the interval.
+A row with "p = 0.0020 uncorrected" has that p, of `score compare`; others have it off the interval.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLUMNS = (
 CLAIM = {"no.", "claim", "verdict"}
 DIFFERENCE = {"of claim", "by", "95 %", "p, Holm"}
 FEW = "few"  # so few errors that fewer than six utterances may differ: neither p nor interval
-ALONE = re.compile(r"\bp = (0\.\d+) alone")
+UNCORRECTED = re.compile(r"\bp = (0\.\d+) uncorrected")
 LEVEL = 0.05
 
 Rows = Iterator[tuple[int, dict[str, str]]]
@@ -111,13 +111,13 @@ def differences(text: str) -> dict[int, tuple[str, float | None]]:
         if row["p, Holm"] == FEW and row["95 %"] != NONE:
             place = f"line {at + 1} of a page: {row['95 %']} of few errors"
             raise UserError(f"{place}; few errors have no interval, give {NONE}")
-    p_values = [None if row["p, Holm"] == FEW else _alone(row) for _, row in effects]
+    p_values = [None if row["p, Holm"] == FEW else _uncorrected(row) for _, row in effects]
     return {at: (row["of claim"], p) for (at, row), p in zip(effects, holm(p_values), strict=True)}
 
 
-def _alone(row: dict[str, str]) -> float:
+def _uncorrected(row: dict[str, str]) -> float:
     """The p that a row names, else that of its interval."""
-    named = ALONE.search(" ".join(row.values()))
+    named = UNCORRECTED.search(" ".join(row.values()))
     return float(named[1]) if named else p_value(*_numbers(row))
 
 

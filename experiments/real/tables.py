@@ -72,7 +72,7 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "re-encoding": [{"method": "reencode"}],
     "short encoder, zeros": [{"method": "hush_word", "padding": "zeros"}],
     "short encoder, full padding": [{"method": "hush_word", "padding": "full"}],
-    "causal mask alone": [{"method": "whisperrt", "weights": "none"}],
+    "causal mask only": [{"method": "whisperrt", "weights": "none"}],
 }
 """By the name of a system: what its cell is; of several the first that there is."""
 OFFLINE, GREEDY, WHISPERRT, BEAM, DETECTOR, NEVER, UFAL, HUSH, *OTHERS = SYSTEMS
@@ -134,8 +134,8 @@ MANY_COLUMNS = {
 PLAIN = ("coverage %",)
 """Columns without intervals."""
 WITHIN = {WER: (15, 20, 25), FINAL: (1.2, 1.5, 2.0)}
-ALONE, HOLM = "p alone", "p"
-COMPARED = ("over offline, beam 5, points", "differ", ALONE, HOLM)
+UNCORRECTED, HOLM = "p uncorrected", "p"
+COMPARED = ("over offline, beam 5, points", "differ", UNCORRECTED, HOLM)
 CORPORA = ("real_clean", "real_native", "real_voices", "real_speechocean762")
 COMPARED_BLOCKS = ("real_other", *CORPORA, "real_other_base", "real")
 OTHER_BLOCKS = ("real_variants", "real_detector", "real_base", "real_all")
@@ -158,7 +158,7 @@ def cell(cells: Sequence[Result], system: str, chunk: int | None) -> Result | No
 
 def over_offline(cells: Sequence[Result], rows: Rows) -> dict[Path, tuple[str, ...]]:
     """By folder of a cell: its WER minus that of offline with beam 5, in points with the interval,
-    in how many of the clusters the two differ, its p alone and by Holm over these cells."""
+    in how many of the clusters the two differ, its p uncorrected and by Holm over these cells."""
     offline = cell(cells, OFFLINE, None)
     found = [cell(cells, system, chunk) for system, chunk in rows if chunk in COMPARED_MS]
     others = list(dict.fromkeys(each.folder for each in found if each is not None))
@@ -224,7 +224,7 @@ def _measured(found: Result | None, columns: Mapping[str, tuple[str, int]] = COL
 def _under_caption(
     cells: Sequence[Result], header: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> str:
-    """The rows under what was measured and where; without any cell that alone."""
+    """The rows under what was measured and where; without any cell only that."""
     return caption(cells) + (f"\n\n{markdown(header, rows, 2)}" if cells else "")
 
 
@@ -270,9 +270,9 @@ def measured_only(block: str) -> str:
 def by_holm(block: str) -> str:
     """The table with p corrected over all its rows, measured together or not."""
     rows = rows_of(block)
-    tested = [row for row in rows if row[ALONE] != NOT_RUN and row[COMPARED[0]] != NONE]
-    alone = [None if row[ALONE] == NONE else float(row[ALONE]) for row in tested]
-    for row, p_value in zip(tested, holm(alone), strict=True):
+    tested = [row for row in rows if row[UNCORRECTED] != NOT_RUN and row[COMPARED[0]] != NONE]
+    p_values = [None if row[UNCORRECTED] == NONE else float(row[UNCORRECTED]) for row in tested]
+    for row, p_value in zip(tested, holm(p_values), strict=True):
         row[HOLM] = _shown(p_value)
     if not tested:
         return block

@@ -43,8 +43,8 @@ PAGE = """\
 """
 
 
-def test_a_row_that_names_its_p_alone_has_that_and_not_the_intervals() -> None:
-    named = PAGE.replace("a less b |", "a less b; p = 0.0020 alone |")
+def test_a_row_that_names_its_uncorrected_p_has_that_and_not_the_intervals() -> None:
+    named = PAGE.replace("a less b |", "a less b; p = 0.0020 uncorrected |")
     first = [next(iter(differences(page).values())) for page in (named, PAGE)]
     assert first == [("1", pytest.approx(0.004)), ("1", pytest.approx(0.1))]  # the second of three
 

@@ -119,7 +119,7 @@ def test_the_best_is_found_among_the_rows_that_the_page_has(tmp_path: Path) -> N
     assert tables.main(given) == 0
     soon = "final after 2 s"
     assert row(page.read_text(), soon)["best"] == "Simul-Whisper, no detector"
-    # Another machine has run one row more; the others are on the page alone.
+    # Another machine has run one row more; the others are on the page only.
     for cell in (tmp_path / "real_other").iterdir():
         shutil.rmtree(cell)
     add(tmp_path / "real_other", "ufal", "300ms", "no")
@@ -206,12 +206,12 @@ def test_where_nothing_has_run_the_page_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_p_is_corrected_over_all_rows_of_the_page_measured_together_or_not() -> None:
     over, heading = "over offline, beam 5, points", ["system", "chunk"]
-    alone = {"a": "0.01000", "b": "0.04000", "c": "0.03000", "d": "–", "e": "not run"}
+    uncorrected = {"a": "0.01000", "b": "0.04000", "c": "0.03000", "d": "–", "e": "not run"}
     rows = [
         f"| {name} | 1 s | {'not run' if p == 'not run' else '+1.0'} | {p} | 0.5 |"
-        for name, p in alone.items()
+        for name, p in uncorrected.items()
     ]
-    header = "| " + " | ".join([*heading, over, "p alone", "p"]) + " |"
+    header = "| " + " | ".join([*heading, over, "p uncorrected", "p"]) + " |"
     offline = "| offline, beam 5 | whole | – | – | – |"
     rule = "| --- | --- | ---: | ---: | ---: |"
     block = "\n".join(["Measured.", "", header, rule, offline, *rows])
