@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import signal
 import sys
@@ -220,8 +221,12 @@ def exit_status(program: Callable[[], int | None], *, resumes: bool = True) -> i
     """Run a program and return its exit status; print a UserError, or what stopped it. resumes:
     given again it goes on from what is done.
 
-    Where nobody reads on, as behind `| head`, it ends in silence, as if by SIGPIPE.
+    Where nobody reads on, as behind `| head`, it ends in silence, as if by SIGPIPE. A character
+    that the output's encoding lacks is printed as an escape.
     """
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper) and output.errors == "strict":
+            output.reconfigure(errors="backslashreplace")
     try:
         with stoppable():
             try:

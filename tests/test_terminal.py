@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import re
 import signal
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,3 +97,13 @@ def test_the_live_view_is_drawn_again_on_a_terminal_of_another_size(
         console.size = size
         view.refresh(1.0, False)
         assert len(cleared) == n
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_character_that_the_output_lacks_is_printed_as_an_escape(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(held, encoding))
+    assert exit_status(lambda: print("我 ok")) == 0
+    assert held.getvalue() == b"\\u6211 ok\n"

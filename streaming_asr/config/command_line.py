@@ -19,6 +19,7 @@ WITHOUT = ("simul_whisper", "ufal")  # which need no weights of their own
 SETTINGS = frozenset(field.name for field in fields(RunConfig)) | {"experiment", "audio"}
 MANIFESTS = (".jsonl", ".json")
 CONFIG_DIR = ("-cd", "--config-dir")
+PATHS = ("audio", "dev_manifest", "out", "output", "reference", "session", "train_data")
 # Options that Hydra answers.
 HYDRAS = ("help", "hydra-help", "version", "cfg", "resolve", "package", "run", "multirun", "info",
           "shell-completion", "config-path", "config-name", "config-dir",
@@ -52,6 +53,9 @@ class CommandLine:
             else:
                 self.settings.append(argument)
         _check_commas(self.settings)
+        for key in map(key_of, [each for each in self.settings if each.endswith("=")]):
+            if is_path(key):
+                raise UserError(f"{key}=: is empty; name a file or a folder, or leave {key} out")
         if not self.asks and (bare := [s for s in self.settings if s[:1] != "~" and "=" not in s]):
             for key, unit in pairwise(self.settings):
                 if unit in ("ms", "s") and key[-1:].isdigit():
@@ -104,6 +108,11 @@ class CommandLine:
             self.default(chunk=row.chunk)
             if row.threads is not None:
                 self.default(threads=str(row.threads))
+
+
+def is_path(key: str) -> bool:
+    """Return whether a setting names a file or a folder."""
+    return key in PATHS or key.endswith((".path", ".alignments", ".weights"))
 
 
 def check_bare(words: Sequence[str]) -> None:

@@ -193,6 +193,11 @@ def _no_such_key(
 ) -> UserError:
     """Return the refusal of a key that the configuration has not, with the names it has there."""
     given = next((override for override in overrides if key_of(override) == key), key)
+    if key == "experiment":  # a group, so its file has set keys of its own name
+        return UserError(
+            f"{given}: its file must begin with `# @package _global_`, so that its settings are "
+            f"those of {config_name}"
+        )
     try:
         rest = [override for override in overrides if override != given]
         config = compose_raw(rest, config_name=config_name, config_dir=config_dir)

@@ -79,7 +79,10 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
     for group in ("method", "data"):
         target = OmegaConf.select(config, f"{group}._target_")
         if not isinstance(target, str):
-            raise UserError(f"{group}._target_={target}: must be the name of a class, module.Class")
+            raise UserError(
+                f"{group}={choices[group]}: its _target_ is {target}, and must name a class; write "
+                f"_target_: module.Class into conf/{group}/{choices[group]}.yaml"
+            )
     _check_data(config, choices)
     _check_model(config)
     _check_languages(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from streaming_asr.cells.folder import cell_of, name_of, piece_folder, short_names
 from streaming_asr.cells.pieces import check_fits
 from streaming_asr.config.build import build
-from streaming_asr.config.command_line import CommandLine
+from streaming_asr.config.command_line import CommandLine, is_path
 from streaming_asr.config.compose import compose_raw, explain
 from streaming_asr.config.schema import key_of, value_of
 from streaming_asr.config.settle import settle
@@ -84,8 +85,9 @@ def plan(line: CommandLine) -> Plan:
         if swept := [override for override in overrides if override.is_sweep_override()]:
             line_of = swept[0].input_line or ""
             key, value = key_of(line_of), value_of(line_of)
-            is_path = key in ("audio", "output") or key.endswith((".path", ".alignments"))
-            quoted = f"; quote a path that holds a comma: \"{key}='{value}'\"" if is_path else ""
+            quoted = (
+                f"; quote a path that holds a comma: \"{key}='{value}'\"" if is_path(key) else ""
+            )
             raise UserError(
                 f"{line_of}: several values make a sweep; add -m to run one cell for each, or "
                 f"give one value{quoted}"
@@ -97,6 +99,9 @@ def plan(line: CommandLine) -> Plan:
     # The axes of the experiment file come first, so that the command line has the last word.
     axes = [f"{key}={value}" for key, value in (full.hydra.sweeper.params or {}).items()]
     by_key = {o.get_key_element(): _values(o) for o in (*_parsed(axes), *overrides)}
+    for values in by_key.values():
+        if twice := [value for value, n in Counter(values).items() if n > 1]:
+            raise UserError(f"{twice[0]}: is there twice; a sweep names each value once")
     cells: list[Planned] = []
     unpaired: Unpaired | None = None
     for cell in itertools.product(*by_key.values()):

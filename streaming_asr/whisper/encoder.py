@@ -25,6 +25,11 @@ from streaming_asr.machine import is_intel
 from streaming_asr.whisper.masks import mask_from_ends
 from streaming_asr.whisper.quantise import is_quantised
 
+PADDINGS = ("full", "counted")
+"""Settings of `padding`: as Whisper was trained, or thinned out by `Counted`, not exactly."""
+PADDING_STRIDE = 4
+WHOLE_PADDING_FRAMES = 25  # 0.5 s behind the audio, which are always encoded
+
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Called with a layer's number and the new queries, keys and values (batch, heads, n, d / heads);
 returns what the queries attend to, of the queries' shape."""
@@ -121,6 +126,44 @@ def part_of(model: Any, mel: torch.Tensor, mask: torch.Tensor | None = None) -> 
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
     return Part(x + encoder.embed_positions.weight[:n_frames], attend)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A window whose padding is thinned out. indices: (m,), the frames that are encoded, in order;
+    counts: (m,), the frames that each stands for, 1 of those with audio. They add up to the
+    window's frames."""
+
+    indices: torch.Tensor
+    counts: torch.Tensor
+
+    @staticmethod
+    def of(n_real: int, n_frames: int) -> Counted:
+        """Keep the `n_real` frames with audio and 0.5 s of padding, and the middle one of every
+        four frames of the rest."""
+        n = min(n_frames, n_real + WHOLE_PADDING_FRAMES)
+        starts = torch.arange(n, n_frames, PADDING_STRIDE)
+        ends = (starts + PADDING_STRIDE).clamp(max=n_frames)
+        return Counted(
+            torch.cat([torch.arange(n), (starts + ends - 1) // 2]),
+            torch.cat([torch.ones(n, dtype=torch.int64), ends - starts]),
+        )
+
+    def thinned(self, part: Part) -> Part:
+        """Return the part with only these frames. log(count) is added to a frame's scores, so that
+        its key weighs as much as `count` equal keys."""
+        device = part.frames.device
+        bias = self.counts.to(device).log().to(part.frames.dtype)
+
+        def attend(i: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            mask = bias.expand(q.shape[-2], -1)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+        return Part(part.frames[:, self.indices.to(device)], attend)
+
+    def widened(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return (batch, frames, d) of (batch, m, d): each frame as often as it counts."""
+        return hidden.repeat_interleave(self.counts.to(hidden.device), 1)
 
 
 def encode_parts(model: Any, parts: Sequence[Part]) -> list[torch.Tensor]:

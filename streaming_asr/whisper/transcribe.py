@@ -11,10 +11,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from streaming_asr.errors import check_one_of
 from streaming_asr.method import FRAME_S, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.encoder import encode_parts, part_of
+from streaming_asr.whisper.encoder import PADDINGS, Counted, encode_parts, part_of
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
@@ -32,22 +33,38 @@ SHORTEST_SAMPLES = SAMPLE_RATE // 10
 
 @torch.inference_mode()
 def window_pass(
-    whisper: Whisper, decoder: Decoder, cache: DecoderCache, audio: Samples, recorder: Recorder
+    whisper: Whisper,
+    decoder: Decoder,
+    cache: DecoderCache,
+    audio: Samples,
+    recorder: Recorder,
+    padding: str = "full",
 ) -> Passes[torch.Tensor]:
-    """Encode (n,) samples padded to the context, for the cache's stream 0 too: (1, context, d)."""
+    """Encode (n,) samples padded to the context, for the cache's stream 0 too: (1, context, d).
+
+    padding: `full`, or `counted`: its frames are thinned out (`encoder.Counted`).
+    """
+    n_frames = whisper.context_frames
+    n_real = -(-len(audio) // FRAME_SAMPLES)
+    counted = Counted.of(n_real, n_frames) if padding == "counted" else None
     with recorder.part("feature"):
         samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
         padded = F.pad(samples, (0, whisper.context_frames * FRAME_SAMPLES - samples.numel()))
         mel = log_mel(padded.to(whisper.device)[None], whisper.n_mels)
     with recorder.part("encode"):
         part = part_of(whisper.model, mel)
+        if counted is not None:
+            part = counted.thinned(part)
     hidden = yield Wanted("encode", partial(encode_parts, whisper.model), part)
+    n_computed = hidden.shape[1]
     with recorder.part("encode"):
+        if counted is not None:
+            hidden = counted.widened(hidden)
         decoder.append_frames(cache, hidden, 0)
     recorder.count(
-        frames_real=-(-samples.numel() // FRAME_SAMPLES),
-        frames_computed=whisper.context_frames,
-        encoder_flops=encoder_flops(whisper.config, whisper.context_frames),
+        frames_real=n_real,
+        frames_computed=n_computed,
+        encoder_flops=encoder_flops(whisper.config, n_computed),
     )
     return hidden
 
@@ -77,8 +94,11 @@ class WindowDecoder:
         max_tokens: int | None = None,
         *,
         guard: str = "none",
+        padding: str = "full",
     ) -> None:
-        self.whisper = whisper
+        """padding: see `window_pass`. Raises UserError for another."""
+        check_one_of(PADDINGS, padding=padding)
+        self.whisper, self.padding = whisper, padding
         self.decoder = Decoder(whisper)
         self.search = BeamSearch(self.decoder, whisper.eot, max(1, beam), guard)
         self.max_tokens = max_tokens or whisper.max_tokens
@@ -93,7 +113,7 @@ class WindowDecoder:
     ) -> Passes[Window]:
         """Transcribe (n,) samples, n at most the context, after the text of `previous` tokens."""
         cache = DecoderCache(self.decoder, rows=self.search.beam)
-        yield from window_pass(self.whisper, self.decoder, cache, audio, recorder)
+        yield from self._encoded(cache, audio, recorder)
         n_frames = self.whisper.context_frames
         return (
             yield from self.search_window(
@@ -114,7 +134,7 @@ class WindowDecoder:
         if first is None:
             return (yield from self.decoding(audio, language, recorder))
         cache = DecoderCache(self.decoder, rows=self.search.beam)
-        yield from window_pass(self.whisper, self.decoder, cache, audio, recorder)
+        yield from self._encoded(cache, audio, recorder)
         n_frames = self.whisper.context_frames
         most = min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_frames * FRAME_S))
         prompt = self.whisper.prompt(language, timestamps=True)
@@ -130,6 +150,11 @@ class WindowDecoder:
         # (the text is aligned without its timestamps, as its tokens were taken)
         prompt = self.whisper.prompt(language)  # the alignment's
         return Window(cache, prompt, tokens, log_probs, words, end or n_frames, end)
+
+    def _encoded(
+        self, cache: DecoderCache, audio: Samples, recorder: Recorder
+    ) -> Passes[torch.Tensor]:
+        return window_pass(self.whisper, self.decoder, cache, audio, recorder, self.padding)
 
     def decode(self, audio: Samples, language: str | None, recorder: Recorder) -> Window:
         """Transcribe (n,) samples, n at most the context, of one stream by itself."""

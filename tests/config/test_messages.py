@@ -72,6 +72,12 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         (["name=../../etc"], "name=../../etc: must be a folder within that of output"),
         (["name=a/.."], "name=a/..: must be a folder within that of output"),
         (["name=/etc"], "name=/etc: must be a folder within that of output"),
+        (["data.path="], "data.path=: is empty; name a file or a folder"),
+        (["model.path="], "model.path=: is empty"),
+        (["method.weights="], "method.weights=: is empty"),
+        (["output="], "output=: is empty"),
+        (["-m", "method=offline,offline"], "method=offline: is there twice; a sweep names each"),
+        (["-m", "chunk=1s,300ms,1s"], "chunk=1s: is there twice"),
         (["name="], "name=: must be a folder within that of output"),
         (["data=voices", "data.path=x.wav"], "x.wav: is a recording, which data=voices does not"),
         (["data=folder", "data.path=x.jsonl"], "x.jsonl: is a manifest, and data=folder reads"),
@@ -236,6 +242,25 @@ def test_a_long_command_prints_a_line_before_it_reads_its_settings(
     assert main() == 2
     told = capsys.readouterr().err
     assert told.startswith(first) and told.endswith("\nerror: the settings are read\n")
+
+
+@pytest.mark.parametrize(
+    ("group", "text", "message"),
+    [
+        ("method", "beam: 3\n", "method=own: its _target_ is None, and must name a class"),
+        ("data", "_target_: 3\n", "data=own: its _target_ is 3, and must name a class"),
+        ("experiment", "method: offline\n", "experiment=own: its file must begin with `# @package"),
+    ],
+)
+def test_a_file_that_lacks_what_its_group_needs_is_named(
+    group: str, text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = arguments(tmp_path, f"{group}=own")
+    (tmp_path / "conf" / group).mkdir(exist_ok=True)
+    (tmp_path / "conf" / group / "own.yaml").write_text(text)
+    assert run.main(command) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {message}") and told.count("\n") == 1
 
 
 @pytest.mark.parametrize("text", ["a: 1\n  b: [1\n", "a: 1\n\tb: 2\n", "a: 1\na: 2\n"])

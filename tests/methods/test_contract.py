@@ -110,13 +110,14 @@ def _with_real_weights(model: str, method: str) -> tuple[Method[Any], Setting]:
 
 
 @functools.cache
-def _configured(method: str) -> tuple[Method[Any], Setting]:
+def _configured(method: str, *settings: str) -> tuple[Method[Any], Setting]:
     """The method as its YAML describes it, on mini."""
     from streaming_asr.chunking import first_chunk_ms
     from streaming_asr.config.build import build
     from streaming_asr.config.settle import compose
 
-    config = compose([f"method={method}", "model=mini", "data=mini", "chunk=300ms", "tracker=none"])
+    asked = [f"method={method}", "model=mini", "data=mini", "chunk=300ms", "tracker=none"]
+    config = compose([*asked, *settings])
     audio, other = _speech()
     assert not np.array_equal(audio[: len(other)], other)
     first_chunk = first_chunk_ms(config.chunk, config.first_chunk) * 16
@@ -130,6 +131,11 @@ METHODS = sorted({path.stem for path in CONF.glob("*.yaml")} - {"native", "remot
 @pytest.mark.parametrize("method", METHODS)
 def test_every_configured_method_keeps_the_contract(method: str, check: CHECK) -> None:
     check(*_configured(method))
+
+
+@pytest.mark.parametrize("check", [contract.no_peeking, contract.step_many_equals_step], ids=name)
+def test_counted_padding_keeps_the_contract(check: CHECK) -> None:
+    check(*_configured("simul_whisper", "method.padding=counted"))
 
 
 # What weights can change; the rest is the code's, which the checks above have on mini.

@@ -23,6 +23,7 @@ from streaming_asr.methods.simul_whisper.state import StreamState
 from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
 from streaming_asr.whisper.alignment import HeadRows
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.encoder import PADDINGS
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Hypothesis
 from streaming_asr.whisper.settings import Chunked, trained
@@ -44,7 +45,8 @@ class SimulWhisper(SharedPasses, Chunked):
     rule. frame_threshold: a token taken from so few frames before the end of the audio waits;
     last_frame_threshold: the same at the end of the stream. rewind_frames: looking back further
     drops the step's text (default 4 s of 30 s of context). beam: 0 or 1 greedy. guard: see
-    `whisper/guard.py`. Raises UserError on a missing part or a setting out of range.
+    `whisper/guard.py`. padding: `full`, or `counted`, which is faster and not exact. Raises
+    UserError on a missing part or a setting out of range.
     """
 
     truncation: str | None
@@ -55,6 +57,7 @@ class SimulWhisper(SharedPasses, Chunked):
     rewind_frames: int | None
     beam: int
     guard: str
+    padding: str
 
     lookahead_samples = 0
 
@@ -67,6 +70,7 @@ class SimulWhisper(SharedPasses, Chunked):
         rewind_frames = self.rewind_frames
         check_range(0, frame_threshold=thresholds[0], last_frame_threshold=thresholds[1])
         check_range(0, rewind_frames=rewind_frames, beam=self.beam)
+        check_one_of(PADDINGS, padding=self.padding)
         if truncation == "cif" and detector is None:
             raise UserError(
                 "truncation=cif wants a truncation detector, and there is none: train one with "
@@ -132,7 +136,12 @@ class SimulWhisper(SharedPasses, Chunked):
             committed += self._make_room(state)
         if state.n_frames:
             (hidden,) = yield from window_pass(
-                self._whisper, self._decoder, state.cache, state.window, state.recorder
+                self._whisper,
+                self._decoder,
+                state.cache,
+                state.window,
+                state.recorder,
+                self.padding,
             )
             hypothesis = yield from self._decode(state, at_end=at_end)
             with state.recorder.part("policy"):

@@ -18,6 +18,7 @@ import torch
 from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal.reference import ReferenceBuffer
+from streaming_asr.whisper.encoder import PADDINGS
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
 from streaming_asr.whisper.recogniser import Recogniser
 from streaming_asr.whisper.settings import Chunked
@@ -39,7 +40,8 @@ class Ufal(Chunked):
     CTranslate2's, e.g. int8; default as dtype. temperatures: see `faster.py`; torch decodes at 0.
     n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is trimmed,
     default 15 or half the model's context. vad: transcribe only speech
-    and end a segment when it pauses. guard: see `whisper/guard.py`; none with compat. Raises
+    and end a segment when it pauses. guard: see `whisper/guard.py`; none with compat.
+    padding: `full`, or with torch `counted`, which is faster and not exact. Raises
     UserError on settings out of range and on models that cannot be loaded.
     """
 
@@ -53,6 +55,7 @@ class Ufal(Chunked):
     vad: bool
     cache: str | None
     guard: str
+    padding: str
 
     lookahead_samples = 0
 
@@ -60,6 +63,12 @@ class Ufal(Chunked):
         super().__post_init__()
         check_one_of(("faster_whisper", "torch"), backend=self.backend)
         check_range(0, beam=self.beam)
+        check_one_of(PADDINGS, padding=self.padding)
+        if self.padding == "counted" and self.backend != "torch":
+            raise UserError(
+                f"padding=counted with backend={self.backend}: only torch encodes so; give "
+                "method.backend=torch"
+            )
         if not self.temperatures:
             raise UserError("temperatures=[]: at least one; [0] searches only by beam")
         # Settings first: loading takes seconds, and a slip is answered before it.
@@ -88,7 +97,7 @@ class Ufal(Chunked):
             )
         from streaming_asr.methods.ufal.backbone import Backbone
 
-        return Backbone(self.load(), self.beam, guard=self.guard)
+        return Backbone(self.load(), self.beam, guard=self.guard, padding=self.padding)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> UfalState:
         """Return the state of a new stream; an unknown language is refused here."""
