@@ -99,8 +99,8 @@ def plan(line: CommandLine) -> Plan:
     # The axes of the experiment file come first, so that the command line has the last word.
     axes = [f"{key}={value}" for key, value in (full.hydra.sweeper.params or {}).items()]
     by_key = {o.get_key_element(): _values(o) for o in (*_parsed(axes), *overrides)}
-    for values in by_key.values():
-        if twice := [value for value, n in Counter(values).items() if n > 1]:
+    for each in by_key.values():
+        if twice := [value for value, n in Counter(each).items() if n > 1]:
             raise UserError(f"{twice[0]}: is there twice; a sweep names each value once")
     cells: list[Planned] = []
     unpaired: Unpaired | None = None
