@@ -19,7 +19,7 @@ from report_cells import embedded
 
 from experiments.figures.tables import write_table
 from streaming_asr import report
-from streaming_asr.commands import capacity
+from streaming_asr.commands import advise
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, UtteranceLog
 from streaming_asr.score import command, score_folder
@@ -81,7 +81,7 @@ READERS: dict[str, Callable[[Path], tuple[int, str]]] = {
     "score": lambda root: run(command.main, root, "--all"),
     "retime": lambda root: run(command.main, "retime", root, "--json", root / "out" / "r.json"),
     "longform": lambda root: run(command.main, "longform", root),
-    "capacity": lambda root: run(capacity.main, root, "--table", root / "out" / "c.md"),
+    "advise": lambda root: run(advise.main, root, "--json", root / "out" / "a.json"),
     "figures": lambda root: run(lambda _: table_of(root)),
     **{
         f"export {form}": lambda root, form=form: run(

@@ -159,7 +159,7 @@ def call(program: str, words: list[str]) -> int:
 
 MODULES = {"experiments.papers": "experiments.papers.compare"}
 READERS = (
-    *("report", "score", "list", "doctor", "capacity"),
+    *("report", "score", "list", "doctor"),
     *(f"experiments.{name}" for name in ("papers", "figures", "mini.rebuild")),
 )
 # Other tools, pages' stand-ins, what a sweep of two methods has not, a server, hours.

@@ -1,0 +1,404 @@
+"""Which method, model and chunk serve these recordings on this machine? It measures, then answers.
+
+    streaming-asr advise talk.m4a lag=2s
+    streaming-asr advise voices streams=8 --minutes 3
+    streaming-asr advise outputs/one outputs/again streams=8
+
+First some seconds cost each cell what they cost: those that cannot keep up are dropped. The rest
+transcribe as much of the recordings as the minutes allow. Results of `run` are judged as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streaming_asr.cells import folder as folders
+from streaming_asr.chunking import parse_duration
+from streaming_asr.errors import UserError, check_range
+from streaming_asr.events.log import read_log
+from streaming_asr.files import give_json
+from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.metrics import traces
+from streaming_asr.metrics.accuracy import count, total
+from streaming_asr.metrics.intervals import LEVEL, Estimate
+from streaming_asr.score import score_folder
+from streaming_asr.score.compare import read_runs
+from streaming_asr.score.document import lines_of
+from streaming_asr.score.results import Result, read_results
+from streaming_asr.score.retime import recordings_of
+from streaming_asr.score.sample import Sample, difference, intervals
+from streaming_asr.score.streams import Served, capacity, serve
+from streaming_asr.terminal import Grid, add_json, command_parser, console, exit_status, wrapped
+
+EPILOG = """\
+KEY=VALUE settings are those of `run`, and two budgets:
+  lag=2s      nine of ten words must be final within it, computing included
+  streams=8   so many streams at once, each step within one chunk and 1 s (at p95)
+  method=hush_word,whisperrt model=tiny.en chunk=300ms,1s threads=1   what is tried
+
+A text beside a recording (talk.txt) makes it count errors; without, it counts the words in which a
+cell differs from the offline pass. RESULTS are folders that `run` wrote, with batch=1.
+
+examples
+  streaming-asr advise talk.m4a lag=2s
+  streaming-asr advise voices model=tiny.en,base --minutes 3
+  streaming-asr advise outputs/one outputs/again streams=8"""
+METHODS = "hush_word,whisperrt,simul_whisper,ufal"
+LATE = "word_latency_committed_p90_ca_s"
+COST_S = 5.0  # of audio that tell what a cell costs
+LEAST_S = 20.0  # of audio that are transcribed, whatever the minutes
+KEEPS_UP = 1.0  # seconds of computing per second of audio
+CHANGED = 1.5  # times the cost of the first seconds: the machine's speed changed
+
+
+class Choice(NamedTuple):
+    """A cell, its errors per 100 words with their interval, the 90th percentile of lag in seconds,
+    its real-time factor, and the most streams by each of its runs, the fewest first."""
+
+    result: Result
+    sample: Sample
+    errors: float | None
+    bounds: tuple[float, float] | None
+    lag: float | None
+    rtf: float
+    served: list[Served | None]
+
+    @property
+    def streams(self) -> int:
+        """Return the streams of the run that carried fewest."""
+        return self.served[0].n if self.served[0] else 0
+
+    @property
+    def name(self) -> str:
+        """Return the settings, as the command line takes them."""
+        model = f" model={self.result.model}" if self.result.model else ""
+        variant = f" {self.result.variant}" if self.result.variant else ""
+        variant = re.sub(r" (model|threads)=\S+", "", variant)
+        chunk = self.result.chunk.replace(" ", "").replace("1000ms", "1s")
+        return f"method={self.result.method}{variant}{model} chunk={chunk}"
+
+    def texts(self) -> list[str]:
+        """Return the row as the table shows it."""
+        few, many = (each.n if each else 0 for each in (self.served[0], self.served[-1]))
+        span = f"{few}" if few == many else f"{few} to {many}"
+        bounds = "–" if self.bounds is None else f"{self.bounds[0]:.1f} to {self.bounds[1]:.1f}"
+        numbers = [_number(self.errors, 1), bounds, _number(self.lag, 2), f"{self.rtf:.2f}", span]
+        return [re.sub(r"\w+=", "", self.name), *numbers]
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status, 1 where nothing is within the budget."""
+    about = "Which method, model and chunk serve these recordings on this machine?"
+    parser = command_parser("streaming-asr advise", about, EPILOG)
+    parser.add_argument(
+        "what", nargs="*", metavar="AUDIO|voices|RESULTS|KEY=VALUE", help="default: voices"
+    )
+    parser.add_argument("--minutes", type=float, default=3.0, help="to measure in; default 3")
+    add_json(parser)
+    return exit_status(lambda: _advise(parser.parse_args(argv)))
+
+
+def _advise(arguments: argparse.Namespace) -> int:
+    check_range(0.1, 600, **{"--minutes": arguments.minutes})
+    settings = [each for each in arguments.what if "=" in each]
+    places = [each for each in arguments.what if "=" not in each] or ["voices"]
+    lag_s, n_streams, settings = _budgets(settings)
+    notes: list[str] = []
+    dropped: list[str] = []
+    if all(_is_results(each) for each in places):
+        if settings:
+            raise UserError(f"{settings[0]}: results are judged as they are; leave it out")
+        choices, left_out = judged(places)
+        dropped += left_out
+    elif len(places) > 1:
+        raise UserError(f"{' '.join(places)}: name one recording, one folder of them, or results")
+    else:
+        place = _measured(places[0], settings, arguments.minutes, n_streams, dropped, notes)
+        choices, left_out = judged([place])
+        dropped += left_out
+    choices.sort(key=lambda each: (_or_last(each.errors), _or_last(each.lag)))
+    within = [
+        each
+        for each in choices
+        if each.streams >= n_streams and (lag_s is None or _or_last(each.lag) <= lag_s)
+    ]
+    answer = _answer(choices, within, lag_s, n_streams)
+    if arguments.json is not None:
+        rows = [dict(zip(_heads(choices), each.texts(), strict=True)) for each in choices]
+        told = {"rows": rows, "use": within[0].name if within else None, "answer": answer}
+        give_json({**told, "dropped": dropped, "notes": notes}, arguments.json)
+    if arguments.json != "-":
+        grid = Grid(_heads(choices), [each.texts() for each in choices])
+        console(80).print(grid, crop=False)
+        for text in (*(f"left out: {each}" for each in dropped), *notes, *answer):
+            print(wrapped(text))
+    return 0 if within else 1
+
+
+def _heads(choices: Sequence[Choice]) -> list[str]:
+    is_labelled = any(each.result.is_labelled for each in choices)
+    errors = "WER\n%" if is_labelled else "from\noffline %"
+    return ["settings", errors, "95 %\ninterval", "lag p90\ns", "RTF", "streams"]
+
+
+def _budgets(settings: Sequence[str]) -> tuple[float | None, int, list[str]]:
+    """Return the lag in seconds, the streams, and the settings of the run. Raises UserError."""
+    lag_s, n_streams, rest = None, 1, []
+    for each in settings:
+        key, _, value = each.partition("=")
+        if key == "lag":
+            lag_s = parse_duration(value, "lag") / 1000
+        elif key == "streams":
+            if not re.fullmatch(r"[1-9]\d{0,3}", value):
+                raise UserError(f"streams={value}: a whole number from 1, as in streams=8")
+            n_streams = int(value)
+        else:
+            rest.append(each)
+    return lag_s, n_streams, rest
+
+
+def _is_results(place: str) -> bool:
+    path = Path(place)
+    names = (folders.RESULT, folders.EVENTS, folders.FAILED)
+    return path.is_dir() and any(next(path.rglob(name), None) for name in names)
+
+
+# -- measuring ------------------------------------------------------------------------------------
+
+
+def _measured(
+    what: str,
+    settings: Sequence[str],
+    minutes: float,
+    n_streams: int,
+    dropped: list[str],
+    notes: list[str],
+) -> Path:
+    """Measure and return the folder of results; says in `dropped` what cannot keep up, in `notes`
+    what speaks against the measurement. Raises UserError for recordings that cannot be read."""
+    import soundfile
+
+    from streaming_asr.align.heard import time_logs
+    from streaming_asr.config.build import build
+    from streaming_asr.config.command_line import CommandLine
+    from streaming_asr.config.settle import compose
+    from streaming_asr.report.page import build as build_page
+
+    data = ["data=voices"]
+    if what != "voices":
+        if not Path(what).exists():
+            raise UserError(f"{what}: no such file; name a recording, a folder of them, or voices")
+        quoted = str(Path(what).expanduser().absolute()).replace("'", r"\'")
+        data = ["data=folder", f"data.path='{quoted}'", "data.align=auto"]
+    line = CommandLine(["-m", *settings])
+    for key in ("data", "limit", "name", "audio"):
+        if line.get(key) is not None:
+            raise UserError(
+                f"{key}={line.get(key)}: name the recordings by themselves, as talk.wav"
+            )
+    line.default(method=METHODS, model="tiny.en", chunk="300ms,1s", threads="1", tracker="none")
+    output = Path(line.get("output") or "outputs")
+    stem = re.sub(r"[^\w.+-]", "_", Path(what).stem)
+    place = output / "advise" / stem
+    shutil.rmtree(place, ignore_errors=True)  # an earlier machine's or hour's
+    common = [each for each in data if not each.startswith("data.align")]
+    utterances = build(compose(common).data).utterances(None)
+    audio = place / "audio"
+    audio.mkdir(parents=True)
+    soundfile.write(audio / "cost.wav", _loudest(utterances[0].load()), SAMPLE_RATE)
+    of_cost = ["data=folder", f"data.path='{(audio / 'cost.wav').absolute()}'", "data.align=none"]
+    begin = time.monotonic()
+    _run([*line.argv, *of_cost, f"name='advise/{stem}/cost'"])
+    cost: dict[str, tuple[float, list[str]]] = {}
+    for result in read_results(place / "cost"):
+        rtf = result.metrics.get("rtf_total")
+        if rtf is None:
+            dropped.append(f"{result.label} {result.chunk}: {result.error}")
+        elif rtf * n_streams >= KEEPS_UP:
+            dropped.append(f"{result.label} {result.chunk}: cannot keep up, RTF {rtf:.2f}")
+        else:
+            keys = folders.settings_of(result.folder.name).items()
+            chosen = [f"{k}={v}" for k, v in keys if k.startswith("method.")]
+            chunk = f"chunk={1000 * (result.chunk_s or 0):g}ms"
+            chosen += [f"method={result.method}", f"model={result.model}", chunk]
+            cost[result.label + result.chunk] = rtf, chosen
+    if not cost:
+        raise UserError(f"nothing keeps up with {n_streams} streams here: {'; '.join(dropped)}")
+    spare_s = max(minutes * 60 - (time.monotonic() - begin), 0)
+    seconds = max(spare_s / sum(rtf for rtf, _ in cost.values()), LEAST_S)
+    lengths = np.cumsum([each.duration_s or len(each.load()) / SAMPLE_RATE for each in utterances])
+    limit = int(np.searchsorted(lengths, seconds, side="right"))
+    if limit == 0:  # one long recording: its text cannot be cut with it
+        soundfile.write(
+            audio / "part.wav", utterances[0].load()[: round(seconds * SAMPLE_RATE)], SAMPLE_RATE
+        )
+        data = ["data=folder", f"data.path='{(audio / 'part.wav').absolute()}'"]
+        notes.append(f"only the first {seconds:.0f} s were used, without their text")
+        limit = 1
+    models = dict.fromkeys((line.get("model") or "").split(","))
+    shared = [*data, f"limit={limit}", "tracker=none", f"name='advise/{stem}/words'"]
+    shared.append(f"output={output}")
+    _run(["-m", "method=offline", f"model={','.join(models)}", "threads=1", *shared])
+    swept = re.compile(r"(method|model|chunk|output|tracker)\b")
+    rest = [each for each in line.settings if not swept.match(each)]
+    for _, chosen in cost.values():
+        _run(["-m", *rest, *shared, *chosen])
+    words = place / "words"
+    results = read_results(words)
+    if not any(result.is_labelled for result in results):
+        for log in time_logs(words, lambda text: print(wrapped(text)))[1]:
+            score_folder(log.parent)
+        results = read_results(words)
+    whole = [result for result in results if result.method == "offline"]
+    if not any(line.hypothesis.strip() for each in whole for line in lines_of(each.folder)):
+        raise UserError(f"{what}: no speech was found in it; give recordings with speech")
+    length_s = min(float(lengths[limit - 1]), max(seconds, LEAST_S))
+    notes.append(f"transcribed: {limit} recording{'s' * (limit > 1)}, {length_s:.0f} s")
+    notes += changed({name: rtf for name, (rtf, _) in cost.items()}, results)
+    notes.append(f"page: {build_page(words)}")
+    return words
+
+
+def changed(cost: Mapping[str, float], results: Sequence[Result]) -> list[str]:
+    """Return which results cost CHANGED times more or less than the first seconds did: their
+    real-time factors by label and chunk."""
+    notes = []
+    for result in results:
+        before, now = cost.get(result.label + result.chunk), result.metrics.get("rtf_total")
+        if before and now and not 1 / CHANGED < now / before < CHANGED:
+            notes.append(f"{result.label} {result.chunk} from RTF {before:.2f} to {now:.2f}")
+    if not notes:
+        return []
+    told = "the speed of this machine changed during the measurement, or its first seconds are "
+    return [f"{told}unlike the rest: {', '.join(notes)}; ask again when it is quiet"]
+
+
+def _run(argv: list[str]) -> None:
+    from streaming_asr.run import command
+
+    status = command.main(argv, lambda place: None)
+    if status > 1:
+        raise UserError("the measurement ended; the message above says why")
+
+
+def _loudest(samples: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the COST_S of a recording that have most power, by hops of a second."""
+    n = round(COST_S * SAMPLE_RATE)
+    begins = range(0, max(len(samples) - n, 0) + 1, SAMPLE_RATE)
+    at = max(begins, key=lambda begin: float(np.square(samples[begin : begin + n]).sum()))
+    return samples[at : at + n]
+
+
+# -- judging --------------------------------------------------------------------------------------
+
+
+def judged(places: Sequence[str | Path]) -> tuple[list[Choice], list[str]]:
+    """Return what the cells of folders have, and why others are left out. Cells of the same
+    settings in several folders are runs of one thing. Raises UserError where none can be judged."""
+    runs: dict[tuple[str, ...], list[Result]] = defaultdict(list)
+    left_out = []
+    offline: dict[str, Result] = {}
+    for result in (each for place in places for each in read_results(place)):
+        name = f"{result.label} {result.chunk}".strip()
+        if result.error:
+            left_out.append(f"{name}: {result.error}")
+        elif result.method == "offline":
+            offline.setdefault(result.split, result)
+        elif result.chunk_s is None:
+            left_out.append(f"{name}: its chunk is not known")
+        else:
+            runs[result.label, result.model, result.chunk, result.split].append(result)
+    choices = []
+    for cells in runs.values():
+        try:
+            choices.append(_choice(cells, offline.get(cells[0].split)))
+        except UserError as error:
+            left_out.append(f"{cells[0].label} {cells[0].chunk}: {error}")
+    if not choices:
+        raise UserError(f"{places[0]}: no cell can be judged: {'; '.join(left_out[:3])}")
+    if len({each.result.split for each in choices}) > 1:
+        raise UserError(f"{places[0]}: cells of several data; name the folder of one of them")
+    return choices, left_out
+
+
+def _choice(cells: Sequence[Result], offline: Result | None) -> Choice:
+    heard = [recordings_of(cell.folder, 1.0) for cell in cells]
+    served = [capacity(each, cells[0].chunk_s or 0.0) for each in heard]
+    served.sort(key=lambda each: each.n if each else 0)
+    rtf = float(np.median([serve(each, 1).load for each in heard]))
+    cell = cells[0]
+    (run,) = read_runs([str(cell.folder)])
+    sample = run.sample
+    if not cell.is_labelled and offline is not None:
+        sample = _against(cell, offline, sample)
+    errors = total(sample.errors)
+    bounds = intervals(replace(sample, latencies=None))["metrics"].get("wer")
+    lag = cell.metrics.get(LATE)
+    return Choice(cell, sample, errors.percent(), bounds and tuple(bounds), lag, rtf, served)
+
+
+def _against(cell: Result, offline: Result, sample: Sample) -> Sample:
+    """Return the errors of a cell against the text of the offline pass."""
+    texts = {
+        each.utt: each.hypothesis for each in traces(read_log(offline.folder / folders.EVENTS))
+    }
+    errors = [
+        count(each.normalise.words(texts.get(each.utt, "")), each.normalise.words(each.hypothesis))
+        for each in traces(read_log(cell.folder / folders.EVENTS))
+    ]
+    return replace(sample, errors=errors)
+
+
+def _or_last(value: float | None) -> float:
+    return float("inf") if value is None else value
+
+
+def _answer(
+    choices: Sequence[Choice], within: Sequence[Choice], lag_s: float | None, n_streams: int
+) -> list[str]:
+    """Return the answer in sentences."""
+    budget = f"{n_streams} stream{'s' * (n_streams > 1)}"
+    budget += "" if lag_s is None else f" within a lag of {lag_s:g} s"
+    if not within:
+        near = min(choices, key=lambda each: (each.streams < n_streams, _or_last(each.lag)))
+        lag = f"{_number(near.lag, 2)} s"
+        return [f"nothing serves {budget}; nearest: {near.name}, {near.streams} streams, lag {lag}"]
+    best = within[0]
+    because = "nothing else does"
+    if len(within) > 1:
+        because = f"of {len(within)} that do it has the fewest errors, of equals the least lag"
+    lines = [f"use: streaming-asr live {best.name}", f"because it serves {budget}, and {because}"]
+    same: list[str] = []
+    apart: list[str] = []
+    for each in within[1:]:
+        name = f"{re.sub(chr(92) + 'w+=', '', each.name)} (lag {_number(each.lag, 2)} s)"
+        estimate = _difference(each, best)
+        sure = estimate and estimate.p_value is not None and estimate.p_value < 1 - LEVEL
+        (apart if sure else same).append(name)
+    if same:
+        lines.append(f"cannot be told apart from it by errors: {', '.join(same)}")
+    if apart:
+        lines.append(f"surely more errors: {', '.join(apart)}")
+    return lines
+
+
+def _difference(one: Choice, best: Choice) -> Estimate | None:
+    ours, theirs = replace(one.sample, latencies=None), replace(best.sample, latencies=None)
+    if sorted(ours.utts) != sorted(theirs.utts):
+        return None
+    ordered = ours.in_order_of(theirs.utts)
+    return difference(theirs.clusters, ordered, theirs)["wer"]
