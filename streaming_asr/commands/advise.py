@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from streaming_asr.score.retime import recordings_of
 from streaming_asr.score.sample import Sample, difference, intervals
 from streaming_asr.score.streams import Served, capacity, serve
 from streaming_asr.terminal import Grid, add_json, command_parser, console, exit_status, wrapped
+
+if TYPE_CHECKING:
+    from streaming_asr.config.command_line import CommandLine
 
 EPILOG = """\
 KEY=VALUE settings are those of `run`, and two budgets:
@@ -139,8 +142,8 @@ def _advise(arguments: argparse.Namespace) -> int:
     answer = _answer(choices, within, lag_s, n_streams)
     if arguments.json is not None:
         rows = [dict(zip(_heads(choices), each.texts(), strict=True)) for each in choices]
-        told = {"rows": rows, "use": within[0].name if within else None, "answer": answer}
-        give_json({**told, "dropped": dropped, "notes": notes}, arguments.json)
+        content = {"rows": rows, "use": within[0].name if within else None, "answer": answer}
+        give_json({**content, "dropped": dropped, "notes": notes}, arguments.json)
     if arguments.json != "-":
         grid = Grid(_heads(choices), [each.texts() for each in choices])
         console(80).print(grid, crop=False)
@@ -207,9 +210,8 @@ def _measured(
     line = CommandLine(["-m", *settings])
     for key in ("data", "limit", "name", "audio"):
         if line.get(key) is not None:
-            raise UserError(
-                f"{key}={line.get(key)}: name the recordings by themselves, as talk.wav"
-            )
+            setting = f"{key}={line.get(key)}"
+            raise UserError(f"{setting}: name the recordings by themselves, as talk.wav")
     line.default(method=METHODS, model="tiny.en", chunk="300ms,1s", threads="1", tracker="none")
     output = Path(line.get("output") or "outputs")
     stem = re.sub(r"[^\w.+-]", "_", Path(what).stem)
@@ -222,20 +224,7 @@ def _measured(
     soundfile.write(audio / "cost.wav", _loudest(utterances[0].load()), SAMPLE_RATE)
     of_cost = ["data=folder", f"data.path='{(audio / 'cost.wav').absolute()}'", "data.align=none"]
     begin = time.monotonic()
-    _run([*line.argv, *of_cost, f"name='advise/{stem}/cost'"])
-    cost: dict[str, tuple[float, list[str]]] = {}
-    for result in read_results(place / "cost"):
-        rtf = result.metrics.get("rtf_total")
-        if rtf is None:
-            dropped.append(f"{result.label} {result.chunk}: {result.error}")
-        elif rtf * n_streams >= KEEPS_UP:
-            dropped.append(f"{result.label} {result.chunk}: cannot keep up, RTF {rtf:.2f}")
-        else:
-            keys = folders.settings_of(result.folder.name).items()
-            chosen = [f"{k}={v}" for k, v in keys if k.startswith("method.")]
-            chunk = f"chunk={1000 * (result.chunk_s or 0):g}ms"
-            chosen += [f"method={result.method}", f"model={result.model}", chunk]
-            cost[result.label + result.chunk] = rtf, chosen
+    cost = _cost(line, [*of_cost, f"name='advise/{stem}/cost'"], place / "cost", n_streams, dropped)
     if not cost:
         raise UserError(f"nothing keeps up with {n_streams} streams here: {'; '.join(dropped)}")
     spare_s = max(minutes * 60 - (time.monotonic() - begin), 0)
@@ -253,10 +242,8 @@ def _measured(
     shared = [*data, f"limit={limit}", "tracker=none", f"name='advise/{stem}/words'"]
     shared.append(f"output={output}")
     _run(["-m", "method=offline", f"model={','.join(models)}", "threads=1", *shared])
-    swept = re.compile(r"(method|model|chunk|output|tracker)\b")
-    rest = [each for each in line.settings if not swept.match(each)]
     for _, chosen in cost.values():
-        _run(["-m", *rest, *shared, *chosen])
+        _run(["-m", *_unswept(line), *shared, *chosen])
     words = place / "words"
     results = read_results(words)
     if not any(result.is_labelled for result in results):
@@ -273,6 +260,48 @@ def _measured(
     return words
 
 
+def _unswept(line: CommandLine) -> list[str]:
+    """Return the settings that all cells share."""
+    swept = re.compile(r"(method|model|chunk|output|tracker)\b")
+    return [each for each in line.settings if not swept.match(each)]
+
+
+def _cost(
+    line: CommandLine, data: Sequence[str], place: Path, n_streams: int, dropped: list[str]
+) -> dict[str, tuple[float, list[str]]]:
+    """Return the real-time factor and the settings of what keeps up, by label and chunk.
+
+    The longest chunk is first: what does not keep up with it is not tried at a shorter one, which
+    costs more.
+    """
+    cost: dict[str, tuple[float, list[str]]] = {}
+    seen: set[Path] = set()
+    methods, models = (str(line.get(key)).split(",") for key in ("method", "model"))
+    rest = [each for each in line.settings if not re.match(r"(method|model|chunk)=", each)]
+    for chunk in sorted(str(line.get("chunk")).split(","), key=parse_duration, reverse=True):
+        names = [f"method={','.join(methods)}", f"model={','.join(models)}", f"chunk={chunk}"]
+        _run(["-m", *rest, *data, *names])
+        able = []
+        for result in (each for each in read_results(place) if each.folder not in seen):
+            seen.add(result.folder)
+            name, rtf = f"{result.label} {result.chunk}", result.metrics.get("rtf_total")
+            if rtf is None:
+                dropped.append(f"{name}: {result.error}")
+            elif rtf * n_streams >= KEEPS_UP:
+                dropped.append(f"{name} and shorter: cannot keep up, RTF {rtf:.2f}")
+            else:
+                keys = folders.settings_of(result.folder.name).items()
+                chosen = [f"{k}={v}" for k, v in keys if k.startswith("method.")]
+                chosen += [f"method={result.method}", f"model={result.model}", f"chunk={chunk}"]
+                cost[result.label + result.chunk] = rtf, chosen
+                able.append(result)
+        methods = [each for each in methods if any(r.method == each for r in able)]
+        models = [each for each in models if any(r.model == each for r in able)]
+        if not able:
+            break
+    return cost
+
+
 def changed(cost: Mapping[str, float], results: Sequence[Result]) -> list[str]:
     """Return which results cost CHANGED times more or less than the first seconds did: their
     real-time factors by label and chunk."""
@@ -283,8 +312,8 @@ def changed(cost: Mapping[str, float], results: Sequence[Result]) -> list[str]:
             notes.append(f"{result.label} {result.chunk} from RTF {before:.2f} to {now:.2f}")
     if not notes:
         return []
-    told = "the speed of this machine changed during the measurement, or its first seconds are "
-    return [f"{told}unlike the rest: {', '.join(notes)}; ask again when it is quiet"]
+    reason = "the speed of this machine changed during the measurement, or its first seconds are "
+    return [f"{reason}unlike the rest: {', '.join(notes)}; ask again when it is quiet"]
 
 
 def _run(argv: list[str]) -> None:

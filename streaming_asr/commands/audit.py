@@ -92,10 +92,10 @@ def _audit(arguments: argparse.Namespace) -> int:
             "parts": answer.parts,
             "places": answer.places,
         }
-        plain = {name: [each._asdict() for each in found] for name, found in rows.items()}
+        plain = {name: [each._asdict() for each in several] for name, several in rows.items()}
         differences = {row.name: asdict(row.difference) for row in (answer.total, *answer.parts)}
-        told = {"verdict": verdict, "differences": differences, "growth": answer.growth, **plain}
-        give_json({**told, "page": str(page)}, arguments.json)
+        content = {"verdict": verdict, "differences": differences, "growth": answer.growth, **plain}
+        give_json({**content, "page": str(page)}, arguments.json)
     if arguments.json != "-":
         show_table(HEADS, _texts(answer))
         for line in _lines(answer):
@@ -142,8 +142,8 @@ def _offline(cell: Path, settings: Sequence[str]) -> Path:
     if name in ("remote", "u2", "chunkformer", "star") or not saved.is_file():
         why = f"method={name} has no offline pass here" if saved.is_file() else "not run by `run`"
         raise UserError(f"{cell}: {why}; name its batch log with --batch")
-    given = yaml.safe_load(saved.read_text(encoding="utf-8")) or []
-    settings = [each for each in (*given, *settings) if not OWN.match(each.lstrip("+~"))]
+    before = yaml.safe_load(saved.read_text(encoding="utf-8")) or []
+    settings = [each for each in (*before, *settings) if not OWN.match(each.lstrip("+~"))]
     return _run([*settings, "method=offline", "tracker=none", f"name='audit/{cell.parent.name}'"])
 
 
@@ -176,11 +176,11 @@ def _of_server(
     else:
         from streaming_asr.metrics.table import CU, EVERYTHING, INSIDE, STEPS, unmeasured
 
-        known = EVERYTHING - {CU, STEPS, INSIDE}
+        tells = EVERYTHING - {CU, STEPS, INSIDE}
         header = folders.header_of(stream) or {}
         header = {key: header[key] for key in ("config", "versions", "machine") if key in header}
         header["config"] = header["config"] | {"method": {"name": "upload", "url": url}}
-        header |= {"knows": sorted(known), "unmeasured": unmeasured(known)}
+        header |= {"knows": sorted(tells), "unmeasured": unmeasured(tells)}
         batch = stream.parent / "method=upload"
         shutil.rmtree(batch, ignore_errors=True)
         write_cell(batch, header, sent, f"{url}: gave no valid text")
@@ -252,10 +252,10 @@ def upload(url: str, samples: Samples, served: str | None, language: str | None)
     if token := os.environ.get("STREAMING_ASR_TOKEN"):
         headers["Authorization"] = f"Bearer {token}"
     with urlopen(Request(url, body, headers), timeout=PATIENCE_S) as answer:
-        told: Mapping[str, Any] = json.loads(answer.read())
-    if not isinstance(told, dict) or not isinstance(told.get("text"), str):
+        content: Mapping[str, Any] = json.loads(answer.read())
+    if not isinstance(content, dict) or not isinstance(content.get("text"), str):
         raise ValueError("the answer has no `text`")
-    return str(told["text"])
+    return str(content["text"])
 
 
 # -- what is shown --------------------------------------------------------------------------------

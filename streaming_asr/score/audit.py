@@ -120,8 +120,8 @@ def audit(stream: Path, batch: Path) -> Audit:
             heard = committed_words(logged[trace.utt].steps)
             times = [(text.strip(), at[0], at[1]) for text, at in heard]
             words = [TimedWord(t, s, e) for t, s, e in times if s is not None and e is not None]
-            known = tuple(words) if words and len(words) == len(times) else None
-            changes: dict[str, Any] = {"reference": base.hypothesis, "words": known}
+            timed_words = tuple(words) if words and len(words) == len(times) else None
+            changes: dict[str, Any] = {"reference": base.hypothesis, "words": timed_words}
             trace, base = replace(trace, **changes), replace(base, **changes)
         pairs.append((trace, base))
     return _audit(pairs, runs[0].sample.clusters, is_labelled)
@@ -130,11 +130,11 @@ def audit(stream: Path, batch: Path) -> Audit:
 def _audit(pairs: Sequence[tuple[Trace, Trace]], clusters: Clusters, is_labelled: bool) -> Audit:
     references = [trace.normalise.words(trace.reference) for trace, _ in pairs]
     n_words = [len(words) for words in references]
-    found = [
+    both_blocks = [
         (blocks(trace, words), blocks(base, words))
         for (trace, base), words in zip(pairs, references, strict=True)
     ]
-    both = [[counts(each) for each in side] for side in zip(*found, strict=True)]
+    both = [[counts(each) for each in side] for side in zip(*both_blocks, strict=True)]
     if not sum(n_words):
         n = [sum(sum(each.values()) for each in side) for side in both]
         raise UserError(
@@ -162,7 +162,7 @@ def _audit(pairs: Sequence[tuple[Trace, Trace]], clusters: Clusters, is_labelled
         parts=[row(part, [part]) for part in PARTS],
         clusters=clusters,
         is_labelled=is_labelled,
-        places=_places(pairs, references, found),
+        places=_places(pairs, references, both_blocks),
         metrics=compute(stream),
         growth=growth(stream),
         gaps=n_cuts / n_gaps if n_gaps else 0.0,
@@ -170,11 +170,11 @@ def _audit(pairs: Sequence[tuple[Trace, Trace]], clusters: Clusters, is_labelled
     )
 
 
-def growth(found: Sequence[Trace]) -> float | None:
+def growth(streams: Sequence[Trace]) -> float | None:
     """Return how fast the lag of right words grows within a recording, in seconds per minute: the
     slope of least squares, each recording about its own mean. None without word times."""
     over = under = 0.0
-    for trace in found:
+    for trace in streams:
         words = timed(trace)
         if words is None or trace.batch > 1 or len(words.hits) < 2:
             continue
@@ -188,10 +188,10 @@ def growth(found: Sequence[Trace]) -> float | None:
 def _places(
     pairs: Sequence[tuple[Trace, Trace]],
     references: Sequence[tuple[str, ...]],
-    found: Sequence[tuple[list[Block], list[Block]]],
+    both_blocks: Sequence[tuple[list[Block], list[Block]]],
 ) -> list[Place]:
     places = []
-    for (trace, base), words, (mine, others) in zip(pairs, references, found, strict=True):
+    for (trace, base), words, (mine, others) in zip(pairs, references, both_blocks, strict=True):
         texts = [each.normalise.words(each.hypothesis) for each in (trace, base)]
         of_batch = place(words, texts[1])
         for block in mine:

@@ -233,9 +233,9 @@ def _header(
         "n_utterances": len(final.utterances),
     }
     if unmeasured := sorted({name for _, lacking in logs for name in lacking}):
-        known = [set(log.header["knows"]) for log, _ in logs if "knows" in log.header]
+        tells = [set(log.header["knows"]) for log, _ in logs if "knows" in log.header]
         header |= {"unmeasured": unmeasured}
-        header |= {"knows": sorted(set.intersection(*known))} if known else {}
+        header |= {"knows": sorted(set.intersection(*tells))} if tells else {}
     other = str((final.header.get("machine") or {}).get("cpu"))
     if cpu != other:
         header["warnings"] = [f"draft measured on {cpu}, final on {other}: the cost is of neither"]
@@ -293,18 +293,18 @@ def _held_back(log: UtteranceLog, policy: Policy) -> Iterator[tuple[Step, list[E
 
 def _policies(holds: str, readings: str | None) -> list[Policy]:
     """Return the policies of `0,1,500ms` at each reading speed. Raises UserError."""
-    found = []
+    policies = []
     for text in (part.strip() for part in holds.split(",")):
         if re.fullmatch(r"\d{1,4}", text):
-            found.append(Policy(words=int(text), name=text))
+            policies.append(Policy(words=int(text), name=text))
         else:
             if re.fullmatch(r"[+-]?[\d.]*", text):
                 raise UserError(f"--hold {text}: a whole number of words, or a time as in 500ms")
-            found.append(
+            policies.append(
                 Policy(samples=parse_duration(text, "--hold") * SAMPLE_RATE // 1000, name=text)
             )
     if readings is None:
-        return found
+        return policies
     paces = []
     for text in readings.split(","):
         try:
@@ -317,7 +317,7 @@ def _policies(holds: str, readings: str | None) -> list[Policy]:
     return [
         each._replace(reading=pace, name=f"{each.name}, {pace:g} words/s")
         for pace in paces
-        for each in found
+        for each in policies
     ]
 
 
