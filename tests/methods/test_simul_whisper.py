@@ -26,7 +26,7 @@ from streaming_asr.methods.simul_whisper.alignatt import (
     Policy,
     RunningRows,
 )
-from streaming_asr.methods.simul_whisper.state import StreamState
+from streaming_asr.methods.simul_whisper.state import LATE_FRAMES, StreamState
 from streaming_asr.methods.simul_whisper.truncation import fires_at_the_end, load_detector
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.decoder import DecoderCache
@@ -545,7 +545,9 @@ def test_word_times_are_right_after_any_number_of_dropped_seconds():
     state.add([1, 2, 3], [-1.0] * 3, [10, 40, 70])
     # A word begins where the one before ended, at most a second before its first token's frame.
     words = [(w.text, w.start, w.end) for w in state.commit(everything=False)]
-    assert words == [(" a", 0.0, 0.22), (" b", 0.22, pytest.approx(0.82))]
+    late_s = LATE_FRAMES * 0.02
+    ends = [pytest.approx(frame * 0.02 - late_s) for frame in (11, 41)]
+    assert words == [(" a", 0.0, ends[0]), (" b", ends[0], ends[1])]
     for _ in range(3):  # seven seconds more, in three calls that drop several chunks each
         state.take_in(np.ones(37_333, np.float32))
         state.slide(37_333, 32_000)
@@ -554,8 +556,8 @@ def test_word_times_are_right_after_any_number_of_dropped_seconds():
     state.add([4, 5], [-1.0] * 2, [20, 50])
     (word,) = state.commit(everything=False)
     assert word.text == " d"
-    assert word.start == pytest.approx((state.window_start + 20) * 0.02 - 1.0)
-    assert word.end == pytest.approx((state.window_start + 21) * 0.02)
+    assert word.start == pytest.approx((state.window_start + 20) * 0.02 - late_s - 1.0)
+    assert word.end == pytest.approx((state.window_start + 21) * 0.02 - late_s)
 
 
 def test_audio_slides_out_in_whole_frames_and_none_is_lost():
@@ -578,7 +580,8 @@ def test_words_whose_audio_has_gone_are_forgotten_and_committed_at_the_latest_th
     assert (state.tokens, state.n_committed) == ([2, 103], 0)
     state.take_in(np.ones(8_000, np.float32))
     (word,) = state.slide(8_000, 32_000)
-    assert (word.text, word.start, word.end) == (" bc", 0.22, pytest.approx(0.92))
+    start, end = ((frame - LATE_FRAMES) * 0.02 for frame in (11, 46))
+    assert (word.text, word.start, word.end) == (" bc", pytest.approx(start), pytest.approx(end))
     assert state.tokens == []
     state.add([104], [-1.0], [90])  # what follows is a word of its own
     assert [w.text for w in state.commit(everything=True)] == [" d"]

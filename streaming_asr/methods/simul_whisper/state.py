@@ -20,6 +20,9 @@ from streaming_asr.whisper.window import Heard
 from streaming_asr.whisper.words import Detokenizer, TokenWord, probability_of
 
 LONGEST_TOKEN_S = 1.0
+LATE_FRAMES = 4
+"""A token is taken from so many frames behind its end; of 0 to 6 the one with the fewest words over
+0.3 s off, on 245 words of mini's dev with tiny.en."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,9 +136,9 @@ class StreamState(Heard):
             if word.start < self.n_committed:
                 continue
             # A token is taken from where it ends, so a word begins where the one before ended.
-            start_s = self.frames[word.start] * FRAME_S
+            start_s = max(0, self.frames[word.start] - LATE_FRAMES) * FRAME_S
             start_s = min(start_s, max(self.emitter.last_end_s, start_s - LONGEST_TOKEN_S))
-            end_s = (self.frames[word.stop - 1] + 1) * FRAME_S
+            end_s = max(0, self.frames[word.stop - 1] + 1 - LATE_FRAMES) * FRAME_S
             probability = probability_of(word, self.log_probs)
             committed.append(
                 self.emitter.emit(
