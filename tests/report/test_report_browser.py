@@ -388,6 +388,12 @@ def test_paper_has_all_of_the_table_and_no_controls(window: Browser, page: Path)
         style = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"
         assert window.run(style, ".scroll", "overflowX") == "visible"
         assert window.run(style, "figure", "breakInside") == "avoid"
+        fits = (
+            "const note = document.querySelector('tbody tr').insertCell();"
+            "note.className = 'notes'; note.textContent = 'x'.repeat(2000);"
+            "return document.documentElement.scrollWidth <= innerWidth"
+        )
+        assert window.run(fits)  # a folder's name has no blank to break at
     finally:
         media["params"] = {"media": ""}
         window.call("POST", "/goog/cdp/execute", media)
