@@ -112,7 +112,7 @@ def prepare(data: DictConfig, model: DictConfig, output: Path) -> tuple[Path, Pa
     """Make shards and a manifest of dev of the recordings of `data`, in `output`/teacher; return
     their paths.
 
-    What has been made stays there: a killed call goes on when it is given again. Raises UserError,
+    What has been made stays there: to resume a killed call, repeat it. Raises UserError,
     before weights load, for recordings with texts, in a language that the model lacks, or without
     an aligner's model; and where too little is left to train on.
     """

@@ -106,7 +106,7 @@ class AlignedWordErrors:
         return total([self._at(t, text) for t, text in zip(times, texts, strict=True)])
 
     def on_grid(self, clock: str) -> Errors:
-        """Return the errors sampled every 100 ms from 0.1 s to the end of the audio, whatever the
+        """Return the errors sampled every 100 ms from 0.1 s to the end of the audio, for any
         chunk size.
 
         D(t) is the last display that happened at or before t. So late words cost as deletions,

@@ -163,9 +163,11 @@ def _bca(value: float, drawn: Values, without: Values, level: float) -> Estimate
 
 
 def _expanded(z: float, n: int, *, back: bool = False) -> float:
-    """Return the normal quantile z as that of a mean of n whose spread is estimated (Hesterberg
-    2015): Student's t with n - 1 degrees of freedom, by Wallace 1959, times sqrt(n / (n - 1)).
-    back: the normal quantile of such a one."""
+    """Widen a normal quantile for a spread that is estimated from n clusters (Hesterberg 2015).
+
+    Return t * sqrt(n / (n - 1)), where t is the quantile of Student's t with n - 1 degrees of
+    freedom at z's level, approximated as by Wallace 1959. back: return the z of a widened one.
+    """
     if n < 3 or not np.isfinite(z):
         return z
     of_n, free = np.sqrt(n / (n - 1)), n - 1
@@ -192,8 +194,7 @@ def flip(
 
     If two runs were alike, each cluster's difference could as well have the other sign: p is the
     share of signs under which the sum is as far from 0 as it is. The interval is that test
-    inverted: it holds every rate that the test does not reject when each cluster's weight times it
-    has been taken from its difference.
+    inverted: it holds every rate r such that the test does not reject `differences - r * weights`.
     """
     total, weight = float(differences.sum()), float(weights.sum())
     if weight <= 0:

@@ -1,6 +1,6 @@
 """When words appeared: first token, every word, the end, and the lagging family.
 
-Every time is asked on a clock: "cu" (step k happens when its audio is there, a_k) or "ca" (when
+Every time is on a clock: "cu" (step k happens when its audio is there, a_k) or "ca" (when
 its computation is done, f_k). Words are compared by the light key of `text.normalise`; a language
 without spaces has characters in their place (`text.units`).
 """

@@ -469,6 +469,8 @@ class RealtimeSession:
         task.add_done_callback(self._writing.discard)
 
     async def _write(self, item: Item, cell: Cell) -> None:
+        """Log one method's text. The last method of an item also keeps its sound, sends what was
+        kept and closes the item."""
         is_logged = await asyncio.to_thread(_log, cell)
         item.is_logged &= is_logged
         item.n_open -= 1

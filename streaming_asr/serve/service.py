@@ -155,7 +155,7 @@ class Service:
         return session
 
     def leave(self, session: str) -> None:
-        """Count a session no more; where none is open after a while, give memory back.
+        """Remove a session from the count; where none is open after a while, give memory back.
 
         A step that is under way as its client vanishes holds memory for a moment.
         """
@@ -222,7 +222,7 @@ class Service:
 
     @property
     def privacy(self) -> str:
-        """Return where the sound of a client goes and what is kept of it, in words."""
+        """Return a sentence on where the sound of a client goes and what is kept of it."""
         methods = [cell.header["config"].get("method", {}) for cell in self.cells.values()]
         urls = sorted({method["url"] for method in methods if "url" in method})
         goes = f"from it to {', '.join(urls)}" if urls else "nowhere else"

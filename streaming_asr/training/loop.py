@@ -325,7 +325,7 @@ class _Training:
 
     @property
     def reads_at_once(self) -> bool:
-        """Return whether a loss is looked at in its step: for a GPU the step would have to wait."""
+        """Return whether a loss is read in its step; on a GPU the step would have to wait."""
         return self.accelerator.device.type == "cpu"
 
     def check_losses(self) -> None:

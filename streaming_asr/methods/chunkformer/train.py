@@ -145,6 +145,7 @@ class ChunkFormerRecipe(CorpusRecipe):
                 "number of frames each; -1 in chunks is the full context"
             )
         super().__post_init__()
+        # Neighbours are of similar lengths, so a batch has little padding.
         self.train_on(sorted(self.items, key=lambda item: item.n_samples))
         if self.initial is not None:
             loaded = load(self.initial)
@@ -158,6 +159,7 @@ class ChunkFormerRecipe(CorpusRecipe):
             self.tokenizer = Tokenizer.train(texts, self.vocabulary)
             shape = Shape(self.d, self.heads, self.layers, self.hidden, len(self.tokenizer))
             network = Network(shape, self.dropout)
+            # Features are normalised by their mean and deviation over some recordings.
             chosen = random.Random(0).sample(self.items, min(N_STATISTICS, len(self.items)))
             mel = torch.cat([fbank(torch.from_numpy(item.samples())) for item in chosen]).double()
             cmvn = network.encoder.global_cmvn
