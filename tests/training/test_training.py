@@ -423,7 +423,7 @@ def test_a_torn_checkpoint_is_refused(tmp_path):
     fit(Line(), settings(tmp_path, max_steps=2))
     path = tmp_path / "checkpoint.pt"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(UserError, match=r"not a whole checkpoint .*remove it to begin anew"):
+    with pytest.raises(UserError, match=r"not a whole checkpoint .*remove it to begin again"):
         fit(Line(), settings(tmp_path, max_steps=4))
 
 
