@@ -131,7 +131,7 @@ def part_of(model: Any, mel: torch.Tensor, mask: torch.Tensor | None = None) -> 
 @dataclass(frozen=True, slots=True)
 class Counted:
     """A window whose padding is thinned out. indices: (m,), the frames that are encoded, in order;
-    counts: (m,), the frames that each stands for, 1 of those with audio. They add up to the
+    counts: (m,), the frames that each covers, 1 of those with audio. They add up to the
     window's frames."""
 
     indices: torch.Tensor
