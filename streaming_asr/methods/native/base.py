@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,6 +40,14 @@ class State:
         return self.n_samples / SAMPLE_RATE
 
 
+class Placed(NamedTuple):
+    """What all models are built with."""
+
+    chunk_ms: int
+    device: str
+    dtype: str
+
+
 class Native:
     """A model that takes audio in blocks of one size; a subclass defines the block."""
 
@@ -47,10 +55,10 @@ class Native:
     reader = "AutoProcessor"
     """The class of transformers that reads what the model needs next to its weights."""
 
-    def __init__(self, folder: Path, kind: Kind, *, chunk_ms: int, device: str, dtype: str) -> None:
+    def __init__(self, folder: Path, kind: Kind, placed: Placed) -> None:
         """Load the model. Raises UserError where the folder does not hold all of it."""
-        self.model, self.processor = load(folder, kind, self.reader, device=device, dtype=dtype)
-        self.chunk_ms, self.device, self.dtype = chunk_ms, device, self.model.dtype
+        self.model, self.processor = load(folder, kind, self.reader, placed)
+        self.chunk_ms, self.device, self.dtype = placed.chunk_ms, placed.device, self.model.dtype
 
     # ---- what a subclass has ------------------------------------------------------------
 
@@ -132,7 +140,7 @@ class Native:
         return bool(groups)
 
 
-def load(folder: Path, kind: Kind, reader: str, *, device: str, dtype: str) -> tuple[Any, Any]:
+def load(folder: Path, kind: Kind, reader: str, placed: Placed) -> tuple[Any, Any]:
     """Return the model of a folder and what `reader`, a class of transformers, reads of it.
 
     Raises UserError.
@@ -151,7 +159,7 @@ def load(folder: Path, kind: Kind, reader: str, *, device: str, dtype: str) -> t
         with quiet(), _no_report():
             model, report = cls.from_pretrained(
                 folder,
-                dtype=getattr(torch, dtype),
+                dtype=getattr(torch, placed.dtype),
                 local_files_only=True,
                 ignore_mismatched_sizes=True,  # refused below
                 output_loading_info=True,
@@ -168,7 +176,7 @@ def load(folder: Path, kind: Kind, reader: str, *, device: str, dtype: str) -> t
                 f"model.path={folder}: its weights do not fit its config.json ({what}: {names[0]}"
                 f"{f' and {len(names) - 1} more' if len(names) > 1 else ''}); download it again"
             )
-    return model.to(device).eval().requires_grad_(False), processor
+    return model.to(placed.device).eval().requires_grad_(False), processor
 
 
 @contextmanager
@@ -222,50 +230,40 @@ class Mel:
         self.push(np.zeros(max(0, lacking), dtype=np.float32))
 
 
-def join(caches: Sequence[Any], config: Any) -> Any:
-    """Return one DynamicCache of many streams, each of one row and all equally long."""
-    from transformers import DynamicCache
+@contextmanager
+def together(caches: Sequence[Any]) -> Iterator[Any]:
+    """Yield one cache of many streams, of one row each and equally far, whose rows become theirs.
 
+    caches: keys and values (DynamicCache), or the left context of convolutions.
+    """
     if len(caches) == 1:
-        return caches[0]
-    whole = DynamicCache(config=config)
-    for layer, *rows in zip(whole.layers, *(cache.layers for cache in caches), strict=True):
-        if rows[0].is_initialized:
-            layer.lazy_initialization(rows[0].keys, rows[0].values)
-            layer.keys = torch.cat([row.keys for row in rows])
-            layer.values = torch.cat([row.values for row in rows])
-            layer.cumulative_length = getattr(rows[0], "cumulative_length", 0)
-    return whole
-
-
-def split(whole: Any, caches: Sequence[Any]) -> None:
-    """Write the rows of a joined cache back to the streams' own."""
-    if len(caches) == 1:
+        yield caches[0]
         return
-    for i, cache in enumerate(caches):
-        cache.layers = [copy.copy(layer) for layer in whole.layers]
-        for layer in cache.layers:
-            layer.keys, layer.values = layer.keys[i : i + 1], layer.values[i : i + 1]
-
-
-def join_padding(caches: Sequence[Any]) -> Any:
-    """Return one cache of the left context of convolutions; None before the first block."""
-    if len(caches) == 1 or caches[0] is None:
-        return caches[0]
     whole = copy.copy(caches[0])
-    whole.layers = {key: copy.copy(layer) for key, layer in caches[0].layers.items()}
-    for key, layer in whole.layers.items():
-        layer.cache = torch.cat([cache.layers[key].cache for cache in caches])
-    return whole
-
-
-def split_padding(whole: Any, n: int) -> list[Any]:
-    """Return the caches of `n` streams."""
-    if n == 1:
-        return [whole]
-    caches = [copy.copy(whole) for _ in range(n)]
+    whole.layers = _layers(whole.layers)
+    for key, layer in _items(whole.layers):
+        for name in TENSORS:
+            if getattr(layer, name, None) is not None:
+                rows = [getattr(cache.layers[key], name) for cache in caches]
+                setattr(layer, name, torch.cat(rows))
+    yield whole
     for i, cache in enumerate(caches):
-        cache.layers = {key: copy.copy(layer) for key, layer in whole.layers.items()}
-        for layer in cache.layers.values():
-            layer.cache = layer.cache[i : i + 1].clone()  # it is written in place
-    return caches
+        cache.layers = _layers(whole.layers)
+        for _, layer in _items(cache.layers):
+            for name in TENSORS:
+                if (rows := getattr(layer, name, None)) is not None:
+                    setattr(layer, name, rows[i : i + 1].clone())  # `cache` is written in place
+
+
+TENSORS = ("keys", "values", "cache")
+
+
+def _layers(layers: Any) -> Any:
+    """Return copies of the layers of a cache, in a dictionary or a list."""
+    if isinstance(layers, dict):
+        return {key: copy.copy(layer) for key, layer in layers.items()}
+    return [copy.copy(layer) for layer in layers]
+
+
+def _items(layers: Any) -> Iterable[tuple[Any, Any]]:
+    return layers.items() if isinstance(layers, dict) else enumerate(layers)

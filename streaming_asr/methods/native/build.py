@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.methods.native.base import Native
+from streaming_asr.methods.native.base import Native, Placed
 from streaming_asr.models.hub import on_this_machine
 from streaming_asr.models.native import KINDS, check, kind_of
+
+# Whole names, so that a cell's code hash covers the modules.
+CLASSES = {
+    "kyutai_stt": "streaming_asr.methods.native.kyutai.Kyutai",
+    "moonshine_streaming": "streaming_asr.methods.native.moonshine.Moonshine",
+    "nemotron": "streaming_asr.methods.native.nemotron.Nemotron",
+    "qwen3_asr": "streaming_asr.methods.native.qwen3.Qwen3",
+    "voxtral_realtime": "streaming_asr.methods.native.voxtral.Voxtral",
+}
 
 
 def native(
@@ -36,23 +45,9 @@ def native(
     check(kind, folder, chunk_ms=chunk_ms, device=device, dtype=dtype)
     if delay_s is not None and kind.name != "voxtral_realtime":
         raise UserError(f"delay_s={delay_s}: only voxtral_realtime has it; leave it out")
-    placed: dict[str, Any] = {"chunk_ms": chunk_ms, "device": device, "dtype": dtype}
-    if kind.name == "nemotron":
-        from streaming_asr.methods.native.nemotron import Nemotron
-
-        return Nemotron(folder, kind, **placed)
-    if kind.name == "voxtral_realtime":
-        from streaming_asr.methods.native.voxtral import Voxtral
-
-        return Voxtral(folder, kind, delay_s=delay_s, **placed)
-    if kind.name == "kyutai_stt":
-        from streaming_asr.methods.native.kyutai import Kyutai
-
-        return Kyutai(folder, kind, **placed)
-    if kind.name == "moonshine_streaming":
-        from streaming_asr.methods.native.moonshine import Moonshine
-
-        return Moonshine(folder, kind, **placed)
-    from streaming_asr.methods.native.qwen3 import Qwen3
-
-    return Qwen3(folder, kind, **placed)
+    module, _, cls = CLASSES[kind.name].rpartition(".")
+    extra = {"delay_s": delay_s} if kind.name == "voxtral_realtime" else {}
+    made: Native = getattr(import_module(module), cls)(
+        folder, kind, Placed(chunk_ms, device, dtype), **extra
+    )
+    return made

@@ -18,7 +18,7 @@ from torch import Tensor
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples
-from streaming_asr.methods.native.base import Native, State, join, split
+from streaming_asr.methods.native.base import Native, Placed, State, together
 from streaming_asr.methods.native.words import SPACES, Writer
 from streaming_asr.models.native import Kind
 
@@ -44,9 +44,9 @@ class Kyutai(Native):
     lookahead_samples = 16
     """The resampler's filter, at 16 kHz."""
 
-    def __init__(self, folder: Path, kind: Kind, *, chunk_ms: int, device: str, dtype: str) -> None:
+    def __init__(self, folder: Path, kind: Kind, placed: Placed) -> None:
         """Load the model. Raises UserError for one whose audio has another rate."""
-        super().__init__(folder, kind, chunk_ms=chunk_ms, device=device, dtype=dtype)
+        super().__init__(folder, kind, placed)
         extractor, self._tokenizer = self.processor.feature_extractor, self.processor.tokenizer
         if extractor.sampling_rate != kind.rate:
             raise UserError(
@@ -105,8 +105,7 @@ class Kyutai(Native):
 
     def run(self, states: Sequence[Stream], blocks: Tensor) -> None:
         """Encode a frame of each stream and output a token of it."""
-        recorder, config = states[0].recorder, self.model.config
-        codes = []
+        config, codes = self.model.config, []
         for state, audio in zip(states, blocks.to(self.device), strict=True):
             with state.recorder.part("encode"):
                 codec = self.model.codec_model
@@ -120,13 +119,14 @@ class Kyutai(Native):
                 state.codec_padding = made.padding_cache
                 codes.append(made.audio_codes[..., : config.num_codebooks, :].transpose(1, 2))
                 state.recorder.count(frames_real=1, frames_computed=1)
-        with recorder.part("decode"):
-            keys_values = join([state.keys_values for state in states], config)
+        with (
+            states[0].recorder.part("decode"),
+            together([state.keys_values for state in states]) as keys_values,
+        ):
             if not states[0].n_blocks:  # the text begins before the audio
                 begins = torch.full_like(torch.cat(codes), config.audio_bos_token_id)
                 self._advance(states, begins, keys_values)
             self._advance(states, torch.cat(codes), keys_values)
-            split(keys_values, [state.keys_values for state in states])
         for state in states:
             state.n_blocks += 1
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples
 from streaming_asr.methods.native.again import Redecoded, Redecoder
+from streaming_asr.methods.native.base import Placed
 from streaming_asr.models.native import Kind
 from streaming_asr.text.tokens import common_prefix
 
@@ -41,9 +42,9 @@ class Stream(Redecoded):
 class Moonshine(Redecoder):
     """The method. Weights and settings; a stream's own things are in its `Stream`."""
 
-    def __init__(self, folder: Path, kind: Kind, *, chunk_ms: int, device: str, dtype: str) -> None:
+    def __init__(self, folder: Path, kind: Kind, placed: Placed) -> None:
         """Load the model. Raises UserError where its features need the whole recording."""
-        super().__init__(folder, kind, chunk_ms=chunk_ms, device=device, dtype=dtype)
+        super().__init__(folder, kind, placed)
         if getattr(self.processor.feature_extractor, "do_normalize", False):
             raise UserError(
                 f"model.path={folder}: its extractor normalises by the whole recording, so it "

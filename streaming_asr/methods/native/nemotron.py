@@ -17,15 +17,7 @@ from torch import Tensor
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, Recorder, Samples
-from streaming_asr.methods.native.base import (
-    Mel,
-    Native,
-    State,
-    join,
-    join_padding,
-    split,
-    split_padding,
-)
+from streaming_asr.methods.native.base import Mel, Native, Placed, State, together
 from streaming_asr.methods.native.words import SPACES, Writer
 from streaming_asr.models.native import Kind
 
@@ -49,11 +41,11 @@ class Stream(State):
 class Nemotron(Native):
     """The method. Weights and settings; a stream's own things are in its `Stream`."""
 
-    def __init__(self, folder: Path, kind: Kind, *, chunk_ms: int, device: str, dtype: str) -> None:
-        """Load the model; `chunk_ms` is one that `models.native.check` allows."""
-        super().__init__(folder, kind, chunk_ms=chunk_ms, device=device, dtype=dtype)
+    def __init__(self, folder: Path, kind: Kind, placed: Placed) -> None:
+        """Load the model; `placed.chunk_ms` is one that `models.native.check` allows."""
+        super().__init__(folder, kind, placed)
         config = self.model.config
-        self._frames = chunk_ms // 80
+        self._frames = placed.chunk_ms // 80
         self._factor = config.encoder_config.subsampling_factor
         self._blank = config.blank_token_id
         self._most = config.max_symbols_per_step
@@ -61,10 +53,14 @@ class Nemotron(Native):
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Stream:
         """Return the state of a new stream. Raises UserError for an unknown language."""
         from transformers import DynamicCache
-        from transformers.models.nemotron_asr_streaming import generation_nemotron_asr_streaming
+        from transformers.models.nemotron_asr_streaming import (
+            generation_nemotron_asr_streaming as generation,
+        )
+        from transformers.models.nemotron_asr_streaming import (
+            modeling_nemotron_asr_streaming as modeling,
+        )
 
         config = self.model.config
-        cache = generation_nemotron_asr_streaming.NemotronAsrStreamingRNNTDecoderCache(config)
         tokenizer = self.processor.tokenizer
         return Stream(
             recorder,
@@ -75,8 +71,9 @@ class Nemotron(Native):
             ),
             mel=Mel(self.processor.feature_extractor),
             keys_values=DynamicCache(config=config.encoder_config),
+            padding=modeling.NemotronAsrStreamingEncoderCausalConvPaddingCache(),
             prompt=self._prompt(language),
-            prediction=cache,
+            prediction=generation.NemotronAsrStreamingRNNTDecoderCache(config),
             token=self._blank,
         )
 
@@ -124,22 +121,20 @@ class Nemotron(Native):
         recorder, extra = states[0].recorder, {}
         if states[0].prompt is not None:
             extra["prompt_ids"] = torch.cat([state.prompt for state in states])
-        with recorder.part("encode"):
-            keys_values = join(
-                [state.keys_values for state in states], self.model.config.encoder_config
-            )
+        with (
+            recorder.part("encode"),
+            together([state.keys_values for state in states]) as keys_values,
+            together([state.padding for state in states]) as padding,
+        ):
             made = self.model.get_audio_features(
                 blocks.to(self.device, self.dtype),
                 past_key_values=keys_values,
-                padding_cache=join_padding([state.padding for state in states]),
+                padding_cache=padding,
                 num_lookahead_tokens=self._frames - 1,
                 use_cache=True,
                 **extra,
             )
-            split(made.past_key_values, [state.keys_values for state in states])
-            paddings = split_padding(made.padding_cache, len(states))
-        for state, padding, frames in zip(states, paddings, made.pooler_output, strict=True):
-            state.padding = padding
+        for state, frames in zip(states, made.pooler_output, strict=True):
             state.n_blocks += 1
             state.recorder.count(frames_real=len(frames), frames_computed=len(frames))
             with state.recorder.part("decode"):

@@ -18,6 +18,7 @@ import torch
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples
 from streaming_asr.methods.native.again import Redecoded, Redecoder
+from streaming_asr.methods.native.base import Placed
 from streaming_asr.models.native import Kind
 
 ROLLBACK = 5  # tokens
@@ -39,9 +40,9 @@ class Stream(Redecoded):
 class Qwen3(Redecoder):
     """The method. Weights and settings; a stream's own things are in its `Stream`."""
 
-    def __init__(self, folder: Path, kind: Kind, *, chunk_ms: int, device: str, dtype: str) -> None:
+    def __init__(self, folder: Path, kind: Kind, placed: Placed) -> None:
         """Load the model."""
-        super().__init__(folder, kind, chunk_ms=chunk_ms, device=device, dtype=dtype)
+        super().__init__(folder, kind, placed)
         ends = self.model.config.eos_token_id
         self._ends = {ends} if isinstance(ends, int) else set(ends or ())
         self._mark = self.processor.tokenizer.convert_tokens_to_ids(MARK)

@@ -21,15 +21,7 @@ from torch import Tensor
 from streaming_asr.errors import UserError
 from streaming_asr.files import json_of
 from streaming_asr.method import NULL, Recorder, Samples
-from streaming_asr.methods.native.base import (
-    Mel,
-    Native,
-    State,
-    join,
-    join_padding,
-    split,
-    split_padding,
-)
+from streaming_asr.methods.native.base import Mel, Native, Placed, State, together
 from streaming_asr.methods.native.words import Writer
 from streaming_asr.models.native import Kind
 
@@ -57,16 +49,7 @@ class Voxtral(Native):
 
     reader = "AutoFeatureExtractor"  # the processor wants mistral-common for its templates
 
-    def __init__(
-        self,
-        folder: Path,
-        kind: Kind,
-        *,
-        chunk_ms: int,
-        device: str,
-        dtype: str,
-        delay_s: float | None,
-    ) -> None:
+    def __init__(self, folder: Path, kind: Kind, placed: Placed, delay_s: float | None) -> None:
         """Load the model. delay_s: of the text behind the audio. Raises UserError."""
         delay = None if delay_s is None else round(delay_s / TOKEN_S)
         if delay is not None and (
@@ -74,10 +57,10 @@ class Voxtral(Native):
         ):
             raise UserError(f"delay_s={delay_s}: must be 0.24 to 2.4 in steps of {TOKEN_S}")
         self._tekken = Tekken(folder / "tekken.json")
-        super().__init__(folder, kind, chunk_ms=chunk_ms, device=device, dtype=dtype)
+        super().__init__(folder, kind, placed)
         config = self.model.config
         self._delay = config.default_num_delay_tokens if delay is None else delay
-        delays = torch.full((1,), self._delay, device=device, dtype=self.dtype)
+        delays = torch.full((1,), self._delay, device=self.device, dtype=self.dtype)
         self._condition = self.model.model.time_embedding(delays)[None]
         self._n_mel = config.audio_length_per_tok
         end = config.text_config.eos_token_id
@@ -90,6 +73,7 @@ class Voxtral(Native):
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Stream:
         """Return the state of a new stream; the model finds the language out."""
         from transformers import DynamicCache
+        from transformers.models.voxtral_realtime import modeling_voxtral_realtime as modeling
 
         config = self.model.config
         mel = Mel(self.processor, drops_last=True)
@@ -99,6 +83,7 @@ class Voxtral(Native):
             Writer(self._tekken.spell, self._tekken.begins, language),
             mel=mel,
             heard_keys_values=DynamicCache(config=config.audio_config),
+            padding=modeling.VoxtralRealtimeConv1dPaddingCache(),
             keys_values=DynamicCache(config=config.text_config),
         )
 
@@ -124,25 +109,26 @@ class Voxtral(Native):
 
     def run(self, states: Sequence[Stream], blocks: Tensor) -> None:
         """Encode the audio of some tokens of each stream and output them one after another."""
-        recorder, config = states[0].recorder, self.model.config
-        with recorder.part("encode"):
+        recorder = states[0].recorder
+        with (
+            recorder.part("encode"),
+            together([state.heard_keys_values for state in states]) as heard,
+            together([state.padding for state in states]) as padding,
+        ):
             made = self.model.get_audio_features(
                 blocks.to(self.device, self.dtype),
-                past_key_values=join([s.heard_keys_values for s in states], config.audio_config),
-                padding_cache=join_padding([s.padding for s in states]),
+                past_key_values=heard,
+                padding_cache=padding,
                 use_cache=True,
             )
-            split(made.past_key_values, [s.heard_keys_values for s in states])
-            for state, cache in zip(
-                states, split_padding(made.padding_cache, len(states)), strict=True
-            ):
-                state.padding = cache
-                n_frames = made.last_hidden_state.shape[1]
-                state.recorder.count(frames_real=n_frames, frames_computed=n_frames)
-        audio, n = made.pooler_output, made.pooler_output.shape[1]
-        with recorder.part("decode"):
-            keys_values = join([s.keys_values for s in states], config.text_config)
-            begin = 0
+        n_frames = made.last_hidden_state.shape[1]
+        for state in states:
+            state.recorder.count(frames_real=n_frames, frames_computed=n_frames)
+        audio, n, begin = made.pooler_output, made.pooler_output.shape[1], 0
+        with (
+            recorder.part("decode"),
+            together([state.keys_values for state in states]) as keys_values,
+        ):
             while begin < n:
                 first = states[0].n_blocks == 0
                 end = len(self._prompt) if first else begin + 1
@@ -154,7 +140,6 @@ class Voxtral(Native):
                     state.n_blocks += end - begin
                     self._take(state, token)
                 begin = end
-            split(keys_values, [s.keys_values for s in states])
 
     def _next(self, ids: Tensor, audio: Tensor, keys_values: Any) -> list[int]:
         """Return the best next token of each row, of token ids (n, k) and audio (n, k, d)."""
