@@ -251,8 +251,8 @@ def together(caches: Sequence[Any]) -> Iterator[Any]:
         cache.layers = _layers(whole.layers)
         for _, layer in _items(cache.layers):
             for name in TENSORS:
-                if (rows := getattr(layer, name, None)) is not None:
-                    setattr(layer, name, rows[i : i + 1].clone())  # `cache` is written in place
+                if (every := getattr(layer, name, None)) is not None:
+                    setattr(layer, name, every[i : i + 1].clone())  # `cache` is written in place
 
 
 TENSORS = ("keys", "values", "cache")
