@@ -35,13 +35,13 @@ METHODS = {
     "chunkformer": Defaults(),
     "hush_word": Defaults(chunk="1s", padding="hush", prune=True),
     "native": Defaults(chunk="560ms"),
-    "offline": Defaults(),
-    "reencode": Defaults(chunk="1s"),
+    "offline": Defaults(padding="full"),
+    "reencode": Defaults(chunk="1s", padding="full"),
     "remote": Defaults(),
-    "simul_whisper": Defaults(chunk="1s"),
+    "simul_whisper": Defaults(chunk="1s", padding="full"),
     "star": Defaults(),
     "u2": Defaults(),
-    "ufal": Defaults(chunk="1s"),
+    "ufal": Defaults(chunk="1s", padding="full"),
     "whisperrt": Defaults(),
 }
 
