@@ -275,6 +275,9 @@ class StarRecipe(BlockRecipe):
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Return the NLL, with a segmenter that learns also the error of the lengths (equation 11)
         and the boundaries' loss, weighted.
+
+        The k best frames of a recording (`select=top_k` at a rate) need no lengths: the paper and
+        the authors' code have no penalty there.
         """
         learns = self.stage == "segmenter"  # else nothing that could change them is trained
         nll, error, rate, missed = model(
@@ -294,7 +297,11 @@ class StarRecipe(BlockRecipe):
             return nll, logs
         if self.boundary_weight > 0:
             logs["boundary_loss"] = float(missed.detach())
-        return nll + LENGTH_WEIGHT * error + self.boundary_weight * missed, logs
+        chosen_by_rank = (
+            self.compressor == "star" and self.select == "top_k" and self.rate is not None
+        )
+        length_weight = 0.0 if chosen_by_rank else LENGTH_WEIGHT
+        return nll + length_weight * error + self.boundary_weight * missed, logs
 
     def evaluate(self) -> dict[str, float]:
         """Return the WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate);
