@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import cache_root
@@ -20,6 +21,7 @@ from streaming_asr.machine import no_way
 from streaming_asr.models.native import KINDS, type_of
 
 CARD = "README.md"
+LARGE = (".safetensors", ".bin", ".pt", ".ckpt")  # files whose download is worth going on with
 FOLDER_FILES = (
     # of a ChunkFormer
     "config.yaml",
@@ -142,8 +144,8 @@ def _weights(names: Sequence[str]) -> list[str]:
 def fetch(source: Reference) -> Path:
     """Return the file or folder of a reference, from the hub where its cache lacks it.
 
-    The hub's client goes on where a connection broke off, five times. Raises UserError, one
-    sentence.
+    The weights go on where a connection broke off, five times in a command, and where an earlier
+    command stopped. Raises UserError, one sentence.
     """
     if (place := cached(source)) is not None:
         return place
@@ -162,6 +164,8 @@ def fetch(source: Reference) -> Path:
         for name in _chosen(source, names):
             if name.startswith("model") and name.endswith(".safetensors"):
                 _refuse_others(source)
+            if name.endswith(LARGE):
+                _bring(source, name, endpoint)
             path = hf_hub_download(
                 source.repository, name, revision=source.revision, endpoint=endpoint
             )
@@ -183,6 +187,46 @@ def _refuse_others(source: Reference) -> None:
             f"{source}: the repository holds a model of type {stated}, which method=native does "
             f"not run{whisper}"
         )
+
+
+def _bring(source: Reference, name: str, endpoint: str) -> None:
+    """Download a file into the hub's cache, from where an earlier command stopped.
+
+    The hub's client writes to a file of each process's own and begins again; it takes a whole file
+    that lies in its cache as it is.
+    """
+    from filelock import FileLock
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.file_download import http_get, repo_folder_name
+    from huggingface_hub.utils import build_hf_headers
+
+    url = hf_hub_url(source.repository, name, revision=source.revision, endpoint=endpoint)
+    about = get_hf_file_metadata(url)
+    if about.etag is None or about.size is None:
+        return
+    repository = repo_folder_name(repo_id=source.repository, repo_type="model")
+    blob = Path(constants.HF_HUB_CACHE) / repository / "blobs" / about.etag
+    part = blob.with_name(f"{blob.name}.part")
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    headers = build_hf_headers()
+    if urlsplit(about.location).netloc != urlsplit(url).netloc:
+        headers.pop("authorization", None)  # the token is the hub's, not that of its storage
+    with FileLock(f"{part}.lock"):
+        if blob.exists():
+            return
+        if part.exists() and part.stat().st_size > about.size:
+            part.unlink()
+        with part.open("ab") as file:
+            if (size := file.tell()) < about.size:
+                http_get(
+                    about.location,
+                    file,
+                    resume_size=size,
+                    headers=headers,
+                    expected_size=about.size,
+                    displayed_filename=name,
+                )
+        part.replace(blob)
 
 
 def on_this_machine(name: str) -> str:
