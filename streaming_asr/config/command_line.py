@@ -13,7 +13,7 @@ from streaming_asr.config.schema import RunConfig, key_of, value_of
 from streaming_asr.errors import UserError
 
 MULTIRUN = ("-m", "--multirun")
-# What dev says serves voices that no training heard, best first (docs/choosing.md).
+# Best first for voices outside the training data, by dev (docs/choosing.md).
 WITH_HUSH_WORD = ("hush_word", "simul_whisper")  # where the package's knows the language
 WITHOUT = ("simul_whisper", "ufal")  # which need no weights of their own
 SETTINGS = frozenset(field.name for field in fields(RunConfig)) | {"experiment", "audio"}

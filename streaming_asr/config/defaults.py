@@ -29,8 +29,8 @@ class Defaults:
     threads: int | None = None
 
 
-# Each chunk of those at 1 s costs the encoding of a whole buffer: at 300 ms they are dear, and UFAL
-# falls behind its speaker (docs/choosing.md).
+# Each chunk of those at 1 s costs the encoding of a whole buffer: at 300 ms that is expensive, and
+# UFAL falls behind its speaker (docs/choosing.md).
 METHODS = {
     "chunkformer": Defaults(),
     "hush_word": Defaults(chunk="1s", padding="hush", prune=True),

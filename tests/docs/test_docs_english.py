@@ -1,0 +1,52 @@
+"""The docs are in plain English: words that native readers stumbled over do not come back."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from places import ROOT
+
+PAGES = [ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES += sorted((ROOT / "docs").rglob("*.md")) + sorted((ROOT / "experiments").glob("*/*.md"))
+BETTER = {
+    r"(?:is|are|was|were|been) (?:said|told|asked)": "name the actor",
+    r"hears?|heard": "a model transcribes or receives",
+    "alone": "only",
+    "beside": "next to, compared with",
+    "anew": "again",
+    "likewise": "also",
+    "mended": "fixed",
+    "but for": "except",
+    r"stands? (?:in|beside)": "is in",
+    "at hand": "available",
+    r"told (?:from|apart)": "not significantly different",
+}
+WORDS = re.compile(rf"\b(?:{'|'.join(BETTER)})\b", re.IGNORECASE)
+# The name of a row, which the programs of experiments print, and headings that links name.
+EXCEPTIONS = re.compile(r"mask alone|^#+ Beside the (?:papers|programs of others)$|#[\w-]+")
+CODE = re.compile(r"^(```+).*?^\1|^ {4}.*$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+
+
+def prose(text: str) -> list[str]:
+    """The lines of a page without code."""
+    return [EXCEPTIONS.sub("", line) for line in CODE.sub("", text).splitlines()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_has_no_word_that_readers_stumbled_over(page) -> None:
+    found = [line for line in prose(page.read_text(encoding="utf-8")) if WORDS.search(line)]
+    assert found == [], BETTER
+
+
+@pytest.mark.parametrize(
+    ("text", "n"),
+    [
+        ("It is said above.", 1),
+        ("The model heard it, but for the end.", 1),
+        ("`alone` and\n\n    heard\n\n```\nbeside\n```\n", 0),
+        ("| mask alone | 3 |", 0),
+    ],
+)
+def test_a_planted_word_is_found_outside_code_only(text: str, n: int) -> None:
+    assert len([line for line in prose(text) if WORDS.search(line)]) == n
