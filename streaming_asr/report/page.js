@@ -344,7 +344,9 @@ function stairs(points, x, y, top, right) {
 
 /** A chart of points joined by series; a label that would cover another is left to the tooltip. */
 function chart(cells, spec) {
-  const points = cells.map((cell) => ({ cell, x: spec.x.value(cell), y: spec.y.value(cell) }))
+  const late = state.late && spec.x.late ? spec.x.late : () => null;
+  const points = cells.map((cell) => ({ cell, x: spec.x.value(cell), y: spec.y.value(cell),
+    late: late(cell) }))
     .filter((p) => p.x !== null && p.y !== null && (!spec.x.log || p.x > 0) &&
       (!spec.y.log || p.y > 0));
   const missing = cells.filter((cell) => !cell.error).length - points.length;
@@ -376,7 +378,7 @@ function chart(cells, spec) {
   const bottom = height - EDGE.bottom;
   const xTicks = spec.x.ticks ? spec.x.ticks(points) : null;
   const spans = (axis, of) => [...points.flatMap((p) => [of(p), ...(range(axis, p.cell) || [])])];
-  const across = spans(spec.x, (p) => p.x).map((v) => Math.min(v, end ?? v));
+  const across = [...spans(spec.x, (p) => p.x), ...points.map((p) => p.late ?? p.x)].map((v) => Math.min(v, end ?? v));
   const x = scale(across, { ...spec.x, cap: end, ticks: xTicks }, EDGE.left, right);
   const heights = spans(spec.y, (p) => p.at ?? p.y).map((v) => Math.min(v, cap ?? v));
   const y = scale(heights, { ...spec.y, cap, ticks: null }, bottom, EDGE.top);
@@ -406,6 +408,10 @@ function chart(cells, spec) {
       transform: `translate(11 ${(EDGE.top + bottom) / 2}) rotate(-90)` }, spec.y.label));
   if (spec.y.keep) {
     canvas.append(
+      svg('rect', { class: 'keeps-up', x: EDGE.left, y: y.at(spec.y.keep),
+        width: right - EDGE.left, height: bottom - y.at(spec.y.keep) }),
+      svg('text', { class: 'faint', x: right - 4, y: bottom - 6, 'text-anchor': 'end' },
+        'keeps up'),
       svg('line', { class: 'real-time', x1: EDGE.left, x2: right, y1: y.at(spec.y.keep),
         y2: y.at(spec.y.keep) }),
       svg('text', { class: 'bad', x: right, y: y.at(spec.y.keep) - 4, 'text-anchor': 'end' },
@@ -453,6 +459,14 @@ function chart(cells, spec) {
         `${spec.x.name} ${spec.x.text ? spec.x.text(p.real) : format(p.real)}` +
         (isBeaten(p) ? '; another run is better in both' : '');
       const open = () => { if (hasTimelines(at)) choose(at); };
+      if (p.late !== null) {
+        const [from, to] = [x.at(p.x), x.at(Math.min(p.late, end ?? p.late))];
+        canvas.append(svg('g', { class: 'late' },
+          svg('title', {}, `${p.cell.label} ${chunkText(p.cell)}: p90 ${format(p.late, 2)} s`),
+          svg('line', { x1: from, x2: to, y1: y.at(p.at), y2: y.at(p.at), stroke: tint(p) }),
+          svg('circle', { cx: to, cy: y.at(p.at), r: 4, stroke: tint(p) })));
+        taken.push({ x: to - 5, y: y.at(p.at) - 5, w: 10, h: 10 });
+      }
       marks.push(svg('g', { class: isBeaten(p) ? 'point beaten' : 'point', tabindex: 0, role: 'button', 'aria-label': words, 'data-cell': p.cell.name,
         onclick: open, onkeydown: (event) => {
           if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); open(); }
@@ -493,7 +507,7 @@ const chunkAxis = {
 };
 const chunks = (list, isCrowded) => list
   .filter((_, n) => !isCrowded || n === 0 || n === list.length - 1)
-  .map((point) => ({ point, text: (list.length > 1 || isCrowded ? '' :
+  .map((point, n, drawn) => ({ point, text: (n < drawn.length - 1 ? '' :
     short(point.cell.label, 24) + ' ') + chunkText(point.cell) +
     (point.at < point.y ? `: ${format(point.y, 0)} %` : '') +
     (point.x < point.real ? `: ${format(point.real, 0)} s` : '') }));
@@ -504,7 +518,7 @@ const FIGURES = [
       '95 % interval. Grey: another run of this data is better in both; the stairs join the rest.',
     x: { name: 'latency', label: 'Committed word latency, median (s)',
       value: metric('word_latency_committed_p50_ca_s'), text: (v) => v.toFixed(2),
-      metric: 'word_latency_committed_p50_ca_s' },
+      metric: 'word_latency_committed_p50_ca_s', late: metric('word_latency_committed_p90_ca_s') },
     y: { name: 'WER', label: 'WER (%)', value: metric('wer'), metric: 'wer' } },
   { title: 'What is on screen: ARWER against chunk size', labels: seriesName,
     note: 'Lower is better: the screen every 100 ms against what was spoken by then.',
@@ -579,9 +593,38 @@ function stacks(cells) {
       'for the audio past it, until the method lets it go, for the step before, and to compute.'));
 }
 
+/* -- which runs differ: every pair of the best -------------------------------------------------- */
+
+function differenceMatrix(split) {
+  const of = data.matrices[split];
+  if (!of) return null;
+  const head = el('tr', {}, el('th', {}, 'row less column'),
+    ...of.labels.map((_, n) => el('th', { scope: 'col' }, String(n + 1))));
+  const rows = of.labels.map((label, n) => el('tr', {},
+    el('th', { scope: 'row' }, `${n + 1}  ${label}`),
+    ...of.differences[n].map((pair, m) => el('td', { class: pair && pair[1] ? 'sure' : 'muted',
+      title: pair ? `${label} less ${of.labels[m]}` : null },
+    pair ? (pair[0] > 0 ? '+' : '') + pair[0].toFixed(1) + (pair[1] ? ' *' : '') : ''))));
+  return el('figure', {}, el('h3', {}, 'Which runs differ in WER'),
+    el('div', { class: 'scroll' }, el('table', { class: 'matrix' }, el('thead', {}, head),
+      el('tbody', {}, ...rows))),
+    el('figcaption', {}, 'Differences in points. * p below 0.05 by sign flips, corrected by Holm ' +
+      'for all pairs; the others cannot be told apart.'));
+}
+
 function drawFigures() {
   const cells = visibleCells();
   const parts = [];
+  const hasLate = cells.some((cell) => cell.metrics.word_latency_committed_p90_ca_s != null);
+  if (hasLate) {
+    parts.push(el('label', {}, el('input', { type: 'checkbox', id: 'late',
+      checked: state.late ? '' : null,
+      onchange: (event) => {
+        remember({ late: event.target.checked ? '1' : '' });
+        drawFigures();
+        byId('late').focus();
+      } }), ' p90 of the latency next to the median'));
+  }
   const legend = el('ul', { class: 'legend', 'aria-label': 'Legend' });
   for (const key of new Set(cells.filter((cell) => !cell.error).map(seriesKey))) {
     const cell = cells.find((each) => seriesKey(each) === key);
@@ -595,7 +638,8 @@ function drawFigures() {
     const here = cells.filter((cell) => cell.split === split && !cell.error);
     if (!here.length) continue;
     if (splits.length > 1) parts.push(el('h3', {}, 'Data: ' + (split || 'unnamed')));
-    const drawn = [...FIGURES.map((spec) => chart(here, spec)), stacks(here)].filter(Boolean);
+    const drawn = [...FIGURES.map((spec) => chart(here, spec)), stacks(here), differenceMatrix(split)]
+      .filter(Boolean);
     parts.push(drawn.length ? el('div', { class: 'figures' }, ...drawn) : el('p', { class: 'muted' },
       'Nothing to draw: these recordings have no reference, or their words no times.'));
   }

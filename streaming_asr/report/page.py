@@ -17,6 +17,7 @@ from streaming_asr.files import write_text
 from streaming_asr.method import Word, display_text
 from streaming_asr.metrics import METRICS, trace
 from streaming_asr.metrics.table import CLOCKS
+from streaming_asr.report.matrix import matrix
 from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.report.verdict import extremes, verdict
 from streaming_asr.score.front import ceiling, front
@@ -130,6 +131,7 @@ def page_data(folder: Path | str) -> dict[str, Any]:
         ],
         "timelines": timelines,
         "audio": audio,
+        "matrices": {split: matrix(here) for split, here in by_data.items()},
         "ceilings": {split: ceiling(here) for split, here in by_data.items()},
         "farthest": {split: ceiling(here, axis=0) for split, here in by_data.items()},
         "remarks": [*remarks_of(results), *missing_intervals(results)],

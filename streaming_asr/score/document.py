@@ -35,6 +35,9 @@ class Line(msgspec.Struct):
     hypothesis: str
     audio_s: Annotated[float, msgspec.Meta(ge=0)]
     wer: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    speaker: str | None = None
+    errors: Annotated[int, msgspec.Meta(ge=0)] = 0
+    n_words: Annotated[int, msgspec.Meta(ge=0)] = 0
     latency: dict[str, float | None] = {}
 
 

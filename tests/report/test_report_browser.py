@@ -152,6 +152,35 @@ def test_the_front_is_drawn_and_what_it_betters_is_grey(window: Browser) -> None
     assert len(grey) == 1 and not grey & coloured
 
 
+def test_p90_is_drawn_by_a_switch_that_the_address_keeps(window: Browser, page: Path) -> None:
+    assert window.run("return document.querySelectorAll('svg .late').length") == 0
+    window.click("#late")
+    n = window.run("return document.querySelectorAll('svg .late circle').length")
+    assert n == window.run("return document.querySelectorAll('figure:first-child .point').length")
+    window.open(page, "late=1")
+    assert window.run("return document.querySelectorAll('svg .late circle').length") == n > 0
+
+
+def test_the_area_that_keeps_up_ends_at_real_time(window: Browser) -> None:
+    top, line = window.run(
+        "return [+document.querySelector('.keeps-up').getAttribute('y'),"
+        " +document.querySelector('.real-time').getAttribute('y1')]"
+    )
+    assert top == line
+
+
+def test_the_matrix_marks_what_differs(window: Browser, tmp_path: Path) -> None:
+    sentence = "big fish swim home"
+    for method, text in {"ufal": "big", "whisperrt": sentence}.items():
+        texts = {f"u{k}": (sentence, text) for k in range(8)}
+        write_cell(tmp_path / f"method={method},chunk=300ms", texts=texts)
+    window.open(build(tmp_path))
+    sure = window.run(
+        "return [...document.querySelectorAll('.matrix .sure')].map((td) => td.textContent)"
+    )
+    assert sure == ["-75.0 *", "+75.0 *"]
+
+
 def test_light_and_dark_differ_and_are_kept_in_the_address(window: Browser) -> None:
     ground = "return getComputedStyle(document.body).backgroundColor"
     window.click("#theme")
@@ -162,12 +191,12 @@ def test_light_and_dark_differ_and_are_kept_in_the_address(window: Browser) -> N
     assert "theme=dark" in window.run("return location.hash")
 
 
-def test_the_page_draws_a_row_a_cell_four_figures_a_split_and_a_timeline(
+def test_the_page_draws_a_row_a_cell_five_figures_a_split_and_a_timeline(
     window: Browser, page: Path
 ) -> None:
     dom = drawn(window, page)
     assert len(rows_of(dom)) == 13
-    assert dom.count("<figure") == 8
+    assert dom.count("<figure") == 10
     assert dom.count('class="stack"') == 12
     assert len(re.findall(r'class="point( beaten)?"', dom)) == 36
     assert dom.count('class="front"') == 2
