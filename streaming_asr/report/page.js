@@ -369,6 +369,7 @@ function chart(cells, spec) {
   const cap = points.some(isCut) ? top : null;
   const end = points.some((p) => p.real > p.x) ? far : null;
   if (end !== null) caption.append(` Runs later than ${format(end, 1)} s stand at the right edge.`);
+  if (points.some((p) => p.late !== null)) caption.append(' Hollow: the 90th percentile.');
   if (cap !== null) caption.append(` Runs above ${format(cap, 0)} % are at that height.`);
   const isBeaten = (p) => spec.hasFront && p.cell.front === false;
   const tint = (p) => isBeaten(p) ? 'var(--beaten)' : colour(p.cell);
@@ -410,8 +411,7 @@ function chart(cells, spec) {
     canvas.append(
       svg('rect', { class: 'keeps-up', x: EDGE.left, y: y.at(spec.y.keep),
         width: right - EDGE.left, height: bottom - y.at(spec.y.keep) }),
-      svg('text', { class: 'faint', x: right - 4, y: bottom - 6, 'text-anchor': 'end' },
-        'keeps up'),
+      svg('text', { class: 'faint', x: EDGE.left + 5, y: y.at(spec.y.keep) + 14 }, 'keeps up'),
       svg('line', { class: 'real-time', x1: EDGE.left, x2: right, y1: y.at(spec.y.keep),
         y2: y.at(spec.y.keep) }),
       svg('text', { class: 'bad', x: right, y: y.at(spec.y.keep) - 4, 'text-anchor': 'end' },
