@@ -36,8 +36,9 @@ VARIANTS = (
 
 
 def cells() -> list[list[str]]:
-    """The overrides of every cell; of every method but `remote`, whose texts are a server's."""
-    methods = sorted({path.stem for path in (CONF_DIR / "method").glob("*.yaml")} - {"remote"})
+    """Return the overrides of every cell, of all methods that run on mini."""
+    others = {"native", "remote"}  # models of their own, a server's texts
+    methods = sorted({path.stem for path in (CONF_DIR / "method").glob("*.yaml")} - others)
     pairs = [(method,) for method in methods] + list(VARIANTS)
     return [
         [f"method={method}", f"chunk={chunk}", *rest] for method, *rest in pairs for chunk in CHUNKS

@@ -364,7 +364,7 @@ def test_the_pipeline_keeps_the_contract(pipelined, check):
         ({"padding": "zeros", "chunk_s": 0.01}, "multiple of 0.02 s"),
         ({"padding": "zeros", "pipeline": "2"}, "with a colon"),
         ({"padding": "zeros", "pipeline": "0:1"}, "with a colon"),
-        ({"padding": "zeros", "encoder_device": "cpu"}, "in the pipeline alone"),
+        ({"padding": "zeros", "encoder_device": "cpu"}, "only in the pipeline"),
         ({"weights": "/nowhere"}, "train method=hush_word"),
     ],
 )
