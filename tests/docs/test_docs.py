@@ -191,7 +191,7 @@ def test_a_command_that_reads_results_does(
 HEARERS = ("transcribe", "compare", "live", "run", "data", "align")
 # Corpora, weights and programs that are not here, a microphone, hours, pages with their own tests.
 WANTS = (
-    r"\.\.\.|/corpora|FOLDER|cuda|=mic|=base|=medium|models/|openai/|experiment=|long600|join_s|=hold|"
+    r"\.\.\.|/corpora|OWNER/|FOLDER|cuda|=mic|=base|=medium|models/|openai/|experiment=|long600|join_s|=hold|"
     r"session=|remote|=native|hydra/|model\.path=|lm=auto|data=(manifest|shards|prompts|speechocean762)|"
     r"data\.ids|outputs/mini|<"
 )

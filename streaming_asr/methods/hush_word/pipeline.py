@@ -28,7 +28,7 @@ _encoder: PaddedEncoder | None = None
 def parse_split(text: str) -> tuple[int, int] | None:
     """Return the threads of the encoder's worker and of the decoding, from `1:1`; None for `none`.
 
-    Raises UserError for another text; `python -m experiments.bench.profile` tries the splits.
+    Raises UserError for another text. docs/methods.md has the command that compares splits.
     """
     if text == "none":
         return None
