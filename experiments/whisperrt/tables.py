@@ -99,9 +99,9 @@ def table1(cells: Sequence[Result]) -> str:
     """All systems at all chunks on mini's `clean`; the paper's base model next to its beam."""
     rows = []
     for name, chunk, cell in systems(cells, CLEAN):
-        beside = NONE
+        printed = NONE
         if name == "WhisperRT beam 3":
-            beside = theirs("I", "base", "WhisperRT", f"{chunk}ms", f"test-{CLEAN}")
+            printed = theirs("I", "base", "WhisperRT", f"{chunk}ms", f"test-{CLEAN}")
         rows.append(
             [
                 name,
@@ -114,7 +114,7 @@ def table1(cells: Sequence[Result]) -> str:
                 pair(cell, "stable"),
                 pair(cell, "committed"),
                 measure(cell, "rtf_total", 3),
-                beside,
+                printed,
             ]
         )
     header = ["system", "chunk", "weights", "RWER", "ARWER", "WER", "ARWER grid"]

@@ -49,7 +49,7 @@ KEY=VALUE settings are those of `run`, and two budgets:
   streams=8   so many streams at once, each step within one chunk and 1 s (at p95)
   method=hush_word,whisperrt model=tiny.en chunk=300ms,1s threads=1   what is tried
 
-A text beside a recording (talk.txt) makes it count errors; without, it counts the words in which a
+A text next to a recording (talk.txt) makes it count errors; without, it counts the words in which a
 cell differs from the offline pass. RESULTS are folders that `run` wrote, with batch=1.
 
 examples
@@ -419,7 +419,7 @@ def _answer(
         sure = estimate and estimate.p_value is not None and estimate.p_value < 1 - LEVEL
         (apart if sure else same).append(name)
     if same:
-        lines.append(f"cannot be told apart from it by errors: {', '.join(same)}")
+        lines.append(f"no significant difference in errors: {', '.join(same)}")
     if apart:
         lines.append(f"surely more errors: {', '.join(apart)}")
     return lines

@@ -152,16 +152,19 @@ def _of_server(
 ) -> tuple[Path, Path, Callable[[str], Samples | None]]:
     """Return the cells of a server's stream and of its uploads, and the recordings' sounds."""
     from streaming_asr.config.build import build
+    from streaming_asr.config.command_line import CommandLine
     from streaming_asr.config.settle import compose
 
-    pairs = dict(each.partition("=")[::2] for each in arguments.settings)
-    if "data.path" in pairs and "data" not in pairs:
-        path = pairs["data.path"]
-        pairs["data"] = "manifest" if path.endswith(".jsonl") else "folder"
+    line = CommandLine(arguments.settings)
+    line.default_data()
+    line.default(**USUAL)
     host = re.sub(r"\W+", "_", urlsplit(arguments.what).netloc)
     fixed = {"method": "remote", "method.url": f"'{arguments.what}'", "feed": "realtime"}
     fixed |= {"tracker": "none", "name": f"'audit/{host}'"}
-    settings = [f"{key}={value}" for key, value in {**USUAL, **pairs, **fixed}.items()]
+    for key in fixed:
+        line.pop(key)
+    line.default(**fixed)
+    settings = line.settings
     config = compose(settings)
     utterances = {each.id: each for each in build(config.data).utterances(config.limit)}
     served = config.method.served

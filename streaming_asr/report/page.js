@@ -609,7 +609,7 @@ function differenceMatrix(split) {
     el('div', { class: 'scroll' }, el('table', { class: 'matrix' }, el('thead', {}, head),
       el('tbody', {}, ...rows))),
     el('figcaption', {}, 'Differences in points. * p below 0.05 by sign flips, corrected by Holm ' +
-      'for all pairs; the others cannot be told apart.'));
+      'for all pairs; the other differences are not significant.'));
 }
 
 function drawFigures() {

@@ -83,7 +83,7 @@ class Audit:
             return "The stream has the errors of batch, neither more nor fewer."
         if total.low is None:
             return (
-                f"The stream cannot be told apart from batch: {points}, and they differ in only "
+                f"The stream does not differ significantly from batch: {points}, in only "
                 f"{total.n_differ} of {self.clusters}."
             )
         bounds = f"95 % interval {total.low:+.1f} to {total.high:+.1f}"

@@ -67,7 +67,7 @@ def test_whisperrts_adapter_is_the_same_from_two_processes_and_from_one(tmp_path
     assert "2 process(es)" in ran.stdout
     model_before = Recipe(model, corpus).model
     before = {n: p.detach().clone() for n, p in model_before.named_parameters() if p.requires_grad}
-    # In a process of its own, as the two are: earlier tests of this one change what torch computes.
+    # In a fresh process, as the two are. After other tests of a worker the weights differed.
     subprocess.run([sys.executable, "-c", ONE, str(tmp_path / "one"), model, corpus], check=True)
     ours, theirs = (torch.load(tmp_path / n / "checkpoint.pt")["model"] for n in ("two", "one"))
     assert ours.keys() == theirs.keys() == before.keys()

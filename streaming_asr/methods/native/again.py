@@ -31,7 +31,7 @@ class Redecoded(State):
 
 
 class Redecoder(Native):
-    """A subclass decodes (`hypothesis`) and says how many tokens should stay (`n_stable`)."""
+    """A subclass decodes (`hypothesis`) and returns how many tokens should stay (`n_stable`)."""
 
     def hypothesis(self, state: Any, audio: Samples) -> list[int]:
         """Return the tokens of the segment with new audio, (n,), the final ones first."""

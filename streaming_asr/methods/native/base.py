@@ -18,6 +18,7 @@ from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, W
 from streaming_asr.methods.native.words import Writer
 from streaming_asr.models.native import Kind, type_of
 from streaming_asr.whisper.tensors import quiet
+from streaming_asr.whisper.together import SharedPasses
 
 FAULTS = (OSError, RuntimeError, ValueError, LookupError, TypeError, ImportError)
 NEWEST = "5.13"  # the first release of transformers that has most of the classes
@@ -48,7 +49,7 @@ class Placed(NamedTuple):
     dtype: str
 
 
-class Native:
+class Native(SharedPasses):
     """A model that takes audio in blocks of one size; a subclass defines the block."""
 
     lookahead_samples = 0
@@ -92,16 +93,6 @@ class Native:
         state.committed += state.writer.finish(state.heard_s)
 
     # ---- the protocol -------------------------------------------------------------------
-
-    def start_many(
-        self, n: int, *, language: str | None = None, recorder: Recorder = NULL
-    ) -> list[Any]:
-        """Return `n` new states, which share nothing."""
-        return [self.start(language=language, recorder=recorder) for _ in range(n)]
-
-    def step(self, state: Any, audio: Samples, *, last: bool) -> Update:
-        """Take in `audio`, (n,) of any length; return what it changed."""
-        return self.step_many([state], [audio], last=[last])[0]
 
     @torch.inference_mode()
     def step_many(

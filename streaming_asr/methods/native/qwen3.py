@@ -1,8 +1,7 @@
 """Qwen3-ASR: it does not stream, so all audio so far is encoded and decoded again at every chunk.
 
-Its text but for the newest tokens is what the next decoding begins with (rollback of 5 tokens), as
-in the authors' streaming inference; the first two chunks are decoded without. Those words are
-final.
+The next decoding begins with its text, except the newest 5 tokens (rollback), as in the authors'
+streaming inference; the first two chunks are decoded without. Those words are final.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ ROLLBACK = 5  # tokens
 FREE_CHUNKS = 2  # the first ones, whose text is not kept
 LEAST_SAMPLES = SAMPLE_RATE // 10  # shorter audio is padded with silence
 TOKENS_PER_S = 12.0  # the most
-MARK = "<asr_text>"  # stands between the language and the text
+MARK = "<asr_text>"  # between the language and the text
 
 
 @dataclass

@@ -22,7 +22,7 @@ from streaming_asr.whisper.words import Detokenizer, TokenWord, probability_of
 LONGEST_TOKEN_S = 1.0
 LATE_FRAMES = 4
 """A token is taken from so many frames behind its end; of 0 to 6 the one with the fewest words over
-0.3 s off, on 245 words of mini's dev with tiny.en."""
+0.3 s off: 83 of 490 starts and ends, 111 at 0, on 245 words of mini's dev with tiny.en."""
 
 
 @dataclass(slots=True, kw_only=True)
