@@ -57,7 +57,7 @@ class Kind:
     """A kind of model: its option of conf/model, its repository, its classes by `model_type`.
 
     step_ms: chunks are multiples of it. classes: those of transformers. size: of the model in the
-    repository. rate: of its audio, in Hz.
+    repository. rate: of its audio, in Hz. note: what the row of a result must state.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Kind:
     step_ms: int
     size: Size
     rate: int = 16_000
+    note: str | None = None
 
 
 SPOKEN_TOKENS = 3.0  # of text in a second of speech
@@ -110,6 +111,7 @@ _LIST = (
         {"qwen3_asr": "Qwen3ASRForConditionalGeneration"},
         20,
         Size(319.06e6, 1720.57e6, 0.0, 13.0, None, behind=None),
+        note="qwen3_asr cannot stream: it decodes all audio again at every chunk",
     ),
 )
 KINDS = {kind.name: kind for kind in _LIST}
@@ -133,12 +135,16 @@ def type_of(folder: Path) -> str | None:
     return stated if isinstance(stated, str) else None
 
 
+def of_type(stated: str | None) -> Kind | None:
+    """Return the kind of models of a `model_type`; None of others."""
+    return next((kind for kind in _LIST if stated in kind.classes), None)
+
+
 def kind_of(folder: Path) -> Kind:
     """Return the kind of the model in a folder. Raises UserError where no class here runs it."""
     stated = type_of(folder)
-    for kind in KINDS.values():
-        if stated in kind.classes:
-            return kind
+    if (kind := of_type(stated)) is not None:
+        return kind
     if not folder.is_dir():
         raise UserError(f"model.path={folder}: there is no such folder")
     what = f"holds a model of type {stated}" if stated else "has no config.json with a model_type"

@@ -15,6 +15,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.files import check_name, json_of
 from streaming_asr.metrics.table import with_wer
+from streaming_asr.models.native import KINDS, Kind, of_type, type_of
 from streaming_asr.score.document import document_of, lines_of, saved_config
 
 BATCH = "batch: its text is offline's everywhere, and it commits nothing before the end"
@@ -282,6 +283,8 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
     ]
     if metrics and (little := _little_training(config)) is not None:
         doubts.append(little)
+    if (kind := _native_kind(config)) is not None and kind.note is not None:
+        doubts.append(kind.note)
     wall, cpu = metrics.get("rtf_total"), metrics.get("rtf_cpu")
     if wall and cpu and config.get("device", "cpu") == "cpu" and wall > BUSY_RATIO * cpu:
         doubts.append(BUSY)
@@ -314,6 +317,16 @@ def _little_training(config: Mapping[str, Any]) -> str | None:
         f"its weights were trained for {spent:.0f} minutes of one core: the row shows that little "
         "training, not what the method can reach"
     )
+
+
+def _native_kind(config: Mapping[str, Any]) -> Kind | None:
+    """Return the kind of a model built for streaming, by its name or its folder; None of others."""
+    settings, model = config.get("method"), config.get("model")
+    name = model.get("name") if isinstance(model, Mapping) else None
+    if isinstance(name, str) and name in KINDS:
+        return KINDS[name]
+    weights = settings.get("weights") if isinstance(settings, Mapping) else None
+    return of_type(type_of(Path(weights))) if isinstance(weights, str) else None
 
 
 def _marked(results: list[Result]) -> list[Result]:

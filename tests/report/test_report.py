@@ -16,6 +16,7 @@ from report_cells import embedded, tone, write_cell, write_grid, write_three, wr
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.metrics import METRICS_VERSION
+from streaming_asr.models.native import KINDS
 from streaming_asr.report import build, main, table
 from streaming_asr.report.matrix import matrix
 from streaming_asr.report.page import _said, page_data
@@ -119,6 +120,28 @@ def test_a_run_whose_weights_learned_little_says_so(tmp_path: Path) -> None:
         notes = read_results(tmp_path)[0].notes
         assert (told is not None) == any("trained for" in note for note in notes)
         assert told is None or told in " ".join(rendered(tmp_path).split())
+
+
+@pytest.mark.parametrize("names_model", [True, False])
+def test_a_row_says_that_its_model_cannot_stream(tmp_path: Path, names_model: bool) -> None:
+    """The model is known by its name, or by its folder where the name is another."""
+    for kind in KINDS.values():
+        folder = tmp_path / "models" / kind.name
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({"model_type": next(iter(kind.classes))}))
+        cell = write_cell(tmp_path / "out" / f"method=native,chunk=300ms,model={kind.name}")
+        path = cell / "metrics.json"
+        document = json.loads(path.read_text())
+        document["config"]["method"]["weights"] = None if names_model else str(folder)
+        document["config"]["model"] = {"name": kind.name if names_model else "whisper"}
+        path.write_text(json.dumps(document))
+    notes = {r.name.rpartition("=")[2]: r.notes for r in read_results(tmp_path)}
+    note = "qwen3_asr cannot stream: it decodes all audio again at every chunk"
+    assert notes == {name: (note,) if name == "qwen3_asr" else () for name in KINDS}
+    assert f"[1] {note}" in " ".join(rendered(tmp_path / "out").split())
+    assert rendered(tmp_path / "out").count("[1]") == 2
+    rows = page_data(tmp_path / "out")["cells"]
+    assert sorted(row["notes"] for row in rows) == [[], [], [], [], [note]]
 
 
 def test_json_has_every_number_and_nothing_else_is_printed(
