@@ -10,19 +10,15 @@ from __future__ import annotations
 import argparse
 import base64
 import io
-import json
 import os
 import re
 import shutil
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
 from streaming_asr.cells import folder as folders
 from streaming_asr.errors import UserError
@@ -47,7 +43,8 @@ examples
   streaming-asr audit outputs/default/method=whisperrt --worse 0.5
   streaming-asr audit outputs/a/method=ufal --batch outputs/a/method=offline"""
 UPLOAD = "/v1/audio/transcriptions"
-PATIENCE_S = 600.0  # an upload's, of any length
+PATIENCE_S = (10.0, 600.0)  # to connect, and for the text of an upload of any length
+TRIES = 3  # recordings; where none of the first came back, the others are not sent
 MARGIN_S = 1.0  # of sound around a place
 USUAL = {"data": "voices", "limit": "20", "chunk": "100ms", "first_chunk": "100ms"}
 # What a cell sets that its offline pass does not take.
@@ -170,9 +167,11 @@ def _of_server(
     served = config.method.served
     if arguments.batch is None:  # first: whether there is an endpoint shows at once
         url = arguments.upload or _upload_url(arguments.what)
-        sent = [_uploaded(url, each, served, config.language) for each in utterances.values()]
-        if not any(log.status == "ok" for log in sent):
-            raise UserError(f"{url}: no recording came back: {sent[0].error}")
+        sent = []
+        for each in utterances.values():
+            sent.append(_uploaded(url, each, served, config.language))
+            if len(sent) == min(TRIES, len(utterances)) and all(log.error for log in sent):
+                raise UserError(f"{url}: no recording came back: {sent[0].error}")
     stream = _run(settings)
     if arguments.batch is not None:
         batch = _cell(arguments.batch)
@@ -203,31 +202,31 @@ def _upload_url(url: str) -> str:
 
 def _uploaded(url: str, utterance: Any, served: str | None, language: str | None) -> Any:
     """Return the log of a recording that is sent as a file. Raises UserError where there is no
-    server or no endpoint."""
+    endpoint."""
+    import requests
+
     from streaming_asr.events.log import Step, UtteranceLog
     from streaming_asr.text.tokens import pieces
 
     samples = utterance.load()
-    begin = time.perf_counter_ns()
-    text, error = "", None
-    try:
-        text = upload(url, samples, served, language)
-    except HTTPError as refusal:
-        if refusal.code in (404, 405, 501):
-            raise UserError(
-                f"{url}: the server has no batch endpoint there ({refusal.code}); name it with "
-                "--upload, or a batch log with --batch"
-            ) from refusal
-        error = f"{refusal.code}: {refusal.read(300).decode(errors='replace')}"
-    except (URLError, OSError, ValueError) as refusal:
-        if isinstance(refusal, URLError):
-            reason = f"nobody answers ({refusal.reason}); start the server, or correct the address"
-            raise UserError(f"{url}: {reason}") from refusal
-        error = f"no text came back ({refusal})"
     log = UtteranceLog.of(utterance)
     log.duration_samples = log.duration_samples or len(samples)
-    if error is not None:
-        log.status, log.error = "failed", error
+    begin = time.perf_counter_ns()
+    try:
+        text = upload(url, samples, served, language)
+    except requests.HTTPError as refusal:
+        if refusal.response.status_code in (404, 405, 501):
+            raise UserError(
+                f"{url}: the server has no batch endpoint there ({refusal.response.status_code}); "
+                "name it with --upload, or a batch log with --batch"
+            ) from refusal
+        log.error = f"{refusal.response.status_code}: {refusal.response.text[:300]}"
+    except requests.ConnectionError:
+        log.error = "nobody answers; start the server, or correct the address"
+    except (requests.RequestException, ValueError) as refusal:
+        log.error = f"no text came back ({refusal})"
+    if log.error is not None:
+        log.status = "failed"
         return log
     wall = {"wall": time.perf_counter_ns() - begin}
     log.steps = [Step("flush", log.duration_samples, wall, committed=list(pieces(text)))]
@@ -235,30 +234,32 @@ def _uploaded(url: str, utterance: Any, served: str | None, language: str | None
 
 
 def upload(url: str, samples: Samples, served: str | None, language: str | None) -> str:
-    """Return the text of a recording by OpenAI's POST of a file. Raises OSError (an HTTPError for
-    a refusal) and ValueError for an answer without a text."""
+    """Return the text of a recording by OpenAI's POST of a file. Raises requests.RequestException
+    (an HTTPError for a refusal) and ValueError for an answer without a text."""
+    import requests
+
+    fields = {"response_format": "json", "model": served, "language": language}
+    token = os.environ.get("STREAMING_ASR_TOKEN")
+    answer = requests.post(
+        url,
+        data={name: value for name, value in fields.items() if value not in (None, "detect")},
+        files={"file": ("audio.wav", _wav(samples), "audio/wav")},
+        headers={"Authorization": f"Bearer {token}"} if token else {},
+        timeout=PATIENCE_S,
+    )
+    answer.raise_for_status()
+    content = answer.json()
+    if not isinstance(content, dict) or not isinstance(content.get("text"), str):
+        raise ValueError("the answer has no `text`")
+    return str(content["text"])
+
+
+def _wav(samples: Samples) -> bytes:
     import soundfile
 
     file = io.BytesIO()
     soundfile.write(file, samples, SAMPLE_RATE, format="WAV", subtype="PCM_16")
-    fields = {"response_format": "json", "model": served, "language": language}
-    mark = uuid.uuid4().hex
-    form = "".join(
-        f'--{mark}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
-        for name, value in fields.items()
-        if value not in (None, "detect")
-    )
-    form += f'--{mark}\r\nContent-Disposition: form-data; name="file"; filename="audio.wav"\r\n'
-    form += "Content-Type: audio/wav\r\n\r\n"
-    body = form.encode() + file.getvalue() + f"\r\n--{mark}--\r\n".encode()
-    headers = {"Content-Type": f"multipart/form-data; boundary={mark}"}
-    if token := os.environ.get("STREAMING_ASR_TOKEN"):
-        headers["Authorization"] = f"Bearer {token}"
-    with urlopen(Request(url, body, headers), timeout=PATIENCE_S) as answer:
-        content: Mapping[str, Any] = json.loads(answer.read())
-    if not isinstance(content, dict) or not isinstance(content.get("text"), str):
-        raise ValueError("the answer has no `text`")
-    return str(content["text"])
+    return file.getvalue()
 
 
 # -- what is shown --------------------------------------------------------------------------------
@@ -364,8 +365,6 @@ def _sounds_of(stream: Path) -> Callable[[str], Samples | None]:
 
 def _clip(place: Place, sounds: Callable[[str], Samples | None]) -> str | None:
     """Return the sound around a place as a data URL; None where it cannot be read here."""
-    import soundfile
-
     try:
         samples = sounds(place.utt)
     except UserError:
@@ -373,7 +372,5 @@ def _clip(place: Place, sounds: Callable[[str], Samples | None]) -> str | None:
     if samples is None:
         return None
     begin, end = (max(place.start - MARGIN_S, 0.0), place.end + MARGIN_S)
-    part = samples[round(begin * SAMPLE_RATE) : round(end * SAMPLE_RATE)]
-    file = io.BytesIO()
-    soundfile.write(file, part, SAMPLE_RATE, format="WAV", subtype="PCM_16")
-    return f"data:audio/wav;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+    part = _wav(samples[round(begin * SAMPLE_RATE) : round(end * SAMPLE_RATE)])
+    return f"data:audio/wav;base64,{base64.b64encode(part).decode('ascii')}"

@@ -142,7 +142,8 @@ def uploads(status: int = 200, text: str = SHORT) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            assert b'name="file"' in body and b"RIFF" in body
+            assert b'name="file"; filename="audio.wav"' in body and b"RIFF" in body
+            assert b'name="response_format"' in body and b'name="language"' not in body
             self.send_response(status)
             self.end_headers()
             self.wfile.write(json.dumps({"text": text}).encode())
@@ -222,13 +223,20 @@ def test_what_cannot_be_audited_is_refused(
     assert said in capsys.readouterr().err
 
 
-def test_a_server_without_a_batch_endpoint_is_named(
-    recordings: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (404, "the server has no batch endpoint there (404)"),
+        (503, 'no recording came back: 503: {"text": "the harbour opens at noon"}'),
+    ],
+)
+def test_a_server_that_takes_no_upload_is_named(
+    status: int, error: str, recordings: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with uploads(status=404) as upload:
-        command = ["ws://127.0.0.1:9", f"data.path={recordings}", "limit=1", "--upload", upload]
+    with uploads(status) as upload:
+        command = ["ws://127.0.0.1:9", f"data.path={recordings}", "limit=4", "--upload", upload]
         assert main(command) == 2
-    assert "the server has no batch endpoint there (404)" in capsys.readouterr().err
+    assert error in capsys.readouterr().err
 
 
 def a_cell(folder: Path, **texts: str | None) -> Path:
