@@ -171,7 +171,7 @@ def _of_server(
         for each in utterances.values():
             sent.append(_uploaded(url, each, served, config.language))
             if len(sent) == min(TRIES, len(utterances)) and all(log.error for log in sent):
-                raise UserError(f"{url}: no recording came back: {sent[0].error}")
+                raise UserError(f"{url}: {sent[0].error}")
     stream = _run(settings)
     if arguments.batch is not None:
         batch = _cell(arguments.batch)
@@ -201,8 +201,8 @@ def _upload_url(url: str) -> str:
 
 
 def _uploaded(url: str, utterance: Any, served: str | None, language: str | None) -> Any:
-    """Return the log of a recording that is sent as a file. Raises UserError where there is no
-    endpoint."""
+    """Return the log of a recording that is sent as a file, by OpenAI's POST. Raises UserError
+    where there is no endpoint."""
     import requests
 
     from streaming_asr.events.log import Step, UtteranceLog
@@ -211,47 +211,36 @@ def _uploaded(url: str, utterance: Any, served: str | None, language: str | None
     samples = utterance.load()
     log = UtteranceLog.of(utterance)
     log.duration_samples = log.duration_samples or len(samples)
-    begin = time.perf_counter_ns()
-    try:
-        text = upload(url, samples, served, language)
-    except requests.HTTPError as refusal:
-        if refusal.response.status_code in (404, 405, 501):
-            raise UserError(
-                f"{url}: the server has no batch endpoint there ({refusal.response.status_code}); "
-                "name it with --upload, or a batch log with --batch"
-            ) from refusal
-        log.error = f"{refusal.response.status_code}: {refusal.response.text[:300]}"
-    except requests.ConnectionError:
-        log.error = "nobody answers; start the server, or correct the address"
-    except (requests.RequestException, ValueError) as refusal:
-        log.error = f"no text came back ({refusal})"
-    if log.error is not None:
-        log.status = "failed"
-        return log
-    wall = {"wall": time.perf_counter_ns() - begin}
-    log.steps = [Step("flush", log.duration_samples, wall, committed=list(pieces(text)))]
-    return log
-
-
-def upload(url: str, samples: Samples, served: str | None, language: str | None) -> str:
-    """Return the text of a recording by OpenAI's POST of a file. Raises requests.RequestException
-    (an HTTPError for a refusal) and ValueError for an answer without a text."""
-    import requests
-
     fields = {"response_format": "json", "model": served, "language": language}
     token = os.environ.get("STREAMING_ASR_TOKEN")
-    answer = requests.post(
-        url,
-        data={name: value for name, value in fields.items() if value not in (None, "detect")},
-        files={"file": ("audio.wav", _wav(samples), "audio/wav")},
-        headers={"Authorization": f"Bearer {token}"} if token else {},
-        timeout=PATIENCE_S,
-    )
-    answer.raise_for_status()
-    content = answer.json()
-    if not isinstance(content, dict) or not isinstance(content.get("text"), str):
-        raise ValueError("the answer has no `text`")
-    return str(content["text"])
+    begin = time.perf_counter_ns()
+    try:
+        answer = requests.post(
+            url,
+            data={name: value for name, value in fields.items() if value not in (None, "detect")},
+            files={"file": ("audio.wav", _wav(samples), "audio/wav")},
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=PATIENCE_S,
+        )
+        if answer.status_code in (404, 405, 501):
+            raise UserError(
+                f"{url}: the server has no batch endpoint there ({answer.status_code}); name it "
+                "with --upload, or a batch log with --batch"
+            )
+        content = answer.json() if answer.ok else None
+        text = content.get("text") if isinstance(content, dict) else None
+    except requests.ConnectionError:
+        log.error = "nobody answers; start the server, or correct the address"
+    except requests.RequestException as refusal:
+        log.error = f"no text came back: {refusal}"
+    else:
+        if isinstance(text, str):
+            wall = {"wall": time.perf_counter_ns() - begin}
+            log.steps = [Step("flush", log.duration_samples, wall, committed=list(pieces(text)))]
+            return log
+        log.error = f"no text came back: {answer.status_code}: {answer.text[:300]}"
+    log.status = "failed"
+    return log
 
 
 def _wav(samples: Samples) -> bytes:

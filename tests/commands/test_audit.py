@@ -227,7 +227,7 @@ def test_what_cannot_be_audited_is_refused(
     ("status", "error"),
     [
         (404, "the server has no batch endpoint there (404)"),
-        (503, 'no recording came back: 503: {"text": "the harbour opens at noon"}'),
+        (503, 'no text came back: 503: {"text": "the harbour opens at noon"}'),
     ],
 )
 def test_a_server_that_takes_no_upload_is_named(
