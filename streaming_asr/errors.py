@@ -29,10 +29,10 @@ def did_you_mean(wrong: str, right: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def check_one_of(known: Iterable[str], **settings: object) -> None:
+def check_one_of(choices: Iterable[str], **settings: object) -> None:
     """Raise UserError for a setting whose value is none of `known`."""
     for key, value in settings.items():
-        if value not in (names := list(known)):
+        if value not in (names := list(choices)):
             near = did_you_mean(str(value), names)
             raise UserError(f"{key}={value!r}: one of {', '.join(names)}{near}")
 

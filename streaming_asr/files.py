@@ -58,9 +58,9 @@ def beside(path: Path) -> Iterator[Path]:
             "permissions or choose another folder"
         ) from error
     finally:
-        for left in (scratch, old):
+        for leftover in (scratch, old):
             with suppress(OSError):
-                _remove(left)
+                _remove(leftover)
 
 
 def check_file(path: str | Path) -> None:
@@ -73,10 +73,10 @@ def json_of(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; {} where there is none that can be read."""
     try:
         check_file(path)
-        found = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (UserError, OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def check_name(path: Path) -> None:
@@ -132,7 +132,7 @@ def cache_root() -> Path:
     return Path(home) / "streaming_asr"
 
 
-def kept(target: Path, make: Callable[[Path], None], *, n_bytes: int = 0) -> Path:
+def make_once(target: Path, make: Callable[[Path], None], *, n_bytes: int = 0) -> Path:
     """Return the folder `target`, which `make` writes on first use.
 
     `make` gets a path beside `target` that does not exist yet; what it wrote there is renamed to
@@ -143,17 +143,17 @@ def kept(target: Path, make: Callable[[Path], None], *, n_bytes: int = 0) -> Pat
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for left in target.parent.glob(".making-*"):
+        for leftover in target.parent.glob(".making-*"):
             with suppress(FileNotFoundError):  # another process was faster
-                if time.time() - left.stat().st_mtime > STALE_S:
-                    shutil.rmtree(left, ignore_errors=True)
+                if time.time() - leftover.stat().st_mtime > STALE_S:
+                    shutil.rmtree(leftover, ignore_errors=True)
         if shutil.disk_usage(target.parent).free < n_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".making-") as scratch:
-            made = Path(scratch) / "made"
-            make(made)
+            scratch_file = Path(scratch) / "made"
+            make(scratch_file)
             try:
-                made.rename(target)
+                scratch_file.rename(target)
             except OSError:  # another process was faster
                 if not target.is_dir():
                     raise
@@ -178,12 +178,12 @@ def remembered(kind: str, files: Sequence[Path], compute: Callable[[], str]) -> 
     A file counts as changed where its size or time of change differs. kind: what is computed.
     """
     stats = [(str(file.resolve()), file.stat()) for file in files]
-    told = json.dumps([kind, [(name, s.st_size, s.st_mtime_ns) for name, s in stats]])
+    identity = json.dumps([kind, [(name, s.st_size, s.st_mtime_ns) for name, s in stats]])
     if sum(stat.st_size for _, stat in stats) < REMEMBERED_BYTES:
-        if told not in _computed:
-            _computed[told] = compute()
-        return _computed[told]
-    key = hashlib.sha256(told.encode()).hexdigest()[:32]
+        if identity not in _computed:
+            _computed[identity] = compute()
+        return _computed[identity]
+    key = hashlib.sha256(identity.encode()).hexdigest()[:32]
     place = cache_root() / "hashes" / key
     with suppress(OSError):
         return place.read_text(encoding="utf-8")

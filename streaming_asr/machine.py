@@ -35,34 +35,34 @@ def let_waiting_threads_sleep() -> None:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, this project, its git commit, and what computes results."""
-    found = {"python": platform.python_version()}
+    numbers = {"python": platform.python_version()}
     for package in ("streaming-asr", *PACKAGES):
         try:
-            found[package] = metadata.version(package)
+            numbers[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
     commit = _git_commit()
-    return found | ({"commit": commit} if commit else {})
+    return numbers | ({"commit": commit} if commit else {})
 
 
 def machine(*, device: str = "cpu", launcher: str = "basic") -> dict[str, Any]:
     """Return processor, cores, memory, the GPU that `device` names and the sweep's launcher."""
     mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "platform": platform.platform(terse=True),
         "cpu": _cpu_name(),
         "cores": len(mine) or os.cpu_count(),
         "launcher": launcher,
     }
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        found["memory_gib"] = round(
+        facts["memory_gib"] = round(
             os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1
         )
     if (torch := sys.modules.get("torch")) is not None:
-        found["threads"] = torch.get_num_threads()
+        facts["threads"] = torch.get_num_threads()
         if device.startswith("cuda"):
-            found["gpu"] = torch.cuda.get_device_name(device)
-    return found
+            facts["gpu"] = torch.cuda.get_device_name(device)
+    return facts
 
 
 def _cpu_name() -> str:
@@ -92,7 +92,7 @@ def _git_commit() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        told = subprocess.run(
+        process = subprocess.run(
             ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--exclude=*"],
             capture_output=True,
             text=True,
@@ -101,7 +101,7 @@ def _git_commit() -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return told.stdout.strip() or None
+    return process.stdout.strip() or None
 
 
 # -- memory ---------------------------------------------------------------------------------

@@ -96,8 +96,8 @@ def speakable(words: Sequence[TimedWord]) -> Iterator[str]:
             "their times in other units?"
         )
     elif 2 * n_short > len(words):
-        told = f"{n_short} of {len(words)} `words` last less than {LEAST_S:g} s"
-        yield f"{told}, which nobody can speak"
+        problem = f"{n_short} of {len(words)} `words` last less than {LEAST_S:g} s"
+        yield f"{problem}, which nobody can speak"
 
 
 def _letters(text: str) -> str:

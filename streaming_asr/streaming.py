@@ -37,8 +37,10 @@ def load_method(name: str, *, model: str = "tiny.en", chunk: str = "300ms", **se
     settings: the method's own, as `beam=3`. Raises UserError as `run` does.
     """
     let_waiting_threads_sleep()
-    own = [f"method.{key}={'null' if value is None else value}" for key, value in settings.items()]
-    return build(compose([f"method={name}", f"model={model}", f"chunk={chunk}", *own]).method)
+    overrides = [
+        f"method.{key}={'null' if value is None else value}" for key, value in settings.items()
+    ]
+    return build(compose([f"method={name}", f"model={model}", f"chunk={chunk}", *overrides]).method)
 
 
 def stream(
@@ -71,8 +73,8 @@ def stream(
     whole = hasattr(audio, "__array__") or (
         isinstance(audio, list | tuple) and not any(np.ndim(each) for each in audio[:1])
     )
-    made = to_mono_16k(_as_floats(audio), int(sample_rate), "audio") if whole else audio
-    return Stream(method, made, int(sample_rate), steps[0], steps[1], language)
+    samples = to_mono_16k(_as_floats(audio), int(sample_rate), "audio") if whole else audio
+    return Stream(method, samples, int(sample_rate), steps[0], steps[1], language)
 
 
 class Stream:
@@ -117,7 +119,7 @@ class Stream:
 
     def _take(self, piece: Any) -> list[Update]:
         """Make the steps for which there is audio after `piece`."""
-        made = []
+        updates = []
         data = _as_floats(piece)
         if len(data):
             mono = to_mono_16k(data, SAMPLE_RATE, "audio")  # the checks; the rate is made below
@@ -126,8 +128,8 @@ class Stream:
             )
         while len(self._waiting) >= (due := self._due()):
             now, self._waiting = self._waiting[:due], self._waiting[due:]
-            made.append(self._step(now, last=False))
-        return made
+            updates.append(self._step(now, last=False))
+        return updates
 
     def _finish(self) -> Update:
         if self._resampler is not None:

@@ -35,8 +35,8 @@ def command_parser(
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Give a command the option --json, which `files.give_json` serves."""
-    told = "print JSON in place of the table, or write it to FILE"
-    parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help=told)
+    text = "print JSON in place of the table, or write it to FILE"
+    parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help=text)
 
 
 def console(width: int = 100) -> Console:
@@ -45,8 +45,8 @@ def console(width: int = 100) -> Console:
     from rich.console import Console
 
     # Rich would cut a pipe or a file at 80.
-    made = Console()
-    return made if made.is_terminal or "COLUMNS" in os.environ else Console(width=width)
+    terminal = Console()
+    return terminal if terminal.is_terminal or "COLUMNS" in os.environ else Console(width=width)
 
 
 def wrapped(text: str, indent: int = 0, width: int = 80) -> str:
@@ -60,16 +60,16 @@ def wrapped(text: str, indent: int = 0, width: int = 80) -> str:
 class Grid:
     """A table that rich prints no wider than its console, with lines that explain it below.
 
-    heads, rows: texts, row by row. left: the columns of words, which wrap where there is little
-    room; the others are numbers, which never do. spare: columns that are left out where there is no
-    room, the first of them first. What is too wide even so becomes several tables, each with the
-    columns of words. legend: what a column means, told where the column is. styles: rich's, one a
-    row.
+    heads, rows: texts, row by row. text_columns: the columns of words, which wrap where there is
+    little room; the others are numbers, which never wrap. spare: columns that are left out where
+    there is no room, the first of them first. A table that is still too wide becomes several, each
+    with the columns of words. legend: what a column means, printed where the column is. styles:
+    rich's, one a row.
     """
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
-    left: Collection[int] = (0,)
+    text_columns: Collection[int] = (0,)
     title: str = ""
     spare: Sequence[int] = ()
     legend: Mapping[int, str] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Grid:
         from rich.text import Text
 
         widths = [max(map(self._width, self._cells(at))) for at in range(len(self.heads))]
-        numbers = [at for at in range(len(self.heads)) if at not in self.left]
+        numbers = [at for at in range(len(self.heads)) if at not in self.text_columns]
         needed = sum(widths[at] + self.GAP for at in numbers if at not in self.spare)
         words = self._words(options.max_width - needed)
         room = options.max_width - sum(width + self.GAP for width in words.values()) + self.GAP
@@ -107,8 +107,8 @@ class Grid:
             wider = {at: width + int(lacks[at] * share) for at, width in words.items()}
             yield self._table(sorted([*words, *part]), widths, wider)
         if self.legend:
-            told = [text for at, text in self.legend.items() if at in [*words, *numbers]]
-            yield Text(wrapped(f"{'. '.join(told)}.", width=options.max_width))
+            lines = [text for at, text in self.legend.items() if at in [*words, *numbers]]
+            yield Text(wrapped(f"{'. '.join(lines)}.", width=options.max_width))
 
     def _cells(self, at: int) -> list[str]:
         return [self.heads[at], *(row[at] for row in self.rows)]
@@ -124,7 +124,7 @@ class Grid:
         all of them, and else the longest are."""
         longest = {
             at: max(self._width(text.replace(" ", "\n")) for text in self._cells(at))
-            for at in self.left
+            for at in self.text_columns
         }
         most = max(longest.values(), default=0)
         while most > self.LEAST and sum(min(n, most) + self.GAP for n in longest.values()) > room:
@@ -138,20 +138,20 @@ class Grid:
         from rich.table import Table
         from rich.text import Text
 
-        made = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
+        grid = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
         for at in columns:
-            made.add_column(
+            grid.add_column(
                 Text(self.heads[at]),
-                justify="left" if at in self.left else "right",
+                justify="left" if at in self.text_columns else "right",
                 width=words.get(at, widths[at]),
                 overflow="fold",
-                no_wrap=at not in self.left,
+                no_wrap=at not in self.text_columns,
             )
         for k, row in enumerate(self.rows):
             # Text, not str: a cell's name may hold what rich reads as markup.
             style = self.styles[k] if self.styles else None
-            made.add_row(*(Text(row[at]) for at in columns), style=style)
-        return made
+            grid.add_row(*(Text(row[at]) for at in columns), style=style)
+        return grid
 
 
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], **how: Any) -> None:
@@ -164,7 +164,7 @@ def loading(what: str) -> None:
     print(f"loading {what} ...", file=sys.stderr, flush=True)
 
 
-def shown(value: float | None, digits: int = 3) -> str:
+def format_number(value: float | None, digits: int = 3) -> str:
     """Return a number with so many digits after the point, a dash for None."""
     return "–" if value is None else f"{value:.{digits}f}"
 
@@ -179,8 +179,8 @@ def stoppable() -> Iterator[None]:
     def stop(number: int, _: object) -> None:
         raise KeyboardInterrupt(number)
 
-    found = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
-    taken = [s for s in found if signal.getsignal(s) is signal.SIG_DFL]
+    signals = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
+    taken = [s for s in signals if signal.getsignal(s) is signal.SIG_DFL]
     if threading.current_thread() is not threading.main_thread():
         taken = []
     for each in taken:
@@ -210,11 +210,11 @@ def with_settings(
     resumes: bool = True,
 ) -> int:
     """Run a program of key=value settings and return its exit status; --help prints `about`."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    if {"-h", "--help"} & set(given):
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & set(arguments):
         print(about)
         return 0
-    return exit_status(lambda: program(given), resumes=resumes)
+    return exit_status(lambda: program(arguments), resumes=resumes)
 
 
 def exit_status(program: Callable[[], int | None], *, resumes: bool = True) -> int:

@@ -104,11 +104,11 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     if config.data is not None:
         _transcribe(config)
     if not Path(config.train_data).is_dir():
-        made = f"python -m streaming_asr.data shards data=... out={config.train_data}"
+        remedy = f"python -m streaming_asr.data shards data=... out={config.train_data}"
         if config.model.get("name") == "mini":
-            made = f"python -m experiments.mini.corpus train --hours 14 --out {config.train_data}"
+            remedy = f"python -m experiments.mini.corpus train --hours 14 --out {config.train_data}"
         raise UserError(
-            f"train_data={config.train_data}: no such folder; make it with `{made}`, or name a "
+            f"train_data={config.train_data}: no such folder; make it with `{remedy}`, or name a "
             "folder of training shards"
         )
     if not Path(config.dev_manifest).is_file():
@@ -165,8 +165,8 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
         if main:
             done = Path(config.output) / "train" / place
             _hand_over(work / config.recipe.keep, done)
-            told = ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
-            print(f"trained: {done}  ({told})")
+            text = ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
+            print(f"trained: {done}  ({text})")
             if (doubt := doubtful(figures)) is not None:
                 print(f"warning: {done}: {doubt}", file=sys.stderr)
     return figures
@@ -231,7 +231,7 @@ def _transcribe(config: DictConfig) -> None:
 
 def _stages(recipe: DictConfig) -> list[str]:
     """Return the names of the recipe's stages in turn; one that is null is left out."""
-    return [name for name, own in recipe.stages.items() if own is not None]
+    return [name for name, settings in recipe.stages.items() if settings is not None]
 
 
 def _in_turn(stages: list[str]) -> dict[str, float]:
@@ -252,8 +252,8 @@ def _choose_stage(config: DictConfig, method: str) -> None:
         raise UserError(
             f"recipe.stage={recipe.stage}: one of {', '.join(names)}, or null for all in turn"
         )
-    own = dict(recipe.stages[recipe.stage])
-    recipe.fit.max_minutes *= own.pop("share")
+    settings = dict(recipe.stages[recipe.stage])
+    recipe.fit.max_minutes *= settings.pop("share")
     recipe.target.stage = recipe.stage
     before = names[: names.index(recipe.stage)]
     if before and recipe.target.start is None:
@@ -262,7 +262,7 @@ def _choose_stage(config: DictConfig, method: str) -> None:
     if recipe.stage != names[-1]:
         config.entry = f"{config.entry}-{recipe.stage}"
     with open_dict(recipe.fit):
-        recipe.fit.update(own)
+        recipe.fit.update(settings)
 
 
 def _check_recipe(argv: Sequence[str]) -> None:

@@ -38,7 +38,7 @@ def grids(draw: st.DrawFn) -> Grid:
         for _ in range(draw(st.integers(1, 4)))
     ]
     heads = [f"h{at}" for at in range(n)]
-    return Grid(heads, rows, left=range(n_left))
+    return Grid(heads, rows, text_columns=range(n_left))
 
 
 @given(grids(), st.sampled_from([40, 60, 80, 120]))
@@ -48,7 +48,7 @@ def test_a_table_is_no_wider_than_the_screen_and_loses_nothing(grid: Grid, width
     words = " ".join(lines).split()
     names = "".join(re.split("  +", line)[0].replace(" ", "") for line in lines)
     for row in grid.rows:
-        assert all(text in words for at, text in enumerate(row) if at not in grid.left)
+        assert all(text in words for at, text in enumerate(row) if at not in grid.text_columns)
         assert row[0].replace(" ", "") in names  # folded at most
 
 

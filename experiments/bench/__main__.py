@@ -197,12 +197,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measure(arguments: argparse.Namespace) -> None:
     command = COMMANDS[arguments.command]
-    given = {k: read(k, getattr(arguments, k), default) for k, default in command.options.items()}
+    options = {k: read(k, getattr(arguments, k), default) for k, default in command.options.items()}
     if command.rest:
-        given["rest"] = arguments.rest
+        options["rest"] = arguments.rest
     # A command imports what it needs: --help answers without loading torch.
     benchmark = importlib.import_module(f"experiments.bench.{arguments.command}")
-    result = benchmark.bench(**given)
+    result = benchmark.bench(**options)
     benchmark.show(result)
     if arguments.json:
         write_text(arguments.json, json.dumps(result, indent=1) + "\n")

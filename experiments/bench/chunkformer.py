@@ -62,14 +62,14 @@ def padded_tables(lengths: Sequence[int], context: Context, device: torch.device
     longest = max(lengths)
     starts = range(0, longest, context.chunk)
     full = [Span(i * longest, 0, longest, starts) for i in range(len(lengths))]
-    own = [Span(i * longest, 0, n, starts) for i, n in enumerate(lengths)]
+    spans = [Span(i * longest, 0, n, starts) for i, n in enumerate(lengths)]
     queries = table(full, 0, context.chunk, 0, device=device)
     seen = min(context.right, SIDE)
     return Tables(
         queries,
         rows_of(queries),
-        table(own, context.left, context.chunk, context.right, device=device),
-        table(own, SIDE, context.chunk, SIDE, seen=seen, device=device),
+        table(spans, context.left, context.chunk, context.right, device=device),
+        table(spans, SIDE, context.chunk, SIDE, seen=seen, device=device),
     )
 
 
@@ -94,8 +94,8 @@ def transcribe(
     """Logits of the full model for the mel frames of each audio. kind: as in `encode`."""
     if kind == "padded":
         longest = max(map(len, mels))
-        given = [F.pad(mel, (0, 0, 0, longest - len(mel))) for mel in mels]
-        frames = network.encoder.subsample(given)
+        padded = [F.pad(mel, (0, 0, 0, longest - len(mel))) for mel in mels]
+        frames = network.encoder.subsample(padded)
         lengths = [n_frames(len(mel)) for mel in mels]
         tables = padded_tables(lengths, context, network.encoder.device)
         encoded = network.encoder(frames, context, tables)
@@ -112,12 +112,12 @@ def _encode_in_loops(encoder: Encoder, frames: Sequence[Tensor], context: Contex
     x = torch.cat(list(frames))
     tables = whole_tables(lengths, context, x.device)
 
-    def cut(rows: Tensor, left: int, right: int) -> Tensor:
+    def cut(rows: Tensor, begin: int, right: int) -> Tensor:
         windows = []
         for part in rows.split(lengths):
             short = -len(part) % context.chunk
-            padded = F.pad(part, (0, 0, left, short + right))
-            windows.append(padded.unfold(0, left + context.chunk + right, context.chunk))
+            padded = F.pad(part, (0, 0, begin, short + right))
+            windows.append(padded.unfold(0, begin + context.chunk + right, context.chunk))
         return torch.cat(windows).transpose(1, 2)
 
     for layer, positions in zip(encoder.layers, encoder.positions(context), strict=True):

@@ -35,20 +35,20 @@ def batch_table(result: dict[str, Any]) -> Any:
     scale = result["settings"]["scale"]
     note = "" if scale == 1 else f" (1/{scale:g} of the paper's 1 s to 1 h)"
     headings = ("part", "batch", "MiB", "seconds", "GFLOP")
-    shown = table(f"One batch of {seconds} s{note}", headings, n_text=2)
+    rows = table(f"One batch of {seconds} s{note}", headings, n_text=2)
     for part, kinds in result["masked"]["rows"].items():
         for kind, row in kinds.items():
             values = (f"{row['mib']:.0f}", f"{row['seconds']:.2f}", f"{row['gflop']:.0f}")
-            shown.add_row(part, kind, *values)
-    return shown
+            rows.add_row(part, kind, *values)
+    return rows
 
 
 def verdicts(result: dict[str, Any]) -> list[str]:
     """One sentence per target: what was to be reached and what was."""
     lines: list[str] = []
-    for part, told in (("masked", _masked), ("loop", _loop), ("author", _author)):
+    for part, outcome in (("masked", _masked), ("loop", _loop), ("author", _author)):
         if part in result:
-            lines += told(result)
+            lines += outcome(result)
     if "endless" in result:
         row = result["endless"]
         growth = row["growth_mib_by_hour"]

@@ -28,14 +28,14 @@ TOKENS = 384
 def make_recording(path: Path, seconds: float) -> None:
     """Writes noise whose loudness changes from syllable to syllable: 16-bit WAV, in blocks."""
     with soundfile.SoundFile(path, "w", SAMPLE_RATE, 1, "PCM_16") as file:
-        left = round(seconds * SAMPLE_RATE)
+        n_missing = round(seconds * SAMPLE_RATE)
         block = 0
-        while left > 0:
-            n = min(left, BLOCK_S * SAMPLE_RATE)
+        while n_missing > 0:
+            n = min(n_missing, BLOCK_S * SAMPLE_RATE)
             random = np.random.default_rng(block)
             loudness = random.uniform(0.0, 0.3, n // 3200 + 1).repeat(3200)[:n]
             file.write((random.standard_normal(n, np.float32) * loudness).clip(-1, 1))
-            left, block = left - n, block + 1
+            n_missing, block = n_missing - n, block + 1
 
 
 def stream_from_disk(

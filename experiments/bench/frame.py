@@ -25,9 +25,9 @@ class Meter:
     """
 
     def __init__(self, threads: int = 1, device: str = "cpu") -> None:
-        own = threads == 1 and device == "cpu"
-        self.clock: Callable[[], int] = time.thread_time_ns if own else time.perf_counter_ns
-        self.clock_name = "CPU time of the thread" if own else "elapsed time"
+        is_single = threads == 1 and device == "cpu"
+        self.clock: Callable[[], int] = time.thread_time_ns if is_single else time.perf_counter_ns
+        self.clock_name = "CPU time of the thread" if is_single else "elapsed time"
         self._cuda = device.startswith("cuda")
         self.spent_ms: Times = {}
 
@@ -85,18 +85,18 @@ def alternated_ms(repeats: int, *calls: Callable[[], Any]) -> list[float]:
 
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """What `function` returns in a fresh process, where memory has no history."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as own:
-        return own.submit(function, *arguments).result()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def table(title: str, headings: Iterable[str], n_text: int = 1) -> Table:
     """An empty table; all columns but the first `n_text` are numbers."""
     from rich.table import Table
 
-    made = Table(title=title, title_justify="left")
+    grid = Table(title=title, title_justify="left")
     for i, heading in enumerate(headings):
-        made.add_column(heading, justify="left" if i < n_text else "right", no_wrap=True)
-    return made
+        grid.add_column(heading, justify="left" if i < n_text else "right", no_wrap=True)
+    return grid
 
 
 def verdict(reached: bool, text: str) -> str:

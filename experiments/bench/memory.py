@@ -93,19 +93,19 @@ def bench(method: Sequence[str], chunk: str, split: str, rest: Sequence[str]) ->
 def show(result: dict[str, Any]) -> None:
     """Print the table and one sentence per method."""
     out = console(130)
-    shown = table(
+    grid = table(
         f"Resident set in MiB, mini {result['split']}, chunks of {result['chunk']}",
         ("method", "minutes", "2nd minute", "last minute", "peak", "RTF"),
     )
     for name, row in result["rows"].items():
         sizes = (row["second_minute_mib"], row["last_minute_mib"], row["peak_mib"])
-        shown.add_row(
+        grid.add_row(
             name,
             f"{row['audio_s'] / 60:.1f}",
             *(f"{size:.0f}" for size in sizes),
             f"{row['rtf']:.2f}",
         )
-    out.print(shown)
+    out.print(grid)
     for name, row in result["rows"].items():
         text = (
             f"{name}: {100 * row['growth']:+.1f} % from the second minute to the last, at the "

@@ -96,9 +96,9 @@ def ufal_row(folder: str, cache: str, name: str, duration_s: float) -> Row:
     transcribe = recogniser.transcribe
 
     def remembering(*audio: Any, **options: Any) -> Any:
-        said = transcribe(*audio, **options)
-        heard.append([word.text for word in said.words])
-        return said
+        result = transcribe(*audio, **options)
+        heard.append([word.text for word in result.words])
+        return result
 
     recogniser.transcribe = remembering  # type: ignore[method-assign]
 
@@ -266,15 +266,15 @@ def show(result: dict[str, Any]) -> None:
     """Print the table and one sentence per target."""
     out = console(130)
     title = f"Milliseconds of CPU time, one thread of {result['machine']['cpu']}"
-    shown = table(title, ("", "baseline", "ours", "baseline", "same answers"), n_text=2)
+    grid = table(title, ("", "baseline", "ours", "baseline", "same answers"), n_text=2)
     for row in result["rows"].values():
-        shown.add_row(
+        grid.add_row(
             row["what"],
             row["baseline"],
             f"{row['ours_ms']:.3g}",
             f"{row['baseline_ms']:.3g}",
             "yes" if row["same"] else "[red]NO[/]",
         )
-    out.print(shown)
+    out.print(grid)
     for row in result["rows"].values():
         out.print(verdict(row["reached"], row["verdict"]), soft_wrap=True)

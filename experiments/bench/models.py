@@ -150,6 +150,6 @@ def random_network(shape: Shape, device: str = "cpu", seed: int = 0) -> Network:
 
 def random_mels(seconds: Sequence[float], n_mels: int = 80, device: str = "cpu") -> list[Tensor]:
     """Normal features of audios so long, (n_i, n_mels), each long enough for one frame."""
-    made = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
     lengths = [max(15, round(s * MEL_PER_S)) for s in seconds]
-    return [torch.randn(n, n_mels, generator=made).to(device) for n in lengths]
+    return [torch.randn(n, n_mels, generator=generator).to(device) for n in lengths]

@@ -160,11 +160,13 @@ class Naive:
         ids = torch.tensor([self.prompt + state.tokens], device=self.whisper.device)
         n = ids.shape[1]
         x = self.decoder.embed_tokens.weight[ids] + self.decoder.embed_positions.weight[:n]
-        for layer, own, cross in zip(
+        for layer, self_cache, cross in zip(
             self.decoder.layers, self.self_attention, self.cross_attention, strict=True
         ):
             h = layer.self_attn_layer_norm(x)
-            x = x + own.attend(own.query(h), own.key(h), own.value(h), self.causal[:n, :n])
+            x = x + self_cache.attend(
+                self_cache.query(h), self_cache.key(h), self_cache.value(h), self.causal[:n, :n]
+            )
             h = layer.encoder_attn_layer_norm(x)
             frames = state.hidden
             x = x + cross.attend(cross.query(h), cross.key(frames), cross.value(frames))

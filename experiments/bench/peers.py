@@ -82,14 +82,19 @@ def faster_whisper(_: Path) -> Pair:
         str(find(parity.MODEL).folder), device="cpu", compute_type="float32", cpu_threads=1
     )
 
-    def said(audio: np.ndarray) -> str:
-        found, _ = model.transcribe(
+    def transcribe(audio: np.ndarray) -> str:
+        segments, _ = model.transcribe(
             audio, language="en", beam_size=1, temperature=0.0, word_timestamps=True
         )
-        return "".join(segment.text for segment in found)
+        return "".join(segment.text for segment in segments)
 
     return Pair(
-        "faster-whisper", version("faster-whisper"), "offline", None, said, of_method("offline")
+        "faster-whisper",
+        version("faster-whisper"),
+        "offline",
+        None,
+        transcribe,
+        of_method("offline"),
     )
 
 
@@ -99,16 +104,16 @@ def transformers(_: Path) -> Pair:
     whisper = weights()
     features = WhisperFeatureExtractor.from_pretrained(locate(parity.MODEL))
 
-    def said(audio: np.ndarray) -> str:
+    def transcribe(audio: np.ndarray) -> str:
         heard = features(
             audio, sampling_rate=16000, return_tensors="pt", return_attention_mask=True
         )
-        made = whisper.model.generate(**heard)
-        text: str = whisper.tokenizer.batch_decode(made, skip_special_tokens=True)[0]
+        tokens = whisper.model.generate(**heard)
+        text: str = whisper.tokenizer.batch_decode(tokens, skip_special_tokens=True)[0]
         return text
 
     return Pair(
-        "transformers", version("transformers"), "offline", None, said, of_method("offline")
+        "transformers", version("transformers"), "offline", None, transcribe, of_method("offline")
     )
 
 
@@ -124,14 +129,14 @@ def whisper_streaming(checkouts: Path) -> Pair:
     )
     asr = reference_asr(module, model, [0.0])
 
-    def said(audio: np.ndarray) -> str:
+    def transcribe(audio: np.ndarray) -> str:
         run = Run("", 1.0, 15.0)
         run_reference(module, asr, audio, run)
         words = [w for each in run.rounds for w in each["committed"]] + run.finished
         return "".join(word[0] for word in words)
 
     commit = parity.commit_of(folder)
-    return Pair("whisper_streaming", commit, "ufal", 1.0, said, of_method("ufal", 1.0))
+    return Pair("whisper_streaming", commit, "ufal", 1.0, transcribe, of_method("ufal", 1.0))
 
 
 def simulstreaming(checkouts: Path) -> Pair:
@@ -141,13 +146,13 @@ def simulstreaming(checkouts: Path) -> Pair:
     whisper = weights()
     model = simul.reference(folder, whisper, 1.0, mend=False)
 
-    def said(audio: np.ndarray) -> str:
+    def transcribe(audio: np.ndarray) -> str:
         steps = simul.their_tokens(model, audio, 1.0, ())
         return _text(whisper, [token for step in steps for token in step])
 
     # The reference's threshold at the end loses last words; ours has the same here.
     ours = partial(_ours, simul.our_method(1.0), 1.0, None)
-    return Pair("SimulStreaming", parity.commit_of(folder), "simul_whisper", 1.0, said, ours)
+    return Pair("SimulStreaming", parity.commit_of(folder), "simul_whisper", 1.0, transcribe, ours)
 
 
 def whisperrt(checkouts: Path, chunk_s: float) -> Pair:
@@ -159,11 +164,13 @@ def whisperrt(checkouts: Path, chunk_s: float) -> Pair:
     chunk, first = (round(s * FRAMES_PER_S) for s in (chunk_s, first_s))
     author = rt.Author(folder, whisper, chunk, first, ())
 
-    def said(audio: np.ndarray) -> str:
+    def transcribe(audio: np.ndarray) -> str:
         return _text(whisper, author.tokens(audio)[-1])
 
     ours = partial(_ours, rt.our_method(chunk_s, first_s), chunk_s, first_s)
-    return Pair("authors' WhisperRT", parity.commit_of(folder), "whisperrt", chunk_s, said, ours)
+    return Pair(
+        "authors' WhisperRT", parity.commit_of(folder), "whisperrt", chunk_s, transcribe, ours
+    )
 
 
 def whisperlivekit(checkouts: Path) -> Pair:
@@ -197,7 +204,7 @@ def whisperlivekit(checkouts: Path) -> Pair:
         disable_fast_encoder=False,
     )
 
-    def said(audio: np.ndarray) -> str:
+    def transcribe(audio: np.ndarray) -> str:
         online, words, n = backend.SimulStreamingOnlineProcessor(asr), [], 0
         for piece, last in parity.pieces(audio, 1.0):
             n += len(piece)
@@ -206,7 +213,7 @@ def whisperlivekit(checkouts: Path) -> Pair:
         return "".join(word.text for word in words)
 
     ours = of_method("simul_whisper", 1.0)
-    return Pair("WhisperLiveKit", version("whisperlivekit"), "simul_whisper", 1.0, said, ours)
+    return Pair("WhisperLiveKit", version("whisperlivekit"), "simul_whisper", 1.0, transcribe, ours)
 
 
 PEERS: dict[str, Sequence[Callable[[Path], Pair]]] = {
@@ -234,8 +241,8 @@ def beside(pair: Pair, clips: Sequence[tuple[np.ndarray, str]]) -> dict[str, Any
     """CPU seconds and texts of both sides of a pair over clips (audio, reference)."""
     normalise = normaliser("en")
     sides = {"theirs": pair.theirs, "ours": pair.ours}
-    for said in sides.values():
-        said(clips[0][0])
+    for transcribe in sides.values():
+        transcribe(clips[0][0])
     cpu_s: dict[str, list[float]] = {"theirs": [], "ours": []}
     texts: dict[str, list[Sequence[str]]] = {"theirs": [], "ours": []}
     for i, (audio, _) in enumerate(clips):
@@ -253,8 +260,8 @@ def beside(pair: Pair, clips: Sequence[tuple[np.ndarray, str]]) -> dict[str, Any
         "equal": sum(a == b for a, b in zip(*texts.values(), strict=True)),
     }
     for side in sides:
-        told = zip(clips, texts[side], strict=True)
-        errors = total([count(normalise.words(wanted), said) for (_, wanted), said in told])
+        pairs = zip(clips, texts[side], strict=True)
+        errors = total([count(normalise.words(text), words) for (_, text), words in pairs])
         row[side] = {"rtf": sum(cpu_s[side]) / audio_s, "wer": errors.percent()}
     quotients = [a / b for a, b in zip(cpu_s["ours"], cpu_s["theirs"], strict=True)]
     row["quotient"] = {
@@ -313,10 +320,10 @@ def show(result: dict[str, Any]) -> None:
         f"{result['machine']['cpu']}; CPU seconds per second of audio"
     )
     headings = ("theirs", "ours", "chunk", "theirs", "ours", "ours / theirs", "of a clip")
-    made = table(title, (*headings, "equal texts", "WER % theirs", "ours"), n_text=2)
+    grid = table(title, (*headings, "equal texts", "WER % theirs", "ours"), n_text=2)
     for row in result["rows"]:
         least, _, most = row["quotient"]["of_a_clip"]
-        made.add_row(
+        grid.add_row(
             f"{row['peer']} {row['version']}",
             row["method"],
             "whole" if row["chunk_s"] is None else f"{row['chunk_s']:g} s",
@@ -328,6 +335,6 @@ def show(result: dict[str, Any]) -> None:
             f"{row['theirs']['wer']:.1f}",
             f"{row['ours']['wer']:.1f}",
         )
-    console(150).print(made)
+    console(150).print(grid)
     for name, why in result["absent"].items():
         print(f"not there: {name} ({why})")

@@ -58,20 +58,20 @@ def measure(
     for _ in range(REPEATS):
         running = RunningRows(prompt[None, ..., : n_frames + 3])
         decided: list[int] = []
-        wanted: list[int] = []
+        n_rows_of: list[int] = []
 
         def carry(row: torch.Tensor, running=running, decided=decided) -> None:
             running.add(row[None, ..., : n_frames + 3])
             decided += running.attended(n_frames)
 
-        def rebuild(n_rows: int, wanted=wanted) -> None:
-            wanted.append(rebuilt([prompt, *rows[:n_rows]], n_frames))
+        def rebuild(n_rows: int, n_rows_of=n_rows_of) -> None:
+            n_rows_of.append(rebuilt([prompt, *rows[:n_rows]], n_frames))
 
         for i, row in enumerate(rows, start=1):
             spent = cpu_ms(carry, row)
             if i == n_tokens or not carried_ms:  # the early decisions are compared once
                 spent_rebuilding = cpu_ms(rebuild, i)
-        equal = equal and decided[-len(wanted) :] == wanted
+        equal = equal and decided[-len(n_rows_of) :] == n_rows_of
         carried_ms.append(spent)
         rebuilt_ms.append(spent_rebuilding)
     return statistics.median(carried_ms), statistics.median(rebuilt_ms), equal

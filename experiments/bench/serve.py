@@ -141,8 +141,12 @@ async def _session(
 
     await asyncio.sleep(delay_s)
     async with connect(f"ws://{address}/v1/realtime", compression=None) as wire:
-        given = {"input": {"format": {"type": "audio/pcm", "rate": SAMPLE_RATE}}}
-        session = {"type": "transcription", "audio": given, "include": ["streaming_asr.steps"]}
+        audio_format = {"input": {"format": {"type": "audio/pcm", "rate": SAMPLE_RATE}}}
+        session = {
+            "type": "transcription",
+            "audio": audio_format,
+            "include": ["streaming_asr.steps"],
+        }
         await wire.send(json.dumps({"type": "session.update", "session": session}))
 
         async def play() -> None:
@@ -181,10 +185,10 @@ def _cut(address: str, process: psutil.Process, speech: Samples, n: int) -> dict
     chance = random.Random(0)
 
     async def some(n_some: int) -> None:
-        left = n_some
-        while left:
-            group = min(8, left)
-            left -= group
+        n_missing = n_some
+        while n_missing:
+            group = min(8, n_missing)
+            n_missing -= group
             cuts = [chance.uniform(0, min(3.0, len(speech) / SAMPLE_RATE)) for _ in range(group)]
             await asyncio.gather(
                 *(_session(address, speech, 0.0, [], cut_s) for cut_s in cuts),
@@ -221,12 +225,12 @@ def show(result: dict[str, Any]) -> None:
         lag, cut = figures["lag"], figures["cut"]
         before, after = cut["before"], cut["after"]
         growth = after["rss"] / before["rss"] - 1
-        kept = after["files"] <= before["files"] and after["threads"] <= before["threads"]
+        is_steady = after["files"] <= before["files"] and after["threads"] <= before["threads"]
         lines += [
             f"{method}, {result['model']}, {result['chunk']}: {lag['sessions']} sessions on a core "
             f"with p95 lag below {LAG_S:g} s (at most {lag['at_most']} tried)",
             verdict(
-                growth < RSS_GROWTH and kept and not after["sessions"],
+                growth < RSS_GROWTH and is_steady and not after["sessions"],
                 f"{method}: after {cut['n']} sessions that were cut, RSS {growth:+.1%}, files "
                 f"{before['files']} to {after['files']}, threads {before['threads']} to "
                 f"{after['threads']}, open sessions {after['sessions']}",

@@ -98,14 +98,14 @@ def measure(n_frames: int, rate: int | None, attention: str) -> dict[str, float]
     )
     decoder = AnchorDecoder(WhisperForConditionalGeneration(config).eval())
     encoder = SemanticEncoder(D, HEADS, 4 * D, LAYERS, "compact")
-    made = compressor("none" if rate is None else "star", D, encoder)
+    network = compressor("none" if rate is None else "star", D, encoder)
     x = torch.randn(n_frames, D)
     tokens = torch.randint(VOCABULARY, (n_tokens,)).tolist()
     backends = [SDPBackend.MATH] if attention == "eager" else list(SDPBackend.__members__.values())
     with MemoryMeter() as meter:
         meter.reset()
         with sdpa_kernel([b for b in backends if b is not SDPBackend.ERROR]):
-            heard = made.compress(x, rate=None if rate is None else float(rate))
+            heard = network.compress(x, rate=None if rate is None else float(rate))
             visible = [len(heard.vectors)] * n_tokens
             hidden = decoder.forward(tokens, heard.vectors, heard.scores, visible)
             loss = decoder.logits(hidden).logsumexp(-1).sum()
@@ -115,7 +115,7 @@ def measure(n_frames: int, rate: int | None, attention: str) -> dict[str, float]
     n_vectors = len(heard.vectors)
     del loss, hidden, heard
     weights = sum(p.numel() * p.element_size() for p in parameters)
-    held = stream_bytes(made, decoder, x, rate, tokens)
+    held = stream_bytes(network, decoder, x, rate, tokens)
     return {
         "vectors": n_vectors,
         "pass_mib": (weights + peak) / 2**20,
@@ -125,18 +125,18 @@ def measure(n_frames: int, rate: int | None, attention: str) -> dict[str, float]
 
 @torch.inference_mode()
 def stream_bytes(
-    made: Any, decoder: AnchorDecoder, x: torch.Tensor, rate: int | None, tokens: list[int]
+    network: Any, decoder: AnchorDecoder, x: torch.Tensor, rate: int | None, tokens: list[int]
 ) -> int:
     """Bytes of keys and values that a stream over x holds at its end, an anchor every `rate`."""
-    made.stride = rate or 1
-    state, cache = made.start(), AnchorCache(decoder)
+    network.stride = rate or 1
+    state, cache = network.start(), AnchorCache(decoder)
     for start in range(0, len(x), CHUNK_FRAMES):
         last = start + CHUNK_FRAMES >= len(x)
-        heard = made.push(state, x[start : start + CHUNK_FRAMES], last=last)
+        heard = network.push(state, x[start : start + CHUNK_FRAMES], last=last)
         decoder.append(cache, heard.vectors, heard.scores)
     decoder.step(cache, tokens, [cache.n_anchors] * len(tokens))
-    kept = [*state.cache.keys, *state.cache.values]
-    return cache.n_bytes + sum(t.numel() * t.element_size() for t in kept)
+    tensors = [*state.cache.keys, *state.cache.values]
+    return cache.n_bytes + sum(t.numel() * t.element_size() for t in tensors)
 
 
 # ---- a step ----------------------------------------------------------------------------------
@@ -230,22 +230,22 @@ def show(result: dict[str, Any]) -> None:
         for part, what in (("pass_mib", "one pass"), ("stream_mib", "a stream's state")):
             title = f"Memory of {what}, {result['attention']} attention; 100 %: no compression"
             headings = ("frames", "no compression", *(f"r = {r}" for r in RATES[1:]))
-            shown = table(title, headings, n_text=0)
+            grid = table(title, headings, n_text=0)
             for row in result["memory"]:
                 base = row["cells"][0][part]
                 shares = [f"{100 * c[part] / base:.0f} %" for c in row["cells"][1:]]
-                shown.add_row(str(row["frames"]), f"{base:.0f} MiB", *shares)
-            out.print(shown)
+                grid.add_row(str(row["frames"]), f"{base:.0f} MiB", *shares)
+            out.print(grid)
     if "step" in result:
         step = result["step"]
         title = f"Milliseconds per chunk of 300 ms, {step['model']}, {step['clock']}"
         headings = ("chunk", "encoder", "decoder", "ours", "recompute", "speed-up")
-        shown = table(title, headings, n_text=0)
+        grid = table(title, headings, n_text=0)
         for row in step["rows"]:
             figures = (row[k] for k in ("encode_ms", "decode_ms", "ours_ms", "recompute_ms"))
             speed_up = row["recompute_ms"] / row["ours_ms"]
-            shown.add_row(str(row["chunk"]), *(f"{v:.1f}" for v in figures), f"{speed_up:.1f}")
-        out.print(shown)
+            grid.add_row(str(row["chunk"]), *(f"{v:.1f}" for v in figures), f"{speed_up:.1f}")
+        out.print(grid)
         same = "the same tokens" if step["same_tokens"] else "NOT the same tokens"
         out.print(f"{same} from both ({step['n_tokens']}, {step['n_different_tokens']} kinds)")
         out.print(*verdicts(step), sep="\n", soft_wrap=True)

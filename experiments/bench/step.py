@@ -190,7 +190,7 @@ def _bench_model(name: str, settings: StepSettings) -> dict[str, Any]:
             }
             for k in points
         ],
-        "same_tokens": all(own == other for own, other in compared),
+        "same_tokens": all(tokens == other for tokens, other in compared),
         "n_tokens": len(ours[0].tokens[last_chunk]),
         "n_different_tokens": len(set(ours[0].tokens[last_chunk])),
         "batches": _batches(method, audio, settings, last_chunk, ours, meter),

@@ -78,36 +78,36 @@ def _head(result: dict[str, Any]) -> str:
 def _steps(result: dict[str, Any]) -> Any:
     headings = ("model", "chunk", "mel", "encoder", "decoder", "ours")
     naive_headings = ("naive\nencoder", "naive\ndecoder", "naive", "speed-up")
-    shown = table("Milliseconds per chunk", (*headings, *naive_headings))
+    grid = table("Milliseconds per chunk", (*headings, *naive_headings))
     for model in result["models"]:
         for row in model["rows"]:
             ours, naive = row["ours"], row["naive"]
-            shown.add_row(
+            grid.add_row(
                 str(model["model"]),
                 str(row["chunk"]),
                 *(f"{ours[part]:.1f}" for part in ("feature", "encode", "decode", "total")),
                 *(f"{naive[part]:.1f}" for part in ("encode", "decode", "total")),
                 f"{naive['total'] / ours['total']:.1f}",
             )
-        shown.add_section()
-    return shown
+        grid.add_section()
+    return grid
 
 
 def _batches(result: dict[str, Any]) -> Any:
     headings = ("model", "streams", "streams per second", "kept up with", "gain")
-    shown = table("Streams together", headings)
+    grid = table("Streams together", headings)
     for model in result["models"]:
         first = model["batches"][0]
         for row in model["batches"]:
-            shown.add_row(
+            grid.add_row(
                 str(model["model"]),
                 str(row["n_streams"]),
                 f"{row['streams_per_s']:.2f} of {row['stream_s']:g} s",
                 f"{row['real_time_streams']:.1f}",
                 f"{row['streams_per_s'] / first['streams_per_s']:.1f}",
             )
-        shown.add_section()
-    return shown
+        grid.add_section()
+    return grid
 
 
 def _notes(result: dict[str, Any]) -> list[str]:

@@ -68,7 +68,7 @@ def measure(folder: str, ctc_tokens: int, seconds: int, repeats: int) -> Stream:
     searches, steps, encodings = [], [], []
     for _ in range(repeats):
         state = method.start(recorder=meter)
-        search_ms, given = _time(state.search)
+        search_ms, scores = _time(state.search)
         parts = []
         for begin, end in zip([0, *stops], stops, strict=False):
             with meter.part("total"):
@@ -78,7 +78,7 @@ def measure(folder: str, ctc_tokens: int, seconds: int, repeats: int) -> Stream:
         steps.append([part["total"] for part in parts])
         encodings.append([part["encode"] for part in parts])
     plain = PlainPrefixBeamSearch(state.search.blank, BEAM, BEAM)
-    rows = [log_probs.double().numpy() for log_probs in given]
+    rows = [log_probs.double().numpy() for log_probs in scores]
     plain_ms = [cpu_ms(plain.advance, row) for row in rows]
     texts = [hypothesis.tokens for hypothesis in state.search.hypotheses()]
     whole: list[torch.Tensor] = []
@@ -98,22 +98,22 @@ def measure(folder: str, ctc_tokens: int, seconds: int, repeats: int) -> Stream:
         encode_ms=_medians(encodings),
         whole_ms=whole_ms,
         same_texts=texts == [tokens for tokens, _, _ in plain.hypotheses()],
-        same_frames=torch.allclose(torch.cat(given), log_probs, atol=1e-3),
+        same_frames=torch.allclose(torch.cat(scores), log_probs, atol=1e-3),
     )
 
 
 def _time(search: Any) -> tuple[list[float], list[torch.Tensor]]:
     """From now on: the milliseconds of every `advance` of this search, and what it was given."""
     times: list[float] = []
-    given: list[torch.Tensor] = []
+    results: list[torch.Tensor] = []
     advance = search.advance
 
     def timed(log_probs: torch.Tensor) -> None:
         times.append(cpu_ms(advance, log_probs))
-        given.append(log_probs)
+        results.append(log_probs)
 
     search.advance = timed
-    return times, given
+    return times, results
 
 
 def _medians(runs: list[list[float]]) -> list[float]:

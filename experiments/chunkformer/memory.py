@@ -65,9 +65,9 @@ def measure(settings: Settings, kind: str, minutes: float) -> float:
 def _endless(network: Network, n_mel: int, device: str) -> None:
     encoder = network.encoder
     positions, cache = encoder.positions(CONTEXT), Cache.empty(encoder)
-    step, kept = PIECE_S * MEL_PER_S // STRIDE * STRIDE, RECEPTIVE - STRIDE
+    step, n_repeated = PIECE_S * MEL_PER_S // STRIDE * STRIDE, RECEPTIVE - STRIDE
     for start in range(0, n_mel, step):
-        n = min(step, n_mel - start) + kept
+        n = min(step, n_mel - start) + n_repeated
         (mel,) = random_mels([n / MEL_PER_S], network.shape.n_mels, device)
         frames = encoder.subsample([mel])
         last = start + step >= n_mel

@@ -61,15 +61,15 @@ def delay_frames(context: Context, layers: int) -> int:
 def network(seed: int = 0) -> Network:
     """Random weights, drawn by numpy so that they stay the same in all versions of torch."""
     random = np.random.default_rng(seed)
-    made = Network(SHAPE)
+    theirs = Network(SHAPE)
     with torch.no_grad():
-        for name, weight in sorted(made.named_parameters()):
+        for name, weight in sorted(theirs.named_parameters()):
             scale = weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
             drawn = torch.from_numpy(random.standard_normal(tuple(weight.shape)) * scale).float()
             weight.copy_(drawn + 1 if "norm" in name and name.endswith("weight") else drawn)
-        made.encoder.global_cmvn.mean += 14
-        made.encoder.global_cmvn.istd *= 0.2
-    return made.eval().requires_grad_(False)
+        theirs.encoder.global_cmvn.mean += 14
+        theirs.encoder.global_cmvn.istd *= 0.2
+    return theirs.eval().requires_grad_(False)
 
 
 def audio() -> np.ndarray:
@@ -89,14 +89,14 @@ def mels() -> list[Tensor]:
 
 
 @torch.inference_mode()
-def our_batch(made: Network, context: Context) -> Tensor:
+def our_batch(theirs: Network, context: Context) -> Tensor:
     """Encoded frames of the whole batch, joined."""
-    return torch.cat(made.encoder(made.encoder.subsample(mels()[:-1]), context))
+    return torch.cat(theirs.encoder(theirs.encoder.subsample(mels()[:-1]), context))
 
 
 @torch.inference_mode()
-def our_endless(made: Network, context: Context) -> Tensor:
-    encoder = made.encoder
+def our_endless(theirs: Network, context: Context) -> Tensor:
+    encoder = theirs.encoder
     (frames,) = encoder.subsample(mels()[-1:])
     cache, positions = Cache.empty(encoder), encoder.positions(context)
     parts = frames.split(WINDOW_FRAMES)
@@ -126,22 +126,22 @@ def their_endless(encoder: Any, context: Context, future: int) -> Tensor:
     """Windows with caches, `future` frames past each recomputed."""
     mel = mels()[-1]
     c = context.chunk
-    kept = WINDOW_FRAMES // c * c
+    n_samples = WINDOW_FRAMES // c * c
     caches, offset, parts = no_caches(SHAPE, context), torch.zeros(1, dtype=torch.long), []
-    for start in range(0, len(mel), kept * 8):
-        window = mel[start : start + kept * 8 + 7 + 8 * future]
+    for start in range(0, len(mel), n_samples * 8):
+        window = mel[start : start + n_samples * 8 + 7 + 8 * future]
         chunks, lengths, _, att_cache, cnn_cache, offset = encoder.forward_parallel_chunk(
             [window],
             torch.tensor([len(window)]),
             c,
             context.left,
             context.right,
-            truncated_context_size=kept,
+            truncated_context_size=n_samples,
             offset=offset,
             **caches,
         )
-        last = start + kept * 8 + 8 * future >= len(mel)
-        parts.append(chunks.flatten(0, 1)[: int(lengths[0]) if last else kept])
+        last = start + n_samples * 8 + 8 * future >= len(mel)
+        parts.append(chunks.flatten(0, 1)[: int(lengths[0]) if last else n_samples])
         if last:
             break
         caches = {"att_cache": att_cache, "cnn_cache": cnn_cache}
@@ -173,8 +173,8 @@ def main() -> int:
         if importlib.util.find_spec(name) is None:
             print(f"error: {name} is not installed; see the head of {__file__}", file=sys.stderr)
             return 2
-    made = network()
-    encoder = author_encoder(made)
+    theirs = network()
+    encoder = author_encoder(theirs)
     features = their_features()
     worst_features = float(np.abs(features - fbank(torch.from_numpy(audio())).numpy()).max())
     worst = worst_features
@@ -182,7 +182,7 @@ def main() -> int:
     print("| --- | ---: | ---: | ---: |")
     fixture: dict[str, Any] = {"features": _some(torch.from_numpy(features)), "encoded": []}
     for context in CONTEXTS:
-        ours = our_batch(made, context), our_endless(made, context)
+        ours = our_batch(theirs, context), our_endless(theirs, context)
         batch = their_batch(encoder, context)
         endless = their_endless(encoder, context, delay_frames(context, SHAPE.layers))
         paper = their_endless(encoder, context, their_future(context))

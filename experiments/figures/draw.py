@@ -75,8 +75,8 @@ def draw_cells(cells: Sequence[Result], out: Path) -> Path:
                                     label=f"{cell.label}: failed")  # fmt: skip
         legend = _unique(figure.axes)
         add_legend(figure, legend, min(len(legend), 3 * len(splits) + (crowd > 12)))
-        for axis, wanted in labels:
-            place_labels(axis, wanted)
+        for axis, names in labels:
+            place_labels(axis, names)
         out.parent.mkdir(parents=True, exist_ok=True)
         # Without the date the same results give the same file.
         dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(out.suffix)
@@ -96,11 +96,11 @@ def add_legend(figure: Figure, legend: Sequence[tuple[Any, str]], n_columns: int
 
 
 def _unique(axes: Sequence[Axes]) -> list[tuple[Any, str]]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    return [(handle, label) for label, handle in found.items()]
+            values.setdefault(label, handle)
+    return [(handle, label) for label, handle in values.items()]
 
 
 def _styles(cells: Sequence[Result]) -> dict[str, dict[str, Any]]:
@@ -123,10 +123,10 @@ def _styles(cells: Sequence[Result]) -> dict[str, dict[str, Any]]:
 
 
 def _series(cells: Sequence[Result]) -> dict[str, list[Result]]:
-    found: dict[str, list[Result]] = {}
+    series: dict[str, list[Result]] = {}
     for cell in sorted(cells, key=lambda cell: cell.chunk_s or 0.0):
-        found.setdefault(cell.label, []).append(cell)
-    return found
+        series.setdefault(cell.label, []).append(cell)
+    return series
 
 
 def _paint(axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]]) -> list[Label]:

@@ -11,7 +11,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.score.results import Result, read_results
 from streaming_asr.score.table import HEADLINE, heading_of
-from streaming_asr.terminal import shown
+from streaming_asr.terminal import format_number
 
 SUFFIXES = (".md", ".tex")
 _TEX = str.maketrans(
@@ -50,12 +50,12 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
             return "failed" if name == columns[0] else ""
         value = cell.metrics.get(name)
         _, digits = heading_of(name) or (name, 3)
-        text = shown(value, digits)
+        text = format_number(value, digits)
         if value is not None and (cell.split, name) in best and best[cell.split, name] == value:
             text = rf"\textbf{{{text}}}" if is_tex else f"**{text}**"
-        found = cell.intervals.get(name)
-        if value is not None and found:
-            span = f"[{shown(found[0], digits)}, {shown(found[1], digits)}]"
+        bounds = cell.intervals.get(name)
+        if value is not None and bounds:
+            span = f"[{format_number(bounds[0], digits)}, {format_number(bounds[1], digits)}]"
             text += rf" {{\scriptsize {span}}}" if is_tex else f" {span}"
         return text
 

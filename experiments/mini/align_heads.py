@@ -140,26 +140,26 @@ def score_each(examples: Sequence[Example], before: Sequence[int] = ()) -> list[
     per_head: list[list[Tensor]] = [[] for _ in range(len(examples[0].maps))]
     for example in examples:
         together = example.maps[list(before)].float().sum(0) + example.maps
-        for found, distances in zip(per_head, distances_s(together, example.spans), strict=True):
-            found.append(distances)
+        for scores, distances in zip(per_head, distances_s(together, example.spans), strict=True):
+            scores.append(distances)
     return [score(distances) for distances in per_head]
 
 
 def select(training: Sequence[Example], held_out: Sequence[Example], max_heads: int) -> Found:
     """Greedy forward selection on `training` while the score on `held_out` rises."""
-    found = Found([], [])
-    while len(found.heads) < max_heads:
-        scores = score_each(training, found.heads)
-        left = [h for h in range(len(scores)) if h not in found.heads]
-        if not left:
+    choice = Found([], [])
+    while len(choice.heads) < max_heads:
+        scores = score_each(training, choice.heads)
+        candidates = [h for h in range(len(scores)) if h not in choice.heads]
+        if not candidates:
             break
-        best = max(left, key=lambda h: scores[h].key)
-        reached = score_set(held_out, [*found.heads, best])
-        if found.scores and reached.key <= found.scores[-1].key:
+        best = max(candidates, key=lambda h: scores[h].key)
+        reached = score_set(held_out, [*choice.heads, best])
+        if choice.scores and reached.key <= choice.scores[-1].key:
             break
-        found.heads.append(best)
-        found.scores.append(reached)
-    return found
+        choice.heads.append(best)
+        choice.scores.append(reached)
+    return choice
 
 
 class Forced:
@@ -247,7 +247,7 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
             f"{whisper.context_s:g} s and {whisper.max_tokens} tokens; give shorter ones"
         )
     held_out, training = examples[1::2], examples[::2]
-    found = select(training, held_out, MAX_HEADS)
+    choice = select(training, held_out, MAX_HEADS)
 
     n_heads = whisper.config.decoder_attention_heads
     n_layers = whisper.config.decoder_layers
@@ -255,7 +255,7 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
     def pair(head: int) -> tuple[int, int]:
         return head // n_heads, head % n_heads
 
-    heads = [pair(head) for head in found.heads]
+    heads = [pair(head) for head in choice.heads]
     n_tokens = sum(len(example.spans) for example in held_out)
     say(
         f"{config.model.path}: {len(training)} utterances to choose on, {len(held_out)} held out "
@@ -272,7 +272,7 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
     )
     present = [layer * n_heads + head for layer, head in whisper.alignment_heads]
     row("the model's present alignment_heads", score_set(held_out, present))
-    for i, value in enumerate(found.scores):
+    for i, value in enumerate(choice.scores):
         row(f"chosen {i + 1}: {'and ' if i else ''}{list(heads[i])}", value)
     say(f"\nalignment_heads: {json.dumps([list(h) for h in sorted(heads)])}")
     if config.write:

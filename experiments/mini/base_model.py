@@ -92,25 +92,25 @@ class OfflineRecipe(CorpusRecipe):
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Any]:
         shared = self.rng(step)  # all ranks pad alike, or one waits for the other
-        own = self.rng(step, rank)
+        rng = self.rng(step, rank)
         padded = progress >= self.short_until or shared.random() < self.padded_early
         where = shared.random()
         if padded:
-            anchors = [self.items[own.randrange(len(self.items))] for _ in range(self.batch)]
+            anchors = [self.items[rng.randrange(len(self.items))] for _ in range(self.batch)]
             options = self.options
         else:
             # neighbours in length, so that little of the batch is padding; the shortest first
             near = self.near(where * min(1.0, 0.2 + 3 * progress))
-            anchors = [near[own.randrange(len(near))] for _ in range(self.short_batch)]
+            anchors = [near[rng.randrange(len(near))] for _ in range(self.short_batch)]
             options = self.short_options
-        windows = [draw_window(own, a, self.voices[a.voice], options) for a in anchors]
+        windows = [draw_window(rng, a, self.voices[a.voice], options) for a in anchors]
         longest = max(len(w.audio) for w in windows)
         n_frames = min(_round_up(-(-longest // 320), 32), self.whisper.context_frames)
         if padded:
             n_frames = self.whisper.context_frames
         late = progress >= self.short_until
         frame_weight = self.frame_weight_late if late else self.frame_weight
-        return self._collate(windows, n_frames, own, progress) | {"frame_weight": frame_weight}
+        return self._collate(windows, n_frames, rng, progress) | {"frame_weight": frame_weight}
 
     def _collate(
         self, windows: Sequence[Window], n_frames: int, rng: random.Random, progress: float
@@ -257,8 +257,8 @@ class Targets:
         labels = np.zeros(n_frames, np.int64)
         for w, start, end, _ in window.words:
             plain = [ord(c) - 96 for c in w.lower() if "a" <= c <= "z"]
-            said = plain if w.strip(".,?!").replace("'", "").isalpha() else [-100]
-            place(labels, said, [1] * len(said), start, end)
+            tokens = plain if w.strip(".,?!").replace("'", "").isalpha() else [-100]
+            place(labels, tokens, [1] * len(tokens), start, end)
         return labels
 
 

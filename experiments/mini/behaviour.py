@@ -132,14 +132,14 @@ def on_cuts(cuts: Sequence[Cut], texts: Sequence[str]) -> dict[str, Any]:
         if cut.inside
     ]
     counted = Counter(result for *_, result in inside)
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "wer": wer([" ".join(cut.ended) for cut in cuts], texts),
         "n_inside_a_word": len(inside),
     }
     for name in OUTCOMES:
-        found[name] = 100 * counted[name] / len(inside) if inside else None
-    found["runs_on"] = share([len(t.split()) >= len(c.ended) + 2 for c, t, _ in inside])
-    found["by_share_heard"] = [
+        report[name] = 100 * counted[name] / len(inside) if inside else None
+    report["runs_on"] = share([len(t.split()) >= len(c.ended) + 2 for c, t, _ in inside])
+    report["by_share_heard"] = [
         {
             "from": round(low, 3),
             "to": round(high, 3),
@@ -149,29 +149,29 @@ def on_cuts(cuts: Sequence[Cut], texts: Sequence[str]) -> dict[str, Any]:
         for low, high in HEARD
         for part in [[result for cut, _, result in inside if low <= cut.heard < high]]
     ]
-    return found
+    return report
 
 
 def empty_audio() -> list[tuple[str, np.ndarray]]:
     n = round(EMPTY_S * SAMPLE_RATE)
-    found = [("silence", np.zeros(n, np.float32))]
+    signals = [("silence", np.zeros(n, np.float32))]
     for dbfs in NOISE_DBFS:
         for seed in range(N_NOISES):
             noise = np.random.default_rng([seed, -dbfs]).standard_normal(n)
-            found.append((f"white noise, {dbfs} dBFS", (noise * 10 ** (dbfs / 20)).astype("f4")))
-    return found
+            signals.append((f"white noise, {dbfs} dBFS", (noise * 10 ** (dbfs / 20)).astype("f4")))
+    return signals
 
 
 def on_empty(names: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for name in dict.fromkeys(names):
         counts = [len(t.split()) for n, t in zip(names, texts, strict=True) if n == name]
-        found[name] = {
+        report[name] = {
             "n": len(counts),
             "with_words": share([c > 0 for c in counts]),
             "words_each": sum(counts) / len(counts),
         }
-    return found
+    return report
 
 
 def measure(

@@ -107,10 +107,10 @@ def make(sentence, speaker: str, seed: str, rejected: collections.Counter) -> Ma
 def _train_shard(folder: Path, shard: int, hours: float, seed: int, domain: str) -> dict:
     rng = random.Random(f"{domain}/{seed}/{shard}")
     rejected: collections.Counter[str] = collections.Counter()
-    wanted = int(hours * 3600 * SAMPLE_RATE)
+    n_wanted = int(hours * 3600 * SAMPLE_RATE)
     pieces: list[np.ndarray] = []
     rows, offset = [], 0
-    while offset < wanted:
+    while offset < n_wanted:
         if domain == "general" and rng.random() < SCRAMBLED_SHARE:
             sentence = text.scrambled(rng)
         else:
@@ -118,13 +118,13 @@ def _train_shard(folder: Path, shard: int, hours: float, seed: int, domain: str)
         if any(reserved(s) for s in spoken_sentences(sentence.units)):
             rejected["reserved"] += 1
             continue
-        made = make(sentence, voices.train_speaker(rng), f"{seed}/{shard}/{len(rows)}", rejected)
-        if made is None:
+        clip = make(sentence, voices.train_speaker(rng), f"{seed}/{shard}/{len(rows)}", rejected)
+        if clip is None:
             continue
-        pieces.append(np.round(made.samples * 32767).astype(np.int16))
+        pieces.append(np.round(clip.samples * 32767).astype(np.int16))
         n = len(pieces[-1])
-        row = {"offset": offset, "n": n, "text": made.text, "speaker": made.speaker}
-        rows.append({**row, "words": made.words})
+        row = {"offset": offset, "n": n, "text": clip.text, "speaker": clip.speaker}
+        rows.append({**row, "words": clip.words})
         offset += n
     path = folder / f"shard-{shard:03d}.npy"
     temporary = folder / f"tmp-{shard:03d}.npy"

@@ -149,18 +149,18 @@ def _spans(
     for position, sample in espeak.words:
         began.setdefault(position, sample)
     # An event inside a word (a hyphen, an apostrophe) is no start of a word; ignore it.
-    known = [began.get(start) for start in starts]
+    begins = [began.get(start) for start in starts]
     phonemes = tuple(espeak.phonemes)  # the library object is overwritten by _n_phonemes
-    if known[0] is None:
+    if begins[0] is None:
         return None
     spans: list[tuple[int, int]] = []
     i = 0
     while i < len(words):
         j = i + 1
-        while j < len(words) and known[j] is None:
+        while j < len(words) and begins[j] is None:
             j += 1
-        start = known[i]
-        limit = known[j] if j < len(words) else n_samples
+        start = begins[i]
+        limit = begins[j] if j < len(words) else n_samples
         if start is None or limit is None or limit <= start:
             return None
         phones = [(s, p) for s, p in phonemes if start <= s < limit]

@@ -51,7 +51,7 @@ def run(overrides: list[str], output: str) -> dict[str, dict[str, str]]:
     command = [sys.executable, "-m", "streaming_asr.run", *fixed, *overrides, f"output={output}"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     (log,) = Path(output).rglob("events.jsonl")
-    told = {}
+    fingerprints = {}
     for utterance in read_log(log).utterances:
         words: list[str] = []
         rows = []
@@ -59,29 +59,31 @@ def run(overrides: list[str], output: str) -> dict[str, dict[str, str]]:
             rows.append([step.audio_samples, step.committed, step.partial, step.retracted])
             words = words[: len(words) - step.retracted] + step.committed
         digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
-        told[utterance.utt] = {"steps": digest, "text": "".join(words)}
-    return told
+        fingerprints[utterance.utt] = {"steps": digest, "text": "".join(words)}
+    return fingerprints
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--write", action="store_true", help="make fingerprint.json anew")
     arguments = parser.parse_args()
-    known = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     different = 0
     for overrides in cells():
         name = " ".join(overrides)
         with tempfile.TemporaryDirectory() as output:
-            found = run(overrides, output)
-        before = known.get(name, {})
-        changed = [utt for utt in found if found[utt] != before.get(utt)]
+            fingerprints = run(overrides, output)
+        before = record.get(name, {})
+        changed = [utt for utt in fingerprints if fingerprints[utt] != before.get(utt)]
         different += bool(changed)
-        print(f"{name}: {'equal' if not changed else f'{len(changed)} of {len(found)} differ'}")
+        print(
+            f"{name}: {'equal' if not changed else f'{len(changed)} of {len(fingerprints)} differ'}"
+        )
         for utt in changed[:3] if not arguments.write else ():
-            print(f"  {utt}\n    was {before.get(utt)}\n    is  {found[utt]}")
-        known[name] = found
+            print(f"  {utt}\n    was {before.get(utt)}\n    is  {fingerprints[utt]}")
+        record[name] = fingerprints
         if arguments.write:
-            RECORD.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", "utf-8")
+            RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
     return 0 if arguments.write else min(different, 1)
 
 

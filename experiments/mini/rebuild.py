@@ -107,7 +107,7 @@ def run(todo: Sequence[Step], places: Places) -> int:
         if step.done.exists():
             print(f"{step.name}: done ({step.done})", flush=True)
             continue
-        print(f"\n{step.name}: about {step.minutes:g} min\n$ {shown(step)}", flush=True)
+        print(f"\n{step.name}: about {step.minutes:g} min\n$ {command_text(step)}", flush=True)
         began = time.monotonic()
         code = subprocess.run([sys.executable, *step.command], check=False).returncode
         seconds = time.monotonic() - began
@@ -121,7 +121,7 @@ def run(todo: Sequence[Step], places: Places) -> int:
         record = places.record(step.name)
         record.parent.mkdir(parents=True, exist_ok=True)
         ended = time.strftime("%Y-%m-%dT%H:%M:%S")
-        row = {"command": shown(step), "seconds": round(seconds, 1), "ended": ended}
+        row = {"command": command_text(step), "seconds": round(seconds, 1), "ended": ended}
         record.write_text(json.dumps(row) + "\n")
         if not step.done.exists():
             print(f"{step.name}: ended well, but {step.done} is not there", file=sys.stderr)
@@ -130,7 +130,7 @@ def run(todo: Sequence[Step], places: Places) -> int:
     return 0
 
 
-def shown(step: Step) -> str:
+def command_text(step: Step) -> str:
     return shlex.join(["python", *step.command])
 
 
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.list:
         for step in todo:
             state = "done" if step.done.exists() else f"about {step.minutes:g} min"
-            print(f"{step.name:16} {state:14} {shown(step)}")
+            print(f"{step.name:16} {state:14} {command_text(step)}")
         return 0
     speaks = any(step.speaks and not step.done.exists() for step in todo)
     if speaks and not all(engine.available() for engine in (espeak, festival, flite)):

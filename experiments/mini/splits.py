@@ -61,7 +61,7 @@ class _Drawer:
 
     def draw(self, split: str, speakers: Sequence[str], domain: str = "general") -> list[Made]:
         """One utterance by each of ``speakers``, in their order."""
-        made = []
+        clips = []
         for i, speaker in enumerate(speakers):
             rng = random.Random(f"{split}/{self.seed}/{i}")
             spoken = None
@@ -69,18 +69,18 @@ class _Drawer:
                 sentence, parts = self._sentence(rng, domain)
                 spoken = make(sentence, speaker, f"{split}/{self.seed}/{i}", self.rejected)
             self.used.update(parts)
-            made.append(spoken)
-        return made
+            clips.append(spoken)
+        return clips
 
 
-def _store(out: Path, split: str, made: Sequence[Made], seed: int) -> list[dict]:
+def _store(out: Path, split: str, clips: Sequence[Made], seed: int) -> list[dict]:
     """Writes audio and manifest. Returns the manifest's rows."""
     folder = out / "audio" / split
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.ogg"):
         old.unlink()
     rng, rows = random.Random(f"noise/{seed}"), []
-    for i, one in enumerate(made):
+    for i, one in enumerate(clips):
         name = f"{split}-{i:03d}"
         path = folder / f"{name}.ogg"
         soundfile.write(

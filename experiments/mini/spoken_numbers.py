@@ -91,10 +91,10 @@ def decimal(tenths: int) -> tuple[str, ...]:
 
 def money(dollars: int, cents: int = 0) -> tuple[str, ...]:
     """(4, 50) -> four dollars and fifty cents; 0 cents are not said."""
-    said = (*cardinal(dollars), "dollar" if dollars == 1 else "dollars")
+    spoken = (*cardinal(dollars), "dollar" if dollars == 1 else "dollars")
     if not cents:
-        return said
-    return (*said, "and", *cardinal(cents), "cent" if cents == 1 else "cents")
+        return spoken
+    return (*spoken, "and", *cardinal(cents), "cent" if cents == 1 else "cents")
 
 
 def write_money(dollars: int, cents: int = 0) -> str:

@@ -144,8 +144,8 @@ def _millions(rng: random.Random) -> list[Unit]:
     n = _tenths(rng) if rng.random() < 0.6 else rng.randint(2, 950) * 10
     whole = n % 10 == 0
     written = f"${n // 10}" if whole else f"${n // 10}.{n % 10}"
-    said = say.cardinal(n // 10) if whole else say.decimal(n)
-    return [Unit(written, said), Unit(scale, (scale, "dollars"))]
+    spoken = say.cardinal(n // 10) if whole else say.decimal(n)
+    return [Unit(written, spoken), Unit(scale, (scale, "dollars"))]
 
 
 NUMBERS: dict[str, Callable[[random.Random], list[Unit]]] = {
@@ -333,18 +333,18 @@ def _letters_only(written: str) -> str:
 def vocabulary(domain: str = "general", *, heldout: bool = False) -> set[str]:
     """Written words without digits that can occur, lower-case; `heldout`: those in no train one."""
     if heldout:
-        found = {w for entries in words.HELD_OUT.values() for e in entries for w, _ in e}
-        found |= {p.unit.written for t in HELD_OUT for p in t.parts if p.unit}
-        return {_letters_only(w) for w in found} - vocabulary()
-    found = {say.write_cardinal(n) for n in range(2, 10)}
-    found |= {say.ordinal(n)[0] for n in range(2, 10)}
+        words_found = {w for entries in words.HELD_OUT.values() for e in entries for w, _ in e}
+        words_found |= {p.unit.written for t in HELD_OUT for p in t.parts if p.unit}
+        return {_letters_only(w) for w in words_found} - vocabulary()
+    words_found = {say.write_cardinal(n) for n in range(2, 10)}
+    words_found |= {say.ordinal(n)[0] for n in range(2, 10)}
     for template in FINANCE if domain == "finance" else TRAIN:
         for part in template.parts:
             if part.unit:
-                found.add(part.unit.written)
+                words_found.add(part.unit.written)
             elif part.slot not in NUMBERS:
-                found |= {w for entry in _LISTS[part.slot or ""] for w, _ in entry}
-    return {_letters_only(w) for w in found}
+                words_found |= {w for entry in _LISTS[part.slot or ""] for w, _ in entry}
+    return {_letters_only(w) for w in words_found}
 
 
 def main() -> None:

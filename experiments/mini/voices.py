@@ -81,17 +81,17 @@ class Spoken:
 
 def voice(name: str) -> Voice:
     """The speaker called ``name``. Raises ValueError for a name of no known form."""
-    found = re.fullmatch(r"(espeak|flite|festival)-(.+?)(?:-w(\d+))?", name)
-    if not found:
+    match = re.fullmatch(r"(espeak|flite|festival)-(.+?)(?:-w(\d+))?", name)
+    if not match:
         raise ValueError(f"speaker {name!r}: not of the form engine-voice[-wPERCENT]")
-    engine, base, warp = found.groups()
-    own = random.Random(name)
+    engine, base, warp = match.groups()
+    rng = random.Random(name)
     if engine == "espeak":
         base = f"gmw/{base}"
-        rate = own.uniform(138, 185)
+        rate = rng.uniform(138, 185)
     else:
-        rate = own.uniform(0.92, 1.12)
-    pitch, pitch_range = own.randint(36, 64), own.randint(35, 70)
+        rate = rng.uniform(0.92, 1.12)
+    pitch, pitch_range = rng.randint(36, 64), rng.randint(35, 70)
     return Voice(name, engine, base, int(warp or 100), rate, pitch, pitch_range)
 
 
@@ -150,16 +150,16 @@ def _match(
     """Join the engine's words ("it", "'s") into ours by their letters."""
     spans, i = [], 0
     for word in words:
-        wanted, got = word.replace("'", ""), ""
+        letters, got = word.replace("'", ""), ""
         times: list[tuple[float, float]] = []
-        while i < len(timed) and len(got) < len(wanted):
+        while i < len(timed) and len(got) < len(letters):
             name, start, end = timed[i]
             got += name.lower().replace("'", "")
             if end > start:  # festival gives "'s" no time of its own
                 times.append((start, end))
             i += 1
         # festival keeps the apostrophe "s" as a word of its own after a word that is complete
-        if got != wanted or not times:
+        if got != letters or not times:
             return None
         spans.append((times[0][0], times[-1][1]))
     return spans if i == len(timed) else None

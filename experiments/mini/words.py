@@ -34,14 +34,14 @@ def plural(word: str) -> str:
 
 def _forms(verb: str) -> dict[str, str]:
     """The four forms of `base`, `base+` (doubles its last letter), `base/past[/ing]`."""
-    base, *given = verb.rstrip("+").split("/")
+    base, *endings = verb.rstrip("+").split("/")
     stem = base + base[-1] if verb.endswith("+") else base
-    past = given[0] if given else stem + "ed"
+    past = endings[0] if endings else stem + "ed"
     if base.endswith("e") and not base.endswith("ee"):
         stem = base[:-1]
     elif base in {"run", "sit", "swim", "forget"}:
         stem = base + base[-1]
-    ing = given[1] if len(given) > 1 else stem + "ing"
+    ing = endings[1] if len(endings) > 1 else stem + "ing"
     third = base + "s" if base.endswith("oo") else plural(base)
     return {"base": base, "past": past, "ing": ing, "s": third}
 

@@ -162,8 +162,8 @@ def _table(raw: Mapping[str, Any], paper: Mapping[str, Any]) -> Table:
                 program=raw.get("program", RUN),
             )
         )
-    known = paper["metrics"]
-    metrics = {name: _metric(known.get(name, {})) for name in values}
+    metric_names = paper["metrics"]
+    metrics = {name: _metric(metric_names.get(name, {})) for name in values}
     return Table(
         name=raw["table"],
         where=raw["where"],
@@ -171,7 +171,7 @@ def _table(raw: Mapping[str, Any], paper: Mapping[str, Any]) -> Table:
         labels=labels,
         metrics=metrics,
         rows=tuple(rows),
-        comparable=any(name in known for name in values),
+        comparable=any(name in metric_names for name in values),
         missing=raw.get("missing"),
         show=tuple(raw.get("show", ())),
     )
@@ -183,7 +183,7 @@ def _metric(raw: Mapping[str, str]) -> Metric:
 
 
 def _select(
-    labels: Mapping[str, str], table: Mapping[str, Any], known: Mapping[str, Any]
+    labels: Mapping[str, str], table: Mapping[str, Any], metrics: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], str | None]:
     """Return what a cell must hold for these labels, what of it the labels ask for, and the first
     label that no cell can have. `{chunk}`, `{ms}` and `{model}` in a value are the row's chunk,
@@ -191,7 +191,7 @@ def _select(
     named: dict[str, Any] = {}
     missing = None
     for label, value in labels.items():
-        meaning = known.get(label, NONE)
+        meaning = metrics.get(label, NONE)
         if value == NONE:
             continue
         if isinstance(meaning, str) and meaning != NONE:  # the label's value is the setting's
@@ -203,8 +203,8 @@ def _select(
         else:
             missing = missing or f"{label} {value}"
     of_method = table.get("select_method", {}).get(labels.get("method"), {})
-    found = {**table.get("select", {}), **named, **of_method}
-    filled = {key: _filled(value, labels) for key, value in found.items() if value != NONE}
+    settings = {**table.get("select", {}), **named, **of_method}
+    filled = {key: _filled(value, labels) for key, value in settings.items() if value != NONE}
     return {key: filled[key] for key in sorted(filled, key=_order)}, named, missing
 
 

@@ -61,8 +61,8 @@ def compare(table: Table, cells: Sequence[Result], *, form: bool = False) -> Ite
     then there is no difference to state.
     """
     for row in table.rows:
-        own = {"method.weights"} & set(row.named)
-        select = {k: v for k, v in row.select.items() if not (form and k in WORLD - own)}
+        settings = {"method.weights"} & set(row.named)
+        select = {k: v for k, v in row.select.items() if not (form and k in WORLD - settings)}
         # without a method every cell would agree
         agreeing = [
             cell
@@ -118,18 +118,18 @@ def _line(row: Row, name: str, metric: Metric, printed: str, cell: Result, form:
 def agrees(cell: Result, select: Selector) -> bool:
     """Return whether the cell's configuration holds one of the accepted values of every key."""
     for key, accepted in select.items():
-        wanted = accepted if isinstance(accepted, list) else [accepted]
+        values = accepted if isinstance(accepted, list) else [accepted]
         held = _held(cell, key)
-        if not any(_agrees(held, each) for each in wanted):
+        if not any(_agrees(held, each) for each in values):
             return False
     return True
 
 
-def _agrees(held: Sequence[str], wanted: str) -> bool:
+def _agrees(held: Sequence[str], pattern: str) -> bool:
     """Return whether one of the names is the wanted value, or, for !value, none of them."""
-    if wanted.startswith("!"):
-        return not any(_same(value, wanted[1:]) for value in held)
-    return any(_same(value, wanted) for value in held)
+    if pattern.startswith("!"):
+        return not any(_same(value, pattern[1:]) for value in held)
+    return any(_same(value, pattern) for value in held)
 
 
 def _held(cell: Result, key: str) -> list[str]:
@@ -151,11 +151,11 @@ def _held(cell: Result, key: str) -> list[str]:
     return ["none" if value is None else str(value)]
 
 
-def _same(held: str, wanted: str) -> bool:
-    numbers = _number(held), _number(wanted)
+def _same(held: str, value: str) -> bool:
+    numbers = _number(held), _number(value)
     if None not in numbers:
         return numbers[0] == numbers[1]
-    return fnmatch.fnmatchcase(held, wanted) or held == wanted.replace("_", "")
+    return fnmatch.fnmatchcase(held, value) or held == value.replace("_", "")
 
 
 def _number(text: str) -> float | None:
@@ -174,7 +174,7 @@ def grid(table: Table, lines: Sequence[Line], *, form: bool = False) -> Grid:
     from rich.text import Text
 
     notes: dict[str, int] = {}
-    shown = Grid(
+    result = Grid(
         title=Text(f"Table {table.name}, {table.where}: {table.about}"),
         title_justify="left",
         caption_justify="left",
@@ -183,9 +183,9 @@ def grid(table: Table, lines: Sequence[Line], *, form: bool = False) -> Grid:
         pad_edge=False,
     )
     for label in table.labels:
-        shown.add_column(label, overflow="fold")
+        result.add_column(label, overflow="fold")
     for heading in ("", "paper", "ours", "difference", "95 %"):
-        shown.add_column(heading, justify="left" if heading in ("", "ours") else "right")
+        result.add_column(heading, justify="left" if heading in ("", "ours") else "right")
     before = None
     for line in lines:
         labels = ["–" if value == NONE else value for value in line.row.labels.values()]
@@ -210,13 +210,13 @@ def grid(table: Table, lines: Sequence[Line], *, form: bool = False) -> Grid:
             else "[{:.{d}f}, {:.{d}f}]".format(*line.interval, d=digits),
         ]
         figures[2] += marks
-        shown.add_row(
+        result.add_row(
             *map(Text, [*(labels if line.row is not before else [""] * len(labels)), *figures])
         )
         before = line.row
     if notes:
-        shown.caption = Text("\n".join(f"[{at}] {text}" for text, at in notes.items()))
-    return shown
+        result.caption = Text("\n".join(f"[{at}] {text}" for text, at in notes.items()))
+    return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -246,8 +246,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _show(arguments: argparse.Namespace) -> None:
     if arguments.paper is None:
         for name in papers():
-            known = read_paper(name)
-            print(f"{name:12} tables {', '.join(t.name for t in known.tables):20} {known.source}")
+            content = read_paper(name)
+            print(
+                f"{name:12} tables {', '.join(t.name for t in content.tables):20} {content.source}"
+            )
         return
     paper = read_paper(arguments.paper)
     names = [table.name for table in paper.tables]

@@ -34,10 +34,10 @@ VOCABULARY = 51_865
 
 
 class Training(NamedTuple):
-    """paper: of experiments/papers. given: settings of train. flops: of all its steps."""
+    """paper: of experiments/papers. settings: of train. flops: of all its steps."""
 
     paper: str
-    given: str
+    settings: str
     flops: float
 
     @property
@@ -59,10 +59,10 @@ def decode(d: int, layers: int, frames: float = FRAMES, tokens: float = TOKENS) 
     return layers * (tokens * per_token + 4 * frames * d * d) + 2 * tokens * VOCABULARY * d
 
 
-def recipe_of(given: str) -> DictConfig:
+def recipe_of(command: str) -> DictConfig:
     import streaming_asr.train  # noqa: F401 (registers its schema)
 
-    recipe: DictConfig = compose_raw(given.split(), config_name="train").recipe
+    recipe: DictConfig = compose_raw(command.split(), config_name="train").recipe
     return recipe
 
 
@@ -74,28 +74,28 @@ def trainings() -> Iterator[Training]:
         ("large-v2", "chunk=300ms"),
         ("large-v2", "chunk=300ms recipe.row=multilingual"),
     ):
-        given = f"recipe=whisperrt_paper model={model} {rest}"
-        fit, target = (recipe := recipe_of(given)).fit, recipe.target
+        command = f"recipe=whisperrt_paper model={model} {rest}"
+        fit, target = (recipe := recipe_of(command)).fit, recipe.target
         half = encode(*SIZES[model], FRAMES / 2) + decode(*SIZES[model], FRAMES / 2, TOKENS / 2)
-        yield Training("whisperrt", given, fit.max_steps * target.batch * 2 * half)
+        yield Training("whisperrt", command, fit.max_steps * target.batch * 2 * half)
 
-    given = "recipe=u2_paper model=medium"
-    recipe, medium = recipe_of(given), SIZES["medium"]
+    command = "recipe=u2_paper model=medium"
+    recipe, medium = recipe_of(command), SIZES["medium"]
     head = 2 * FRAMES * 1024 * (recipe.target.ctc_tokens + 1)
     both = 3 * (encode(*medium) + decode(*medium))
     stages = recipe.stages
     each = stages.attention.max_steps * both + stages.ctc.max_steps * (encode(*medium) + 3 * head)
     each += EPOCHS * recipe.fit.evaluate_every * (both + 3 * head)
-    yield Training("u2", given, recipe.target.batch * each)
+    yield Training("u2", command, recipe.target.batch * each)
 
     for model in ("base", "medium"):
-        given = f"recipe=hush_word_paper model={model}"
-        recipe = recipe_of(given)
+        command = f"recipe=hush_word_paper model={model}"
+        recipe = recipe_of(command)
         one = 2 * (encode(*SIZES[model], FRAMES + 25) + decode(*SIZES[model]))
-        yield Training("hush_word", given, recipe.fit.max_steps * recipe.target.batch * one)
+        yield Training("hush_word", command, recipe.fit.max_steps * recipe.target.batch * one)
 
-    given = "recipe=star_paper model=base"
-    recipe = recipe_of(given)
+    command = "recipe=star_paper model=base"
+    recipe = recipe_of(command)
     wav2vec2, rest_ = encode(768, 12), encode(512, recipe.target.layers) + decode(*SIZES["base"])
     stages = recipe.stages
     windows = [
@@ -107,22 +107,24 @@ def trainings() -> Iterator[Training]:
         )
     ]
     flops = windows[0] * 3 * (wav2vec2 + rest_) + sum(windows[1:]) * (wav2vec2 + 3 * rest_)
-    yield Training("star", given, flops)
+    yield Training("star", command, flops)
 
     for row in ("full", "limited"):
-        given = f"method=chunkformer recipe=chunkformer_paper recipe.row={row}"
-        fit, target = (recipe := recipe_of(given)).fit, recipe.target
+        command = f"method=chunkformer recipe=chunkformer_paper recipe.row={row}"
+        fit, target = (recipe := recipe_of(command)).fit, recipe.target
         shape = Shape(target.d, target.heads, target.layers, target.hidden, target.vocabulary)
         n, context = round(target.batch_s / 0.08), Context(154, 0, 0)  # of 12.3 s
         step = chunkformer_flops(shape, context, n, round(n / context.chunk))
         n_gpus = 8
-        yield Training("chunkformer", given, fit.max_steps * n_gpus * 3 * step)
+        yield Training("chunkformer", command, fit.max_steps * n_gpus * 3 * step)
 
 
 def main() -> int:
     """Print the trainings; return the exit status."""
     for each in trainings():
-        print(f"{each.paper:12} {each.flops:8.2e} FLOP {each.hours:8.1f} GPU hours  {each.given}")
+        print(
+            f"{each.paper:12} {each.flops:8.2e} FLOP {each.hours:8.1f} GPU hours  {each.settings}"
+        )
     return 0
 
 

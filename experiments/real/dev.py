@@ -61,8 +61,8 @@ def people(path: str) -> list[Utterance]:
 
 def sentences(root: Path) -> tuple[list[YearAndSentence], list[YearAndSentence]]:
     """Those of addresses and those of WordNet, without what data=voices says."""
-    said = [u.text for u in build(compose_raw(["data=voices"]).data).utterances()]
-    heard = " ".join(map(words_of, said))
+    texts = [u.text for u in build(compose_raw(["data=voices"]).data).utterances()]
+    heard = " ".join(map(words_of, texts))
     of_addresses = ordered(of_late(root), SALT)
     of_wordnet = ordered({0: examples(root / WORDNET.folder)}, SALT)
     return (
@@ -89,16 +89,16 @@ def voices(out: Path) -> Iterator[Utterance]:
     names = json.loads(HELD_OUT.read_text("utf-8"))["dev"]
     rngs = {voice: random.Random(f"{SALT} {voice}") for voice in names}
     for i in range(N_CLIPS):
-        left, shape = (of_addresses, ADDRESS) if i // 4 % 2 else (of_wordnet, EXAMPLES)
+        sentences_left, shape = (of_addresses, ADDRESS) if i // 4 % 2 else (of_wordnet, EXAMPLES)
         for voice in names:
-            said, samples, words = spoken(speaker, left, voice, rngs[voice], shape)
+            text, samples, words = spoken(speaker, sentences_left, voice, rngs[voice], shape)
             where, heard_through = surroundings(i, rngs[voice])
             file = out / f"audio/{voice}-{i:02d}-{where}.ogg"
             duration_s, words = write(samples, words, file, heard_through)
             print(f"{file.stem}: {duration_s:.1f} s", flush=True)
             yield Utterance(
                 file.stem,
-                said.text,
+                text.text,
                 File(file),
                 duration_s,
                 speaker=voice,
@@ -112,15 +112,15 @@ def program(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--speechocean762", required=True, help="folder, or name on the hub")
     parser.add_argument("--out", type=Path, required=True, help="the folder of the speech")
-    given = parser.parse_args(arguments)
-    recordings = people(given.speechocean762)
+    options = parser.parse_args(arguments)
+    recordings = people(options.speechocean762)
     obtain_all(cache_root())
 
     def all_of_it() -> Iterator[Utterance]:
         yield from recordings
-        yield from voices(given.out)
+        yield from voices(options.out)
 
-    path = given.out / "dev.jsonl"
+    path = options.out / "dev.jsonl"
     print(f"{write_manifest(all_of_it(), path)} recordings in {path}")
 
 

@@ -57,8 +57,8 @@ class DevSet:
     @property
     def key(self) -> str:
         """What tells its utterances and their texts from others."""
-        said = [[u.id, u.text] for u in self.utterances]
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+        texts = [[u.id, u.text] for u in self.utterances]
+        return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
 
 def dev_set(given: str) -> DevSet:
@@ -80,10 +80,10 @@ def dev_set(given: str) -> DevSet:
         )
     utterances = read_manifest(path)
     if name in list_names():
-        found = of_ids(utterances, name)
-        if problem := next((each for each in found if isinstance(each, UserError)), None):
+        rows = of_ids(utterances, name)
+        if problem := next((each for each in rows if isinstance(each, UserError)), None):
             raise problem
-        utterances = [each for each in found if isinstance(each, Utterance)]
+        utterances = [each for each in rows if isinstance(each, Utterance)]
     utterances.sort(key=lambda u: u.duration_s)  # streams in phase end together
     words = normaliser("en").words
     return DevSet(name, utterances, sum(len(words(u.text)) for u in utterances))
@@ -102,19 +102,19 @@ def word_errors(method: Any, one: DevSet, chunk_ms: int, first_ms: int) -> int:
     return errors
 
 
-def offline_errors(model: Path, sets: Sequence[DevSet], kept: Path) -> list[int]:
+def offline_errors(model: Path, sets: Sequence[DevSet], file: Path) -> list[int]:
     """The offline model's errors in each set; `kept` holds those of earlier calls."""
     from streaming_asr.models.hash import weights_hash
 
-    known: dict[str, int] = json.loads(kept.read_text("utf-8")) if kept.is_file() else {}
+    errors_of: dict[str, int] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
     base = weights_hash(model)
     method = None
     for one in sets:
-        if f"{base} {one.key}" not in known:
+        if f"{base} {one.key}" not in errors_of:
             method = method or new_method("offline", model)
-            known[f"{base} {one.key}"] = word_errors(method, one, 1000, 1000)
-            write_text(kept, json.dumps(known, indent=1, sort_keys=True) + "\n")
-    return [known[f"{base} {one.key}"] for one in sets]
+            errors_of[f"{base} {one.key}"] = word_errors(method, one, 1000, 1000)
+            write_text(file, json.dumps(errors_of, indent=1, sort_keys=True) + "\n")
+    return [errors_of[f"{base} {one.key}"] for one in sets]
 
 
 def geometric_mean(errors: Sequence[int], offline: Sequence[int]) -> float:
@@ -131,18 +131,18 @@ def program(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--sets", nargs="+", default=SETS, metavar="NAME[=MANIFEST]")
     parser.add_argument("--chunks", nargs="+", default=["300ms", "1s"])
     parser.add_argument("--offline", type=Path, default=Path("outputs/real/dev_offline.json"))
-    given = parser.parse_args(argv)
-    lengths = {chunk: (parse_duration(chunk), first_chunk_ms(chunk)) for chunk in given.chunks}
-    sets = [dev_set(each) for each in given.sets]
-    model = table()[given.model]().folder
-    given.offline.parent.mkdir(parents=True, exist_ok=True)
-    offline = offline_errors(model, sets, given.offline)
+    options = parser.parse_args(argv)
+    lengths = {chunk: (parse_duration(chunk), first_chunk_ms(chunk)) for chunk in options.chunks}
+    sets = [dev_set(each) for each in options.sets]
+    model = table()[options.model]().folder
+    options.offline.parent.mkdir(parents=True, exist_ok=True)
+    offline = offline_errors(model, sets, options.offline)
     print(f"{'set':<14} chunk   words  WER % offline  ratio  CPU s")
     for chunk, (chunk_ms, first_ms) in lengths.items():
         method = new_method(
             "whisperrt",
             model,
-            weights=given.weights,
+            weights=options.weights,
             chunk_s=chunk_ms / 1000,
             first_chunk_s=first_ms / 1000,
         )

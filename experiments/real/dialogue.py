@@ -88,17 +88,17 @@ def _pause_s(before: Line, line: Line) -> float:
 
 def join(all_lines: Iterable[Line]) -> list[Joined]:
     """Recordings of lines that one speaker says in turn, of at most JOINED_S."""
-    found: list[Joined] = []
+    joins: list[Joined] = []
     for line in sorted(all_lines, key=lambda line: (line.speaker, line.name)):
         length_s = len(line.samples) / RATE
         if not LINE_S[0] <= length_s <= LINE_S[1]:
             continue
-        last = found[-1] if found else None
+        last = joins[-1] if joins else None
         if last is None or last.speaker != line.speaker or last.length_s + length_s > JOINED_S:
-            found.append(last := Joined(line.speaker))
+            joins.append(last := Joined(line.speaker))
         last.length_s += length_s + (_pause_s(last.lines[-1], line) if last.lines else PAUSE_S)
         last.lines.append(line)
-    return found
+    return joins
 
 
 # -- what base hears ----------------------------------------------------------------------------
@@ -126,8 +126,8 @@ def labels(joined: Sequence[Joined], path: Path, processes: int) -> dict[int, di
     """What base hears in each recording; `path` keeps it, and only what it lacks is made."""
     from rich.progress import track
 
-    found = {row["n"]: row for row in read_lines(path)}
-    missing = [(n, each) for n, each in enumerate(joined) if n not in found]
+    row_of = {row["n"]: row for row in read_lines(path)}
+    missing = [(n, each) for n, each in enumerate(joined) if n not in row_of]
     start = partial(_start, str(table()["base"]().folder))
     with (
         ProcessPoolExecutor(processes, initializer=start) as pool,
@@ -135,8 +135,8 @@ def labels(joined: Sequence[Joined], path: Path, processes: int) -> dict[int, di
     ):
         for row in track(pool.map(label, missing), "writing down", total=len(missing)):
             file.write(json.dumps(row) + "\n")
-            found[row["n"]] = row
-    return found
+            row_of[row["n"]] = row
+    return row_of
 
 
 # -- utterances ---------------------------------------------------------------------------------
@@ -155,15 +155,15 @@ def cut(
             bounds.append([start_s, end_s])
     for number, (first_s, last_s) in enumerate(bounds):
         start_s, end_s = max(0.0, first_s - MARGIN_S[0]), min(total_s, last_s + MARGIN_S[1])
-        own = [w for w in words if first_s - 0.3 <= (w[1] + w[2]) / 2 <= last_s + 0.3]
-        rate = len(own) / (last_s - first_s)
-        if not own or not WORDS_A_SECOND[0] <= rate <= WORDS_A_SECOND[1]:
+        inside = [w for w in words if first_s - 0.3 <= (w[1] + w[2]) / 2 <= last_s + 0.3]
+        rate = len(inside) / (last_s - first_s)
+        if not inside or not WORDS_A_SECOND[0] <= rate <= WORDS_A_SECOND[1]:
             continue
-        sure = sum(w[3] for w in own) / len(own)
-        if sure < SURE or max(w[2] - w[1] for w in own) > LONGEST_WORD_S:
+        sure = sum(w[3] for w in inside) / len(inside)
+        if sure < SURE or max(w[2] - w[1] for w in inside) > LONGEST_WORD_S:
             continue
         timed, before_s = [], first_s  # base lets a first word begin in the pause before it
-        for text, begins_s, ends_s, _ in own:
+        for text, begins_s, ends_s, _ in inside:
             begins_s = min(max(begins_s, before_s), last_s)
             before_s = min(max(ends_s, begins_s), last_s)
             timed.append((text.strip(), round(begins_s - start_s, 3), round(before_s - start_s, 3)))
@@ -193,7 +193,7 @@ def utterances(joined: Sequence[Joined], heard: dict[int, dict[str, Any]], out: 
             name = f"{each.lines[0].name}-{number}"
             clip = samples[round(start_s * SAMPLE_RATE) : round(end_s * SAMPLE_RATE)]
             soundfile.write(out / "audio" / f"{name}.flac", clip, SAMPLE_RATE, subtype="PCM_16")
-            found = {
+            labelled = {
                 "id": name,
                 "audio_filepath": f"audio/{name}.flac",
                 "duration": len(clip) / SAMPLE_RATE,
@@ -203,9 +203,9 @@ def utterances(joined: Sequence[Joined], heard: dict[int, dict[str, Any]], out: 
                 "words": words,
             }
             if not kept_for_dev(each.speaker):
-                train.append(found)
-            elif DEV_S[0] <= found["duration"] <= DEV_S[1]:
-                dev.append((sure, found))
+                train.append(labelled)
+            elif DEV_S[0] <= labelled["duration"] <= DEV_S[1]:
+                dev.append((sure, labelled))
     dev.sort(key=lambda pair: (-pair[0], pair[1]["id"]))
     surest = [row for _, row in dev[:N_DEV]]
     for rows, name in ((train, "train.jsonl"), (surest, "dev.jsonl")):
@@ -222,13 +222,13 @@ def program(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder of the speech")
     parser.add_argument("--limit", type=int, help="only so many recordings, to try it")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     for package in (STEEL_SKY, AMAZON_QUEEN):
         print(f"{package}: {package.licence}")
-    joined = join(lines(cache_root()))[: given.limit]
-    given.out.mkdir(parents=True, exist_ok=True)
-    heard = labels(joined, given.out / "labels.jsonl", given.processes)
-    utterances(joined, heard, given.out)
+    joined = join(lines(cache_root()))[: options.limit]
+    options.out.mkdir(parents=True, exist_ok=True)
+    heard = labels(joined, options.out / "labels.jsonl", options.processes)
+    utterances(joined, heard, options.out)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def joined(encoder: Path, decoder: Path, rank: int) -> dict[str, Tensor]:
     """The weights of both at `rank`, by name. Raises UserError where there is no adapter, and for
     one that scales its change."""
     check_range(1, rank=rank)
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for folder in (encoder, decoder):
         weights = weights_at(folder, WEIGHTS_FILE, "an adapter", "give a folder that train wrote")
         config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
@@ -56,8 +56,8 @@ def joined(encoder: Path, decoder: Path, rank: int) -> dict[str, Tensor]:
             if "lora_A" not in name or (folder == decoder and ".model.encoder." in name):
                 continue
             other = name.replace("lora_A", "lora_B")
-            found[name], found[other] = of_rank((a, weights[other]), rank)
-    return found
+            tensors[name], tensors[other] = of_rank((a, weights[other]), rank)
+    return tensors
 
 
 def program(argv: Sequence[str] | None = None) -> None:
@@ -67,15 +67,15 @@ def program(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--decoder", type=Path, required=True, help="folder of an adapter")
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args(argv)
-    weights = joined(given.encoder, given.decoder, given.rank)
-    given.out.mkdir(parents=True, exist_ok=True)
-    save_half(weights, given.out / WEIGHTS_FILE)
-    shutil.copy(given.encoder / CONFIG_FILE, given.out)
-    config = json.loads((given.out / CONFIG_FILE).read_text(encoding="utf-8"))
-    config |= {"r": given.rank, "lora_alpha": given.rank}
-    (given.out / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    print(f"written: {given.out}, {len(weights) // 2} layers at rank {given.rank}")
+    options = parser.parse_args(argv)
+    weights = joined(options.encoder, options.decoder, options.rank)
+    options.out.mkdir(parents=True, exist_ok=True)
+    save_half(weights, options.out / WEIGHTS_FILE)
+    shutil.copy(options.encoder / CONFIG_FILE, options.out)
+    config = json.loads((options.out / CONFIG_FILE).read_text(encoding="utf-8"))
+    config |= {"r": options.rank, "lora_alpha": options.rank}
+    (options.out / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    print(f"written: {options.out}, {len(weights) // 2} layers at rank {options.rank}")
 
 
 if __name__ == "__main__":

@@ -78,10 +78,10 @@ def both(
     what it lacks is made."""
     from rich.progress import track
 
-    found = {row["id"]: row for row in read_lines(path)}
-    missing = [each for each in utterances if each.id not in found]
+    row_of = {row["id"]: row for row in read_lines(path)}
+    missing = [each for each in utterances if each.id not in row_of]
     if not missing:
-        return found
+        return row_of
     base, other = (load(str(table()[model]().folder)) for model in models)
     with path.open("a", encoding="utf-8", buffering=1) as file:
         for each in track(missing, "writing down"):
@@ -89,8 +89,8 @@ def both(
             row = {"id": each.id, **hear(base, samples)}
             row["other"] = hear(other, samples, times=False)["text"]
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            found[each.id] = row
-    return found
+            row_of[each.id] = row
+    return row_of
 
 
 def agreed(text: str, other: str) -> bool:
@@ -98,8 +98,8 @@ def agreed(text: str, other: str) -> bool:
     import jiwer
 
     normalise = normaliser("en")
-    wanted, heard = normalise(text), normalise(other)
-    return bool(wanted) and jiwer.wer(wanted, heard) <= AGREED
+    letters, heard = normalise(text), normalise(other)
+    return bool(letters) and jiwer.wer(letters, heard) <= AGREED
 
 
 def labelled(utterance: Utterance, row: dict[str, Any]) -> Utterance | None:
@@ -112,8 +112,8 @@ def labelled(utterance: Utterance, row: dict[str, Any]) -> Utterance | None:
         return None
     timed = tuple(TimedWord(word.strip(), start, end) for word, start, end, _ in words)
     text = " ".join(word.text for word in timed)
-    found = replace(utterance, text=text, words=timed, language="en")
-    return found if well_aligned(found) and agreed(text, row["other"]) else None
+    result = replace(utterance, text=text, words=timed, language="en")
+    return result if well_aligned(result) and agreed(text, row["other"]) else None
 
 
 def program(argv: Sequence[str] | None = None) -> None:
@@ -121,12 +121,12 @@ def program(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="the manifest with texts")
-    given = parser.parse_args(argv)
-    utterances = read_manifest(given.manifest)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    heard = both(utterances, given.out.with_name("labels.jsonl"))
-    kept = [found for each in utterances if (found := labelled(each, heard[each.id]))]
-    print(f"{write_manifest(kept, given.out)} of {len(utterances)} utterances in {given.out}")
+    options = parser.parse_args(argv)
+    utterances = read_manifest(options.manifest)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    heard = both(utterances, options.out.with_name("labels.jsonl"))
+    rows = [row for each in utterances if (row := labelled(each, heard[each.id]))]
+    print(f"{write_manifest(rows, options.out)} of {len(utterances)} utterances in {options.out}")
 
 
 if __name__ == "__main__":

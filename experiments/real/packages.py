@@ -165,11 +165,11 @@ def download(package: Package, folder: Path) -> Path:
     except FileNotFoundError as error:
         instead = {"npm": "install Node.js, which brings npm", "apt-get": "it comes with Debian"}
         raise UserError(f"{command[0]}: not found; {instead[command[0]]}") from error
-    there = sorted(folder.iterdir())
-    if done.returncode or len(there) != 1:
-        said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise UserError(f"{package.name} {package.version}: not downloaded ({said}); {remedy}")
-    return there[0]
+    contents = sorted(folder.iterdir())
+    if done.returncode or len(contents) != 1:
+        message = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise UserError(f"{package.name} {package.version}: not downloaded ({message}); {remedy}")
+    return contents[0]
 
 
 def obtain(
@@ -202,7 +202,7 @@ def obtain(
                     archive.extraction_filter = getattr(tarfile, "data_filter", None)
                     archive.extractall(unpacked)
 
-    return files.kept(root / package.folder, unpack)
+    return files.make_once(root / package.folder, unpack)
 
 
 def obtain_all(root: Path) -> None:

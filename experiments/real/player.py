@@ -49,7 +49,7 @@ class Shown(NamedTuple):
     end_s: float | None  # None: to the end
 
 
-def shown(heard: Trace, clock: str, columns: int) -> list[Shown]:
+def captions(heard: Trace, clock: str, columns: int) -> list[Shown]:
     """Return the words of one utterance as they stand on a screen `columns` letters wide."""
     standing: dict[tuple[int, int, str, bool], float] = {}
     done: list[Shown] = []
@@ -84,7 +84,7 @@ def picture(panels: Sequence[tuple[str, Trace]], clock: str) -> str:
     rules, body, top = [f"@keyframes bar{{0%{{transform:scaleX(0)}}{full}}}"], [], 34
     for name, heard in panels:
         body.append(f'<text class="name" x="{MARGIN}" y="{top + 14}">{escape(name)}</text>')
-        words = shown(heard, clock, columns)
+        words = captions(heard, clock, columns)
         for word in sorted(words, key=lambda each: each.start_s):
             number = len(rules)
             rules.append(_rule(number, word, total_s))
@@ -122,10 +122,10 @@ def _percent(at_s: float, total_s: float) -> str:
 def of_cell(cell: Result, utt: str) -> Trace:
     """Return what the cell heard of the utterance. Raises UserError where it has no such one."""
     logs = read_log(cell.folder / "events.jsonl").utterances
-    found = next((log for log in logs if log.utt == utt and log.status == "ok"), None)
-    if found is None:
+    log_of = next((log for log in logs if log.utt == utt and log.status == "ok"), None)
+    if log_of is None:
         raise UserError(f"--utt {utt}: {cell.folder} has {', '.join(log.utt for log in logs)}")
-    return trace(found)
+    return trace(log_of)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -137,13 +137,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--utt", required=True, help="the utterance's id")
     parser.add_argument("--clock", choices=("ca", "cu"), default="ca")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("player.svg"))
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
 
     def write() -> int:
-        cells = [cell for cell in read_results(given.folder) if cell.error is None]
-        panels = [(f"{named(cell)}, {cell.model}", of_cell(cell, given.utt)) for cell in cells]
-        panels.sort(key=lambda panel: min(s.start_s for s in shown(panel[1], given.clock, WIDTH)))
-        print(f"wrote {write_text(given.out, picture(panels, given.clock))}")
+        cells = [cell for cell in read_results(options.folder) if cell.error is None]
+        panels = [(f"{named(cell)}, {cell.model}", of_cell(cell, options.utt)) for cell in cells]
+        panels.sort(
+            key=lambda panel: min(s.start_s for s in captions(panel[1], options.clock, WIDTH))
+        )
+        print(f"wrote {write_text(options.out, picture(panels, options.clock))}")
         return 0
 
     return exit_status(write)

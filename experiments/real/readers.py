@@ -37,9 +37,9 @@ def readers(root: Path) -> Iterator[Utterance]:
     """The recordings, of the packages below `root`."""
     austen = obtain(AUSTEN, root) / AUSTEN.holds_at
     for line in (austen / "transcription").read_text("utf-8").splitlines():
-        found = SAID.fullmatch(line.strip())
-        if found:
-            yield _utterance(found["id"], found["text"], austen / f"{found['id']}.wav", "austen")
+        match = SAID.fullmatch(line.strip())
+        if match:
+            yield _utterance(match["id"], match["text"], austen / f"{match['id']}.wav", "austen")
     dickens = obtain(DICKENS, root) / DICKENS.holds_at
     yield _utterance("two_cities", TWO_CITIES, dickens / "two_cities.wav", "dickens")
 
@@ -52,10 +52,10 @@ def program(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the manifest")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     for package in (AUSTEN, DICKENS):
         print(f"{package}: {package.licence}")
-    print(f"{write_manifest(readers(cache_root()), given.out)} recordings in {given.out}")
+    print(f"{write_manifest(readers(cache_root()), options.out)} recordings in {options.out}")
 
 
 if __name__ == "__main__":

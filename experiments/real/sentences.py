@@ -76,23 +76,23 @@ def addresses(package: Path) -> dict[int, list[str]]:
     """The usable sentences of each year's addresses, in order. `package`: the unpacked npm one."""
     years: dict[int, list[str]] = {}
     for file in sorted((package / "package/data").glob("*.txt")):
-        found = [s for s in split(file.read_text("utf-8")) if said_as_written(s)]
-        years.setdefault(int(file.name[:4]), []).extend(found)
+        texts = [s for s in split(file.read_text("utf-8")) if said_as_written(s)]
+        years.setdefault(int(file.name[:4]), []).extend(texts)
     return years
 
 
 def examples(package: Path) -> list[str]:
     """The usable example sentences of WordNet. `package`: the unpacked npm one."""
-    found = []
+    texts = []
     for file in sorted((package / "package/dict").glob("data.*")):
         for line in file.read_text("utf-8", errors="replace").splitlines():
             gloss = line.partition("|")[2]
             for quoted in re.findall(r'"([^"]+)"', gloss):
-                said = " ".join(DASH.split(quoted)[0].translate(SIGNS).split())
-                if said and said[-1] not in ".?!":
-                    said += "."
-                found.append(said[:1].upper() + said[1:])
-    return [sentence for sentence in found if said_as_written(sentence)]
+                text = " ".join(DASH.split(quoted)[0].translate(SIGNS).split())
+                if text and text[-1] not in ".?!":
+                    text += "."
+                texts.append(text[:1].upper() + text[1:])
+    return [sentence for sentence in texts if said_as_written(sentence)]
 
 
 def for_training(sentences: Iterable[str]) -> list[str]:

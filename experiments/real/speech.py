@@ -69,21 +69,21 @@ def held_out() -> set[str]:
     return {name for names in json.loads(HELD_OUT.read_text("utf-8")).values() for name in names}
 
 
-def allowed(wanted: str | None, there: Sequence[str]) -> tuple[str, ...]:
+def allowed(choice: str | None, choices: Sequence[str]) -> tuple[str, ...]:
     """The voices and blends of the list `wanted`; all but the held-out ones for None.
 
     Raises UserError for one that is held out, also as a part of a blend, or is not there.
     """
     out = held_out()
-    if wanted is None:
-        return tuple(name for name in there if name not in out)
-    voices = tuple(wanted.split(","))
+    if choice is None:
+        return tuple(name for name in choices if name not in out)
+    voices = tuple(choice.split(","))
     for voice in voices:
         for name in parse_voice(voice):
             if name in out:
                 raise UserError(f"--voices: {name} is held out ({HELD_OUT.name}); leave it out")
-            if name not in there:
-                raise UserError(f"--voices: no voice {name!r}; there are {', '.join(there)}")
+            if name not in choices:
+                raise UserError(f"--voices: no voice {name!r}; there are {', '.join(choices)}")
     return voices
 
 
@@ -113,15 +113,15 @@ def _start(root: Path) -> None:
     _speaker = Speaker(root)
 
 
-def make(index: int, said: Clip, folder: Path) -> dict[str, Any]:
+def make(index: int, planned: Clip, folder: Path) -> dict[str, Any]:
     """The clip's line of the manifest, its audio written; or that it is skipped, and why."""
     assert _speaker is not None
-    row: dict[str, Any] = {"index": index, "text": said.text, "speaker": said.voice}
+    row: dict[str, Any] = {"index": index, "text": planned.text, "speaker": planned.voice}
     try:
-        samples, words = _speaker.say(said)
+        samples, words = _speaker.say(planned)
     except Unmatched as error:
         return {**row, "skipped": str(error)}
-    name = f"audio/{said.seed:06d}.ogg"
+    name = f"audio/{planned.seed:06d}.ogg"
     row |= {"id": f"{folder.name}-{index:06d}", "audio_filepath": name, "language": "en"}
     duration_s, words = write(samples, words, folder / name)
     row |= {"duration": round(duration_s, 4), "words": words}
@@ -159,8 +159,8 @@ def processes(n: int, settings: Settings, texts: Sequence[str], out: Path) -> It
     def rows(index: int) -> Iterator[dict[str, Any]]:
         while True:
             while len(waiting) < 2 * n:
-                said = clip(index, settings, texts)
-                waiting.append(pool.submit(make, index, said, out))
+                planned = clip(index, settings, texts)
+                waiting.append(pool.submit(make, index, planned, out))
                 index += 1
             yield waiting.popleft().result()
 
@@ -182,9 +182,9 @@ def speak(rows: Rows, settings: Settings, hours: float, out: Path) -> Made:
     (out / "audio").mkdir(parents=True, exist_ok=True)
     keep_settings(settings, out)
     manifest, skips = out / "manifest.jsonl", out / "skipped.jsonl"
-    made, skipped = read_lines(manifest), read_lines(skips)
-    total_s = sum(row["duration"] for row in made)
-    following = rows(1 + max((row["index"] for row in (*made, *skipped)), default=-1))
+    rows_before, skipped = read_lines(manifest), read_lines(skips)
+    total_s = sum(row["duration"] for row in rows_before)
+    following = rows(1 + max((row["index"] for row in (*rows_before, *skipped)), default=-1))
     columns = (
         *(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}")),
         TimeRemainingColumn(),
@@ -202,17 +202,17 @@ def speak(rows: Rows, settings: Settings, hours: float, out: Path) -> Made:
                 skipped.append(row)
                 to_skips.write(line)
             else:
-                made.append(row)
+                rows_before.append(row)
                 total_s += row["duration"]
                 to_manifest.write(line)
-            state = f"{total_s / 60:.1f} min, {len(made)} clips, {len(skipped)} skipped"
+            state = f"{total_s / 60:.1f} min, {len(rows_before)} clips, {len(skipped)} skipped"
             progress.update(task, completed=total_s, state=state)
-    return made, skipped
+    return rows_before, skipped
 
 
-def remove_surplus(made: Sequence[dict[str, Any]], out: Path) -> None:
+def remove_surplus(rows: Sequence[dict[str, Any]], out: Path) -> None:
     """Removes the audio of clips that were begun but are in no manifest."""
-    listed = {row["audio_filepath"] for row in made}
+    listed = {row["audio_filepath"] for row in rows}
     for file in (out / "audio").iterdir():
         if f"audio/{file.name}" not in listed:
             file.unlink()
@@ -240,20 +240,20 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def program(argv: Sequence[str] | None = None) -> None:
     """Run the command line. Raises UserError."""
-    given = arguments_of(argv)
+    options = arguments_of(argv)
     root = cache_root()
     obtain_all(root)
-    voices = allowed(given.voices, english_voices(root))
-    settings = Settings(given.seed, given.kokoro, voices, given.blended, tuple(given.speed))
+    voices = allowed(options.voices, english_voices(root))
+    settings = Settings(options.seed, options.kokoro, voices, options.blended, tuple(options.speed))
     years = addresses(root / ADDRESSES.folder).values()
     texts = for_training([*(s for y in years for s in y), *examples(root / WORDNET.folder)])
     random.Random(settings.seed).shuffle(texts)
-    with processes(given.processes, settings, texts, given.out) as rows:
-        made, skipped = speak(rows, settings, given.hours, given.out)
-    remove_surplus(made, given.out)
+    with processes(options.processes, settings, texts, options.out) as rows:
+        done, skipped = speak(rows, settings, options.hours, options.out)
+    remove_surplus(done, options.out)
     print(
-        f"{len(made)} clips, {sum(row['duration'] for row in made) / 60:.1f} min; skipped: "
-        f"{len(skipped)}, see {given.out / 'skipped.jsonl'}"
+        f"{len(done)} clips, {sum(row['duration'] for row in done) / 60:.1f} min; skipped: "
+        f"{len(skipped)}, see {options.out / 'skipped.jsonl'}"
     )
 
 

@@ -35,40 +35,40 @@ def spoken(utterance: Utterance) -> Utterance:
     among them by their letters."""
     if utterance.words is None:
         return replace(utterance, text=spoken_text(utterance.text))
-    found: list[TimedWord] = []
+    timed: list[TimedWord] = []
     pieces = _spoken([word.text for word in utterance.words])
     for (_, start, end), words in zip(utterance.words, pieces, strict=True):
         share = (end - start) / max(1, sum(map(len, words)))
         for word in words:
             end = start + share * len(word)
-            found.append(TimedWord(word, start, end))
+            timed.append(TimedWord(word, start, end))
             start = end
-    text = " ".join(word.text for word in found)
-    return replace(utterance, text=text, words=tuple(found))
+    text = " ".join(word.text for word in timed)
+    return replace(utterance, text=text, words=tuple(timed))
 
 
 def _spoken(written: Iterable[str]) -> list[list[str]]:
     """What is said of each written word: none, one or several words."""
     inside = False  # of square or angle brackets
     quoted = False  # by a single quotation mark
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     for word in written:
-        kept = ""
+        plain = ""
         for character in word:
             if character in "[<":
                 inside = True
             elif character in "]>":
                 inside = False
             elif not inside and character not in "(){}*_":
-                kept += character
-        kept = kept.translate(_QUOTES).replace("‑", "-").replace("''", "")
-        if kept.startswith("'") and not kept.lower().startswith(ELISIONS):
-            kept, quoted = kept[1:], True
-        if quoted and (closed := re.fullmatch(r"(.*)'([.,;:!?]*)", kept)):
-            kept, quoted = closed[1] + closed[2], False
-        parts = (part for piece in _DASH.split(kept) for part in _hyphens(piece.strip("-")))
-        found.append([part for part in parts if any(map(str.isalnum, part))])
-    return found
+                plain += character
+        plain = plain.translate(_QUOTES).replace("‑", "-").replace("''", "")
+        if plain.startswith("'") and not plain.lower().startswith(ELISIONS):
+            plain, quoted = plain[1:], True
+        if quoted and (closed := re.fullmatch(r"(.*)'([.,;:!?]*)", plain)):
+            plain, quoted = closed[1] + closed[2], False
+        parts = (part for piece in _DASH.split(plain) for part in _hyphens(piece.strip("-")))
+        groups.append([part for part in parts if any(map(str.isalnum, part))])
+    return groups
 
 
 def _hyphens(word: str) -> list[str]:

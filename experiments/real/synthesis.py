@@ -98,13 +98,13 @@ def word_times(
     in units of 25 ms. A spoken word is a run of phonemes between spaces, from its first sounding
     phoneme to its last. Raises Unmatched where there are not as many spoken words as written ones.
     """
-    known = [symbol for symbol in phonemes if symbol in vocabulary]
-    if len(durations) != len(known) + 2:
-        raise Unmatched(f"{len(known)} phonemes, {len(durations)} durations")
+    symbols = [symbol for symbol in phonemes if symbol in vocabulary]
+    if len(durations) != len(symbols) + 2:
+        raise Unmatched(f"{len(symbols)} phonemes, {len(durations)} durations")
     ends = np.maximum(np.cumsum(durations) - LEAD_UNITS, 0) * UNIT_S
     spans: list[tuple[float, float]] = []
     in_word = False
-    for i, symbol in enumerate(known):
+    for i, symbol in enumerate(symbols):
         if symbol == " ":
             in_word = False
         elif symbol not in SILENT:

@@ -58,13 +58,13 @@ def voices_of(utterance: Utterance) -> set[str]:
 
 def ready(utterance: Utterance) -> Utterance:
     """The utterance as a recipe learns it: spoken words alone, a sentence, in a language."""
-    found = spoken(utterance)
-    if found.text.islower() or found.text.isupper():
-        lower = tuple(TimedWord(w.lower(), a, b) for w, a, b in found.words or ())
-        found = as_sentence(
-            replace(found, text=found.text.lower(), words=None if found.words is None else lower)
+    result = spoken(utterance)
+    if result.text.islower() or result.text.isupper():
+        lower = tuple(TimedWord(w.lower(), a, b) for w, a, b in result.words or ())
+        result = as_sentence(
+            replace(result, text=result.text.lower(), words=None if result.words is None else lower)
         )
-    return replace(found, language=found.language or "en")
+    return replace(result, language=result.language or "en")
 
 
 @dataclass
@@ -98,8 +98,8 @@ class TrainingSet:
                 again += 1
                 continue
             if utterance.words is None:
-                known = next((each for each in times if each.of(utterance)), None)
-                utterance = with_words(utterance, known) if known else utterance
+                source = next((each for each in times if each.of(utterance)), None)
+                utterance = with_words(utterance, source) if source else utterance
             utterance = ready(utterance)
             if utterance.words and not well_aligned(utterance):
                 bad += 1
@@ -125,17 +125,19 @@ def program(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--alignments", type=Path, nargs="+", default=[], help="word times")
     parser.add_argument("--sound", type=Path, nargs="+", default=[], help="manifests, text or not")
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args(argv)
-    train = TrainingSet(given.speech, given.speechocean762, given.alignments)
-    written, without, long = write_shards(train, given.out / "shards", max_s=30)
+    options = parser.parse_args(argv)
+    train = TrainingSet(options.speech, options.speechocean762, options.alignments)
+    written, without, long = write_shards(train, options.out / "shards", max_s=30)
     print("\n".join(train.rows))
     print(
         f"{written} utterances in shards; left out: {without} without word times, {long} of more "
         "than 30 s"
     )
-    if given.sound:
-        heard = TrainingSet([*given.speech, *given.sound], given.speechocean762, given.alignments)
-        written, _, long = write_shards(heard, given.out / "sound", max_s=30, timed=False)
+    if options.sound:
+        heard = TrainingSet(
+            [*options.speech, *options.sound], options.speechocean762, options.alignments
+        )
+        written, _, long = write_shards(heard, options.out / "sound", max_s=30, timed=False)
         print(f"{written} utterances in the shards of sound; left out: {long} of more than 30 s")
 
 

@@ -41,14 +41,14 @@ YearAndSentence = tuple[int, str]
 
 def ordered(years: Mapping[int, Sequence[str]], salt: str) -> list[YearAndSentence]:
     """What is kept for tests, each sentence once, by a hash of its words."""
-    found = {
+    by_year = {
         words_of(sentence): (year, sentence)
         for year, sentences in years.items()
         for sentence in sentences
         if reserved(sentence)
     }
-    by_hash = sorted(found, key=lambda words: hashlib.sha256(f"{salt} {words}".encode()).digest())
-    return [found[words] for words in by_hash]
+    by_hash = sorted(by_year, key=lambda words: hashlib.sha256(f"{salt} {words}".encode()).digest())
+    return [by_year[words] for words in by_hash]
 
 
 def of_late(root: Path) -> dict[int, list[str]]:
@@ -57,26 +57,26 @@ def of_late(root: Path) -> dict[int, list[str]]:
     return {year: sentences for year, sentences in years.items() if year >= FIRST_YEAR}
 
 
-def take(left: list[YearAndSentence], n: int, least: int, most: int) -> tuple[str, ...]:
+def take(pool: list[YearAndSentence], n: int, least: int, most: int) -> tuple[str, ...]:
     """The first `n` sentences of one year with so many words; removes them from `left`.
 
     Raises UserError where there are none.
     """
     of_year: dict[int, list[YearAndSentence]] = {}
-    for each in left:
+    for each in pool:
         if least <= len(each[1].split()) <= most:
-            found = of_year.setdefault(each[0], [])
-            found.append(each)
-            if len(found) == n:
-                for taken in found:
-                    left.remove(taken)
-                return tuple(sentence for _, sentence in found)
+            same_year = of_year.setdefault(each[0], [])
+            same_year.append(each)
+            if len(same_year) == n:
+                for taken in same_year:
+                    pool.remove(taken)
+                return tuple(sentence for _, sentence in same_year)
     raise UserError(f"fewer than {n} sentences of {least} to {most} words are left in every year")
 
 
 def spoken(
     speaker: Speaker,
-    left: list[YearAndSentence],
+    pool: list[YearAndSentence],
     voice: str,
     rng: random.Random,
     shape: tuple[int, int, int],
@@ -89,32 +89,32 @@ def spoken(
     speed = round(rng.uniform(*SPEED), 3)
     pauses_s = tuple(round(rng.uniform(*PAUSE_S), 2) for _ in range(shape[0] - 1))
     while True:
-        said = Clip("kokoro", voice, speed, take(left, *shape), pauses_s)
+        planned = Clip("kokoro", voice, speed, take(pool, *shape), pauses_s)
         try:
-            return said, *speaker.say(said)
+            return planned, *speaker.say(planned)
         except Unmatched as error:
-            print(f"left out, {error}: {said.text}")
+            print(f"left out, {error}: {planned.text}")
 
 
 def make(out: Path) -> None:
     """Writes out/audio and out/voices.jsonl."""
     root = cache_root()
     obtain_all(root)
-    left = ordered(of_late(root), SALT)
+    pool = ordered(of_late(root), SALT)
     speaker = Speaker(root)
     (out / "audio").mkdir(parents=True, exist_ok=True)
     lines = []
     for voice in json.loads(HELD_OUT.read_text("utf-8"))["test"]:
         rng = random.Random(f"{SALT} {voice}")
         for i, shape in enumerate(CLIPS):
-            said, samples, words = spoken(speaker, left, voice, rng, shape)
+            planned, samples, words = spoken(speaker, pool, voice, rng, shape)
             name = f"{voice}-{i}"
             duration_s, words = write(samples, words, out / f"audio/{name}.ogg")
             row = {
                 "id": name,
                 "audio_filepath": f"audio/{name}.ogg",
                 "duration": round(duration_s, 4),
-                "text": said.text,
+                "text": planned.text,
                 "speaker": voice,
                 "language": "en",
                 "words": words,
@@ -128,8 +128,8 @@ def program(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of the clips")
-    given = parser.parse_args(arguments)
-    make(given.out)
+    options = parser.parse_args(arguments)
+    make(options.out)
 
 
 if __name__ == "__main__":

@@ -227,10 +227,12 @@ def copied(name: str, folder: Path) -> Iterator[Row]:
     """The rows of a source of which `folder` holds the speech and a manifest.
 
     Raises UserError where there is none, or a line names no recording."""
-    known = [folder / name / file for file in MANIFESTS]
-    manifest = next((file for file in known if file.is_file()), None)
+    manifests = [folder / name / file for file in MANIFESTS]
+    manifest = next((file for file in manifests if file.is_file()), None)
     if manifest is None:
-        raise UserError(f"--from {folder}: no {known[0]}, nor {known[1].name}; correct the folder")
+        raise UserError(
+            f"--from {folder}: no {manifests[0]}, nor {manifests[1].name}; correct the folder"
+        )
     for where, line in text_rows(manifest):
         try:
             row = json.loads(line)
@@ -242,7 +244,7 @@ def copied(name: str, folder: Path) -> Iterator[Row]:
         yield {"text": "", **row}
 
 
-def write(found: Iterator[Row], manifest: Path) -> tuple[int, int]:
+def write(rows: Iterator[Row], manifest: Path) -> tuple[int, int]:
     """Writes the rows whose recordings are there; returns their number and that of the others.
 
     A recording that cannot be read is named on standard error and counts among the others. Of rows
@@ -250,7 +252,7 @@ def write(found: Iterator[Row], manifest: Path) -> tuple[int, int]:
     """
     lines: dict[str, str] = {}
     missing = 0
-    for row in found:
+    for row in rows:
         file = row["audio_filepath"].absolute()
         length_s = duration_s(file)
         if not length_s:
@@ -272,17 +274,17 @@ def program(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder of the speech")
     parser.add_argument("--only", nargs="+", choices=sorted(SOURCES), default=sorted(SOURCES))
     parser.add_argument("--from", type=Path, dest="folder", help="where the speech lies already")
-    given = parser.parse_args(argv)
-    for name in given.only:
-        manifest = given.out / name / "train.jsonl"
+    options = parser.parse_args(argv)
+    for name in options.only:
+        manifest = options.out / name / "train.jsonl"
         print(f"{name}: {SOURCES[name].licence}", flush=True)
         if not manifest.is_file():
-            found = (
-                fetched(name, given.out / name / "source")
-                if given.folder is None
-                else copied(name, given.folder)
+            rows = (
+                fetched(name, options.out / name / "source")
+                if options.folder is None
+                else copied(name, options.folder)
             )
-            n, missing = write(found, manifest)
+            n, missing = write(rows, manifest)
             print(f"  {n} written, {missing} have no recording there that can be read")
         utterances = read_manifest(manifest)
         hours = sum(each.duration_s for each in utterances) / 3600

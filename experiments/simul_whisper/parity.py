@@ -88,12 +88,12 @@ def mended(theirs: type) -> type:
             self.encoded: dict[bytes, torch.Tensor] = {}
             self.raw = torch.zeros(0)
             encoder, suppress = self.model.encoder.forward, self.suppress_tokens
-            self.model.encoder.forward = lambda mel: self.kept(encoder, mel)
+            self.model.encoder.forward = lambda mel: self.encode_once(encoder, mel)
             self.suppress_tokens = lambda logits: self.suppressed(suppress, logits)
             self.symbols = list(self.tokenizer.non_speech_tokens)
             self.blank = [*self.tokenizer.encode(" "), self.tokenizer.eot]
 
-        def kept(self, encoder: Any, mel: torch.Tensor) -> torch.Tensor:
+        def encode_once(self, encoder: Any, mel: torch.Tensor) -> torch.Tensor:
             """Encode each window once for all choices of faults."""
             window = hashlib.sha256(mel.numpy().tobytes()).digest()
             if window not in self.encoded:
@@ -117,8 +117,8 @@ def mended(theirs: type) -> type:
         def last_attend_frame(self) -> int:
             before = () if self.place is None else (self.place,)
             seen = (*before, *self.frames)
-            found = (seen[-1] if seen else None) if "rewind" in self.faults else place(seen)
-            return -self.cfg.rewind_threshold if found is None else found
+            frame = (seen[-1] if seen else None) if "rewind" in self.faults else place(seen)
+            return -self.cfg.rewind_threshold if frame is None else frame
 
         @last_attend_frame.setter
         def last_attend_frame(self, frame: int) -> None:
@@ -133,9 +133,9 @@ def mended(theirs: type) -> type:
             if "rewind" in self.faults:
                 self.frames = self.frames[-1:]
             elif self.frames:
-                said = self.frames[: len(tokens)]
+                frames = self.frames[: len(tokens)]
                 before = () if self.place is None else (self.place,)
-                self.place, self.frames = place((*before, *said)), ()
+                self.place, self.frames = place((*before, *frames)), ()
             return tokens, progress
 
         def std_mean(self, rows: torch.Tensor, **how: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -89,10 +89,10 @@ def auc(scores: Tensor, whole: Tensor, speaker: np.ndarray) -> str:
         with np.errstate(invalid="ignore"):  # of draws that have clips of one kind alone: left out
             return {"auc": ((a @ wins) * b).sum(1) / (a.sum(1) * b.sum(1))}
 
-    found = bootstrap(statistics, int(speaker.max()) + 1)["auc"]
-    assert found is not None
-    bounds = "" if found.low is None else f" [{found.low:.2f}, {found.high:.2f}]"
-    return f"{found.value:.2f}{bounds}"
+    interval = bootstrap(statistics, int(speaker.max()) + 1)["auc"]
+    assert interval is not None
+    bounds = "" if interval.low is None else f" [{interval.low:.2f}, {interval.high:.2f}]"
+    return f"{interval.value:.2f}{bounds}"
 
 
 def best_layer(x: Tensor, y: Tensor) -> torch.nn.Linear:
@@ -128,19 +128,21 @@ def report(recipe: TruncationRecipe, detector: TruncationDetector | None) -> Non
             weights = [detector(frames) for frames in held.frames]
         scores = torch.stack([end_weight(each) for each in weights])
         right = torch.tensor([fires_at_the_end(each) for each in weights]) == whole.bool()
-        kept, dropped = (float(right[whole == label].float().mean()) for label in (1, 0))
-        print(f"detector: AUC {auc(scores, whole, speaker)}; by the published rule {kept:.0%} of")
-        print(f"the whole words are kept and {dropped:.0%} of the cut ones dropped")
+        share_kept, dropped = (float(right[whole == label].float().mean()) for label in (1, 0))
+        print(f"detector: AUC {auc(scores, whole, speaker)}; by the published rule")
+        print(
+            f"{share_kept:.0%} of the whole words are kept, {dropped:.0%} of the cut ones dropped"
+        )
         return
-    given, labels = seen.ends()
-    middle, spread = given.mean(0), given.std(0) + 1e-3
+    inputs, labels = seen.ends()
+    middle, spread = inputs.mean(0), inputs.std(0) + 1e-3
     print("| clips | AUC on them | AUC on the speakers kept apart |\n| ---: | ---: | ---: |")
     for n in N_CLIPS:
-        inside = (given[:n] - middle) / spread
+        inside = (inputs[:n] - middle) / spread
         layer = best_layer(inside, labels[:n])
         with torch.no_grad():
-            own, other = layer(inside)[:, 0], layer((x - middle) / spread)[:, 0]
-        itself = auc(own, labels[:n], np.arange(n)).partition(" ")[0]
+            plain, other = layer(inside)[:, 0], layer((x - middle) / spread)[:, 0]
+        itself = auc(plain, labels[:n], np.arange(n)).partition(" ")[0]
         print(f"| {n} | {itself} | {auc(other, whole, speaker)} |")
 
 

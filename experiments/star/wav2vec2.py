@@ -90,9 +90,9 @@ class CausalWav2Vec2(nn.Module):
         """Write the Wav2Vec2Model."""
         self.model.save_pretrained(folder)
 
-    def train_weights(self, wanted: bool) -> None:
+    def train_weights(self, trainable: bool) -> None:
         """Let all weights have gradients or none; what masks training audio never has any."""
-        self.requires_grad_(wanted)
+        self.requires_grad_(trainable)
         if getattr(self.model, "masked_spec_embed", None) is not None:
             self.model.masked_spec_embed.requires_grad_(False)
 
@@ -141,8 +141,8 @@ class CausalWav2Vec2(nn.Module):
         return [self._whole(each, e[-1]) for each, e in zip(audio, ends, strict=True)]
 
     def _whole(self, audio: Tensor, n_frames: int) -> Tensor:
-        wanted = n_frames * FRAME_SAMPLES + self.lookahead_samples
-        audio = F.pad(audio, (0, max(0, wanted - audio.shape[0])))[:wanted]
+        n_wanted = n_frames * FRAME_SAMPLES + self.lookahead_samples
+        audio = F.pad(audio, (0, max(0, n_wanted - audio.shape[0])))[:n_wanted]
         state = _State(self)
         return self._transform(self._convolve(audio, state), state, grow=False)
 

@@ -31,27 +31,29 @@ def compared(texts: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
     """By candidate but the first of its segment: its word errors against the first, and the
     first's words, both normalised. texts: the candidates of each segment, the likeliest first."""
     normalise = normaliser("en")
-    found = []
+    rows = []
     for first, *others in texts:
-        wanted = normalise(first)
-        if wanted:
+        reference = normalise(first)
+        if reference:
             for other in others:
-                made = jiwer.process_words(wanted, normalise(other))
-                errors = made.substitutions + made.deletions + made.insertions
-                found.append((errors, len(wanted.split())))
-    return found
+                counts = jiwer.process_words(reference, normalise(other))
+                errors = counts.substitutions + counts.deletions + counts.insertions
+                rows.append((errors, len(reference.split())))
+    return rows
 
 
 def candidates(method: U2, utterances: Sequence[Utterance]) -> list[list[str]]:
     """By segment: the texts that the second pass chooses from."""
     texts: list[list[str]] = []
-    own = method._second_pass
+    second_pass = method._second_pass
 
     def noted(state: StreamState):
-        found = map(method._tokenizer.retokenise, state.search.hypotheses(method.rescore))
-        words = (method._whisper.detokenizer.words(each.tokens, language="en") for each in found)
+        hypotheses = map(method._tokenizer.retokenise, state.search.hypotheses(method.rescore))
+        words = (
+            method._whisper.detokenizer.words(each.tokens, language="en") for each in hypotheses
+        )
         texts.append(["".join(word.text for word in each) for each in words])
-        return own(state)
+        return second_pass(state)
 
     method._second_pass = noted
     for utterance in utterances:
@@ -67,11 +69,11 @@ def main() -> None:
     config = compose(SETTINGS)
     method, utterances = build(config.method), build(config.data).utterances(N_PROMPTS)
     texts = candidates(method, utterances)
-    found = compared(texts)
+    rows = compared(texts)
     table = Table("segments", "candidates", "same words %", "words that differ, %")
-    same = sum(errors == 0 for errors, _ in found) / len(found)
-    differ = sum(errors for errors, _ in found) / sum(words for _, words in found)
-    table.add_row(str(len(texts)), str(len(found)), f"{100 * same:.1f}", f"{100 * differ:.1f}")
+    same = sum(errors == 0 for errors, _ in rows) / len(rows)
+    differ = sum(errors for errors, _ in rows) / sum(words for _, words in rows)
+    table.add_row(str(len(texts)), str(len(rows)), f"{100 * same:.1f}", f"{100 * differ:.1f}")
     console().print(table)
 
 

@@ -79,7 +79,7 @@ def convert(
     blank: class of the blank; by default the token for no speech in a head over the whole
     vocabulary, else the last class. Raises UserError where the checkpoint is of another form.
     """
-    own = base.model.model.state_dict()
+    tensors = base.model.model.state_dict()
     output = base.model.proj_out.weight
     renamed: dict[str, torch.Tensor] = {}
     rest = dict(weights)
@@ -90,19 +90,19 @@ def convert(
         raise UserError("no ctc.ctc_lo.weight and bias: this checkpoint has no CTC head")
     for key, value in rest.items():
         name = our_name(key)
-        if name is not None and name not in own and not value.any():
+        if name is not None and name not in tensors and not value.any():
             continue  # a bias of zeros where Whisper has none
-        if name is None or name not in own:
+        if name is None or name not in tensors:
             raise UserError(f"unknown key {key!r}: not a Whisper of WeNet's, or of another size")
         if key in _POSITIONS:
             value = value.reshape(-1, value.shape[-1])
-        if value.shape != own[name].shape:
+        if value.shape != tensors[name].shape:
             raise UserError(
-                f"{key} is {tuple(value.shape)}, the base model has {tuple(own[name].shape)}; give "
-                "the base of the same size"
+                f"{key} is {tuple(value.shape)}, the base model has {tuple(tensors[name].shape)}; "
+                "give the base of the same size"
             )
         renamed[name] = value
-    lacking = sorted(set(own) - set(renamed) - set(_POSITIONS.values()))
+    lacking = sorted(set(tensors) - set(renamed) - set(_POSITIONS.values()))
     if lacking:
         raise UserError(f"nothing for {lacking[0]}: the checkpoint is of a smaller model")
     if output_bias is not None and output_bias.any():
@@ -124,10 +124,10 @@ def _head(base: Whisper, weight: torch.Tensor, bias: torch.Tensor, blank: int | 
     n_classes, whole = len(weight), len(weight) == base.config.vocab_size
     if blank is None:
         silent = base.tokenizer.convert_tokens_to_ids(["<|nospeech|>", "<|nocaptions|>"])
-        known = [i for i in silent if i is not None and i > base.eot]
-        if whole and not known:
+        positions = [i for i in silent if i is not None and i > base.eot]
+        if whole and not positions:
             raise UserError("the tokenizer has no token for no speech; say blank=<class>")
-        blank = known[0] if whole else n_classes - 1
+        blank = positions[0] if whole else n_classes - 1
     if not 0 <= blank < n_classes:
         raise UserError(f"blank={blank}: the head has classes 0 to {n_classes - 1}")
     text = [i for i in range(base.eot if whole else n_classes) if i != blank]
@@ -161,11 +161,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--blank", type=int, help="class of the blank")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
     def job() -> None:
-        import_checkpoint(given.checkpoint, given.base, given.out, given.blank)
-        print(f"run it with method=u2 method.weights={given.out}")
+        import_checkpoint(options.checkpoint, options.base, options.out, options.blank)
+        print(f"run it with method=u2 method.weights={options.out}")
 
     return exit_status(job)
 

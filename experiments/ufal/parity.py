@@ -125,7 +125,7 @@ def main() -> None:
     module = load_reference(options.reference)
     recordings = Mini("clean").utterances(options.limit) + Mini("long").utterances(1)
     n_long = round(options.long_s * SAMPLE_RATE)
-    kept: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     n_words = n_equal = 0
     for chunk_s, trim_s in zip(options.chunk_s, options.trim_s, strict=True):
         method = new_method(
@@ -141,26 +141,26 @@ def main() -> None:
             audio = utterance.load()[:n_long]
             run = Run(utterance.id, chunk_s, trim_s)
             run_reference(module, asr, audio, run)
-            wanted = [each["committed"] for each in run.rounds]
-            wanted[-1] = wanted[-1] + run.finished
+            expected = [each["committed"] for each in run.rounds]
+            expected[-1] = expected[-1] + run.finished
             got = run_ours(method, audio, run)
-            n_words += sum(max(map(len, pair)) for pair in zip(wanted, got, strict=True))
+            n_words += sum(max(map(len, pair)) for pair in zip(expected, got, strict=True))
             n_equal += sum(
                 a == b
-                for step, other in zip(wanted, got, strict=True)
+                for step, other in zip(expected, got, strict=True)
                 for a, b in zip(step, other, strict=False)
             )
-            for k, (step, other) in enumerate(zip(wanted, got, strict=True)):
+            for k, (step, other) in enumerate(zip(expected, got, strict=True)):
                 if step != other:
                     print(f"{utterance.id}, chunk {chunk_s} s, step {k}:\n  {step}\n  {other}")
             is_long = i == len(recordings) - 1
             if i < options.write_n or (is_long and chunk_s == max(options.chunk_s)):
-                kept.append(vars(run))
+                rows.append(vars(run))
     model = model_hash({"model": {"path": options.model}})
     print(f"model {model}: {n_equal} of {n_words} words equal, text and times")
     if options.write:
         header = {"reference": f"ufal/whisper_streaming@{COMMIT}", "model_hash": model}
-        options.write.write_text(json.dumps(header | {"runs": kept}, ensure_ascii=False) + "\n")
+        options.write.write_text(json.dumps(header | {"runs": rows}, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def our_method(temperatures: Sequence[float] = (0.0,), *, compat: bool = True) -
     )
 
 
-def said(steps: Sequence[Sequence[Sequence[Any]]]) -> dict[str, Any]:
+def text_row(steps: Sequence[Sequence[Sequence[Any]]]) -> dict[str, Any]:
     """Of the words [text, start, end] that each chunk committed: how many, and two hashes."""
     words = parity.summary([[text for text, _, _ in step] for step in steps])
     times = parity.digest(f"{a:.2f} {b:.2f}" for step in steps for _, a, b in step)
@@ -66,7 +66,7 @@ def main() -> None:
             theirs = [each["committed"] for each in run.rounds]
             theirs[-1] = theirs[-1] + run.finished
             ours = run_ours(method, audio, run)
-            rows.add(parity.compared(clip, said(theirs), said(ours)))
+            rows.add(parity.compared(clip, text_row(theirs), text_row(ours)))
             if theirs != ours:
                 print(f"  theirs {theirs}\n  ours   {ours}")
 

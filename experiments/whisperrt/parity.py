@@ -89,8 +89,8 @@ class Author:
     def tokens(self, audio: np.ndarray) -> list[list[int]]:
         """The text tokens after every block."""
         self.model.reset(use_stream=True)
-        made = self.theirs.DecodingTask if "front" in self.faults else placed(self.theirs)
-        task = self.model.decoding_task = made(self.model, self.options)
+        decoding = self.theirs.DecodingTask if "front" in self.faults else placed(self.theirs)
+        task = self.model.decoding_task = decoding(self.model, self.options)
         task.decoder = mended(self.theirs.StreamingDecoder, self.faults, self.n_prompt)(
             0.0, 2, task.tokenizer.eot, task.inference, N
         )
@@ -216,7 +216,7 @@ def cause_of(
     return "last delivery" if same_before and two_blocks and agrees else ""
 
 
-def said(steps: Collection[Sequence[int]]) -> dict[str, Any]:
+def text_row(steps: Collection[Sequence[int]]) -> dict[str, Any]:
     """Of the tokens after each step: how many, and one hash."""
     return {
         "n": [len(tokens) for tokens in steps],
@@ -251,7 +251,9 @@ def main() -> None:
                 longer = np.concatenate([audio, silence])  # so that no block comes with another
                 singly = our_tokens(method, longer, chunk_s, first_s)
                 cause = cause_of(theirs, ours, {n: singly[n] for n in singly if n <= max(ours)})
-                row = parity.compared(clip, said(theirs.values()), said(ours.values()), cause)
+                row = parity.compared(
+                    clip, text_row(theirs.values()), text_row(ours.values()), cause
+                )
                 rows.add({"chunk_s": chunk_s} | row)
                 for n in ours:
                     if theirs[n] != ours[n]:

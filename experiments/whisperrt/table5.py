@@ -66,9 +66,9 @@ class Scheduled(Decoder):
         self._outputs = [
             [
                 (start + i + 1 - self._n_prompt, row[i + 1] if i + 1 < len(row) else None)
-                for i in wanted
+                for i in n_tokens
             ]
-            for row, start, wanted in zip(tokens, starts, take, strict=True)
+            for row, start, n_tokens in zip(tokens, starts, take, strict=True)
         ]
         return super().part(cache, tokens, starts, n_frames, **options)
 
@@ -78,13 +78,13 @@ class Scheduled(Decoder):
         log_probs = super().log_probs(hidden, bias)
         rows = log_probs if hidden.ndim == 3 else log_probs[:, None]  # else the last output alone
         for r, outputs in enumerate(self._outputs):
-            for i, (position, given) in enumerate(outputs[-rows.shape[1] :]):
-                if given is None:
-                    given = self.pad if position >= self.n_text else None
-                if given is None:
+            for i, (position, token) in enumerate(outputs[-rows.shape[1] :]):
+                if token is None:
+                    token = self.pad if position >= self.n_text else None
+                if token is None:
                     rows[r, i, self.pad] = -torch.inf
                 else:
-                    rows[r, i, given] = 0.0
+                    rows[r, i, token] = 0.0
         return log_probs
 
 

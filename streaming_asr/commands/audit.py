@@ -27,7 +27,14 @@ from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.metrics.losses import PARTS
 from streaming_asr.score.audit import Audit, Place, Row, audit
 from streaming_asr.score.folder import find_cells, write_cell
-from streaming_asr.terminal import add_json, command_parser, exit_status, show_table, shown, wrapped
+from streaming_asr.terminal import (
+    add_json,
+    command_parser,
+    exit_status,
+    format_number,
+    show_table,
+    wrapped,
+)
 
 EPILOG = """\
 what is audited
@@ -276,15 +283,15 @@ def _lines(answer: Audit) -> list[str]:
         lines.append("no reference: errors are the distance to batch's text")
     if p50 is not None:
         lines.append(
-            f"lag of final words: {p50:.2f} s in half, {shown(p90, 2)} s in 90 % of them; it grows "
-            f"by {shown(answer.growth, 2)} s per minute"
+            f"lag of final words: {p50:.2f} s in half, {format_number(p90, 2)} s in 90 % of them; "
+            f"it grows by {format_number(answer.growth, 2)} s per minute"
         )
     if metrics["turns_cut_off"] is not None:
-        late = shown(metrics["turn_end_delay_p90_ca_s"], 2)
+        late = format_number(metrics["turn_end_delay_p90_ca_s"], 2)
         lines.append(
             f"turns: {metrics['turns_cut_off']:.0f} % cut off, "
-            f"{shown(metrics['turns_missed'], 0)} % never ended; the end comes within {late} s in "
-            "90 %"
+            f"{format_number(metrics['turns_missed'], 0)} % never ended; "
+            f"the end comes within {late} s in 90 %"
         )
     for name, n in zip(("stream", "batch"), answer.n_failed, strict=True):
         if n:

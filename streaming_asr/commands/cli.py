@@ -60,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv in ([], ["-h"], ["--help"], ["help"]):
-        told = HELP + "\n".join(f"  {name:12} {use}" for name, (_, use) in COMMANDS.items())
-        return exit_status(lambda: print(told))
+        text = HELP + "\n".join(f"  {name:12} {use}" for name, (_, use) in COMMANDS.items())
+        return exit_status(lambda: print(text))
     if argv in (["--version"], ["-V"]):
         print(f"streaming_asr {__version__}")
         return 0

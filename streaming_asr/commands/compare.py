@@ -31,10 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _compare(argv: list[str]) -> int:
     from streaming_asr.run import command as run
 
-    given = [a for a in argv if a != "--open"]
+    settings = [a for a in argv if a != "--open"]
     # A recording may stand there by itself.
-    given = [a if a.startswith("-") or "=" in a else f"audio={a}" for a in given]
-    line = CommandLine(["-m", *given])
+    settings = [a if a.startswith("-") or "=" in a else f"audio={a}" for a in settings]
+    line = CommandLine(["-m", *settings])
     several = [each for each in line.settings if each.startswith("audio=")]
     if len(several) > 1:
         raise UserError(f"{' '.join(several)}: name one recording, or a folder of them")

@@ -104,12 +104,12 @@ def _models() -> Iterator[Check]:
 
     for hub, model in packaged().items():
         try:
-            there = find_here(hub)
-            seen = f"{there.where}: {there.folder}" if there else "not on this machine"
+            place = find_here(hub)
+            seen = f"{place.where}: {place.folder}" if place else "not on this machine"
         except UserError as error:
-            there, seen = None, str(error)
+            place, seen = None, str(error)
         remedy = f"python -m streaming_asr get {model.model}"
-        yield Check(f"model={model.model}", there is not None, seen, remedy)
+        yield Check(f"model={model.model}", place is not None, seen, remedy)
 
 
 def _hub(offline: bool) -> Check:

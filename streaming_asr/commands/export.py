@@ -66,13 +66,13 @@ def export(
         )
     reached = _cells(results, adapter) if results else []
 
-    with beside(out) as made:
-        _write_model(made, config, adapter)
+    with beside(out) as folder:
+        _write_model(folder, config, adapter)
         if ctranslate2:
             from streaming_asr.methods.ufal.convert import convert
 
-            convert(str(made), made / CT2)
-        (made / "README.md").write_text(
+            convert(str(folder), folder / CT2)
+        (folder / "README.md").write_text(
             card(config, settings, adapter, reached, ctranslate2), encoding="utf-8"
         )
     print(f"exported: {out}" + (f" and {out / CT2}" if ctranslate2 else ""))
@@ -159,14 +159,14 @@ def _cells(folder: Path, adapter: Path | None) -> list[Any]:
     """Return the results under `folder` that this adapter made; without one, all that used none."""
     from streaming_asr.score.results import read_results
 
-    wanted = None if adapter is None else adapter.resolve()
-    found = []
+    adapter_path = None if adapter is None else adapter.resolve()
+    cells = []
     for cell in read_results(folder):
         used = (cell.config.get("method") or {}).get("weights")
         used = None if used in (None, "none") else Path(str(used)).resolve()
-        if used == wanted and cell.metrics:
-            found.append(cell)
-    return found
+        if used == adapter_path and cell.metrics:
+            cells.append(cell)
+    return cells
 
 
 def _row(cell: Any) -> tuple[object, ...]:

@@ -49,11 +49,11 @@ class Journal:
         self._samples = samples
         self.path = cache_root() / "transcripts" / f"{key}.jsonl"
         with suppress(OSError):
-            for left in self.path.parent.glob("*.jsonl"):
-                if time.time() - left.stat().st_mtime > STALE_S:
-                    left.unlink()
+            for file in self.path.parent.glob("*.jsonl"):
+                if time.time() - file.stat().st_mtime > STALE_S:
+                    file.unlink()
 
-    def kept(self) -> tuple[list[Word], float]:
+    def words_so_far(self) -> tuple[list[Word], float]:
         """Return the words that stay, and the second from which the recording is heard again."""
         words: list[Word] = []
         with suppress(OSError):

@@ -26,7 +26,7 @@ from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.metrics import traces
 from streaming_asr.metrics.latency import summary, timed
 from streaming_asr.simulate.feeds import simulate
-from streaming_asr.terminal import show_table, shown, with_settings
+from streaming_asr.terminal import format_number, show_table, with_settings
 from streaming_asr.utterance import Utterance
 
 ABOUT = """\
@@ -65,7 +65,7 @@ class Row(NamedTuple):
 
     def texts(self) -> list[str]:
         """Return the row as the table shows it, in the order of `HEADS`."""
-        lags = (shown(self.p50, 2), shown(self.p95, 2))
+        lags = (format_number(self.p50, 2), format_number(self.p95, 2))
         return [str(self.n), str(self.sessions), str(len(self.errors)), *lags, f"{self.slip_s:.2f}"]
 
 
@@ -74,10 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return with_settings(ABOUT, _load, argv, resumes=False)
 
 
-def _load(given: list[str]) -> None:
-    url, own, settings = _parsed(given)
+def _load(arguments: list[str]) -> None:
+    url, options, settings = _parsed(arguments)
     try:
-        counts, budget_s = _counts(own["streams"]), parse_duration(own["budget"]) / 1000
+        counts, budget_s = _counts(options["streams"]), parse_duration(options["budget"]) / 1000
     except UserError as error:
         raise UserError(str(error).replace("chunk=", "budget=")) from error
     method, utterances, chunk = _composed(url, settings)
@@ -86,34 +86,34 @@ def _load(given: list[str]) -> None:
     print(f"plays {audio_s:.0f} s of audio to {url} for each number of streams", flush=True)
     for row in measure(method, utterances, counts, budget_s, chunk):
         rows.append(row)
-        told = f"; first error: {row.errors[0]}" if row.errors else ""
-        print(f"{row.n} streams: lag p95 {shown(row.p95, 2)} s{told}", flush=True)
-    show_table(HEADS, [row.texts() for row in rows], left=())
+        reason = f"; first error: {row.errors[0]}" if row.errors else ""
+        print(f"{row.n} streams: lag p95 {format_number(row.p95, 2)} s{reason}", flush=True)
+    show_table(HEADS, [row.texts() for row in rows], text_columns=())
     within = [row.n for row in rows if row.is_within(budget_s)]
     most = f"{max(within)} streams" if within else "not one stream"
     print(f"{most} within a lag p95 of {budget_s:g} s without an error, of those tried")
     if any(row.slip_s > SLIP_S for row in rows):
         print("audio was fed late: this machine was too busy to measure so many streams")
-    if own["table"] is not None:
+    if options["table"] is not None:
         lines = [HEADS, ["---"] * len(HEADS), *(row.texts() for row in rows)]
-        write_text(Path(own["table"]), "".join(f"| {' | '.join(line)} |\n" for line in lines))
-        print(f"table: {own['table']}")
+        write_text(Path(options["table"]), "".join(f"| {' | '.join(line)} |\n" for line in lines))
+        print(f"table: {options['table']}")
 
 
-def _parsed(given: list[str]) -> tuple[str, dict[str, Any], dict[str, str]]:
+def _parsed(arguments: list[str]) -> tuple[str, dict[str, Any], dict[str, str]]:
     """Return the address, this command's settings and those of the run."""
-    if not given or "://" not in given[0].partition("=")[0]:
+    if not arguments or "://" not in arguments[0].partition("=")[0]:
         raise UserError(
             "load: needs the server's address first, as in "
             "streaming-asr load ws://127.0.0.1:8000/v1/realtime"
         )
-    pairs = [each.partition("=") for each in given[1:]]
+    pairs = [each.partition("=") for each in arguments[1:]]
     for key, equals, _ in pairs:
         if not equals:
             raise UserError(f"{key}: not key=value; --help shows the settings")
     settings = {key: value for key, _, value in pairs}
-    own = {key: settings.pop(key, usual) for key, usual in OWN.items()}
-    return given[0], own, settings
+    options = {key: settings.pop(key, usual) for key, usual in OWN.items()}
+    return arguments[0], options, settings
 
 
 def _counts(text: str) -> list[int]:

@@ -66,9 +66,9 @@ class Transcript:
 
     def written(self, form: str, **about: Any) -> str:
         """Return it as srt, vtt or json; `about`: what json tells besides."""
-        shown = cues(self.words)
+        lines = cues(self.words)
         if form != "json":
-            return srt(shown) if form == "srt" else vtt(shown)
+            return srt(lines) if form == "srt" else vtt(lines)
         row = {
             "file": self.file,
             "duration_s": round(self.duration_s, 3),
@@ -76,7 +76,7 @@ class Transcript:
             "language": self.language,
             **about,
             "text": self.text,
-            "segments": [{"start": c.start, "end": c.end, "text": c.text} for c in shown],
+            "segments": [{"start": c.start, "end": c.end, "text": c.text} for c in lines],
             "words": [
                 {"text": w.text, "start": w.start, "end": w.end, "probability": w.probability}
                 for w in whole_words(self.words)
@@ -111,13 +111,13 @@ def _track_number(text: str) -> int:
     return int(text)
 
 
-def _transcribe(given: argparse.Namespace) -> int:
-    names = [a for a in given.arguments if "=" not in a or is_url(a) or Path(a).exists()]
+def _transcribe(arguments: argparse.Namespace) -> int:
+    names = [a for a in arguments.arguments if "=" not in a or is_url(a) or Path(a).exists()]
     if not names:
         raise UserError("no recording given; name a file or a folder, as in transcribe talk.m4a")
     if len(names) > 1 and Path(whole := " ".join(names)).exists():
         raise UserError(f"{whole}: came in {len(names)} parts; quote a path that holds blanks")
-    forms = [form for form in FORMATS if getattr(given, form)]
+    forms = [form for form in FORMATS if getattr(arguments, form)]
     files, failed = _files(names)
     stems = [file.stem for file in files]
     if forms and len(set(stems)) < len(stems):
@@ -126,14 +126,14 @@ def _transcribe(given: argparse.Namespace) -> int:
     if not files:
         return 1
     if forms:
-        check_writable(given.out, "--out")  # before the work, not after it
-    folder = ["-cd", given.config_dir] if given.config_dir is not None else []
-    settings = [a for a in given.arguments if a not in names]
+        check_writable(arguments.out, "--out")  # before the work, not after it
+    folder = ["-cd", arguments.config_dir] if arguments.config_dir is not None else []
+    settings = [a for a in arguments.arguments if a not in names]
     line = CommandLine([*folder, *settings, "tracker=none"])
     line.default_methods(1)
     line.default(gate="speech")
     many = len(files) + len(failed) > 1
-    job = _Job(line, forms, given.out, many, given.audio_track)
+    job = _Job(line, forms, arguments.out, many, arguments.audio_track)
     for file in files:
         try:
             job.transcribe(file)
@@ -182,23 +182,23 @@ class _Job:
         journal = Journal(plain, samples)
         written_s = 0.0
 
-        def grow(told: Transcript) -> None:
+        def grow(result: Transcript) -> None:
             nonlocal written_s
-            shown.show(told)
-            if told.heard_s - written_s >= max(GROWS_S, told.heard_s / 10):
-                self._write(file, told)
-                written_s = told.heard_s
+            display.show(result)
+            if result.heard_s - written_s >= max(GROWS_S, result.heard_s / 10):
+                self._write(file, result)
+                written_s = result.heard_s
 
-        with _Shown(f"{file}:\n" if self.many else "") as shown:
-            told = transcript(self.method, samples, file, self.config, grow, journal)
-            shown.end(told)
-        if not told.words and samples.any():  # an empty text alone would look like a failure
+        with _Shown(f"{file}:\n" if self.many else "") as display:
+            result = transcript(self.method, samples, file, self.config, grow, journal)
+            display.end(result)
+        if not result.words and samples.any():  # an empty text alone would look like a failure
             remedy = "" if self.config.gate == "none" else "; gate=none lets other sounds through"
             _say(f"{file}: no words were found{remedy}")
-        took = f"{told.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
+        took = f"{result.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
         method = self.line.get("method")
         _say(f"{file}: {took}, {method}, {self.config.model.name}, chunk={self.config.chunk}")
-        for path in self._write(file, told):
+        for path in self._write(file, result):
             _say(f"wrote {path}")
         journal.remove()
 
@@ -209,16 +209,16 @@ class _Job:
         config = self.config
         detect_by_default(config)
         time_words_by_default(config)
-        if told := unheard(config, {config.language or "en"} - {"detect"}):
-            _say(told)
+        if warning := unheard(config, {config.language or "en"} - {"detect"}):
+            _say(warning)
         self.method = method_of(config)[0]
 
-    def _write(self, file: Path, told: Transcript) -> list[Path]:
+    def _write(self, file: Path, result: Transcript) -> list[Path]:
         """Write what has been heard in every form that is asked for; return the files."""
         method: Any = OmegaConf.to_container(self.config.method)
         about = {"model": self.config.model.name, "chunk": self.config.chunk, "method": method}
         return [
-            write_text(self.out / f"{file.stem}.{form}", told.written(form, **about))
+            write_text(self.out / f"{file.stem}.{form}", result.written(form, **about))
             for form in self.forms
         ]
 
@@ -246,7 +246,7 @@ def transcript(
     samples: Samples,
     file: Path,
     config: DictConfig,
-    show: Callable[[Transcript], None] = lambda told: None,
+    show: Callable[[Transcript], None] = lambda result: None,
     journal: Journal | None = None,
 ) -> Transcript:
     """Return what `method` hears; `show` is called after every step with what is there.
@@ -255,38 +255,38 @@ def transcript(
     heard, and where each step is noted. Raises UserError for a method that fails.
     """
     language = None if config.language == "detect" else config.language
-    told = Transcript(str(file), len(samples) / SAMPLE_RATE, language=language)
+    result = Transcript(str(file), len(samples) / SAMPLE_RATE, language=language)
     at_s = 0.0
     if journal is not None:
-        told.words, at_s = journal.kept()
-    n_kept = len(told.words)
+        result.words, at_s = journal.words_so_far()
+    n_kept = len(result.words)
     if n_kept:
         _say(f"{file}: resumes at {at_s:.1f} s, where an earlier command stopped")
-        show(told)
+        show(result)
     try:
         updates = stream(method, samples[round(at_s * SAMPLE_RATE) :], SAMPLE_RATE,
                          chunk=config.chunk, first_chunk=config.first_chunk,
                          language=language)  # fmt: skip
         words_alone = WordsAlone()
         for update in map(words_alone.of, updates):
-            n = len(told.words) - update.retracted
-            told.heard_s, told.partial = at_s + updates.heard_s, update.partial
+            n = len(result.words) - update.retracted
+            result.heard_s, result.partial = at_s + updates.heard_s, update.partial
             new = [_later(word, at_s) for word in update.committed]
             if new and n == n_kept > 0:  # it was the first word of its stream
-                new[0] = replace(new[0], text=spaced(new[0].text, told.language))
-            n = add_timed(told.words, update.retracted, new, told.heard_s)
+                new[0] = replace(new[0], text=spaced(new[0].text, result.language))
+            n = add_timed(result.words, update.retracted, new, result.heard_s)
             if journal is not None and (update.committed or update.retracted):
-                journal.write(told.words, n)
-            if update.language not in (None, told.language):
-                told.language = update.language
+                journal.write(result.words, n)
+            if update.language not in (None, result.language):
+                result.language = update.language
                 _say(_found(file, config, update.language))
-            show(told)
+            show(result)
     except UserError:
         raise
     except Exception as error:  # one recording does not keep the others from their text
         logging.getLogger(__name__).debug("%s failed", file, exc_info=True)
         raise UserError(f"{file}: {type(error).__name__}: {error}") from error
-    return told
+    return result
 
 
 def _later(word: Word, at_s: float) -> Word:
@@ -298,9 +298,9 @@ def _later(word: Word, at_s: float) -> Word:
 
 def _found(file: Path, config: DictConfig, language: str) -> str:
     """Return the line that tells a detected language."""
-    told = unheard(config, {language})
-    found = f"{file}: language {language}, detected; language=<code> names another"
-    return found if told is None else f"{found}. {told}"
+    warning = unheard(config, {language})
+    message = f"{file}: language {language}, detected; language=<code> names another"
+    return message if warning is None else f"{message}. {warning}"
 
 
 class _Shown:
@@ -323,15 +323,15 @@ class _Shown:
             self._live.start()
         return self
 
-    def show(self, told: Transcript) -> None:
+    def show(self, result: Transcript) -> None:
         if self._grows:
-            self._print(told.words)
+            self._print(result.words)
         if self._live is not None:
             from rich.text import Text
 
-            guess = "".join(word.text for word in told.partial)
-            shown = Text.assemble(told.text, (guess, "dim italic"))
-            self._live.update(shown if told.words else Text(guess.lstrip(), "dim italic"))
+            guess = "".join(word.text for word in result.partial)
+            text = Text.assemble(result.text, (guess, "dim italic"))
+            self._live.update(text if result.words else Text(guess.lstrip(), "dim italic"))
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
@@ -339,12 +339,12 @@ class _Shown:
         if self._n and not self._is_whole:
             print(flush=True)
 
-    def end(self, told: Transcript) -> None:
+    def end(self, result: Transcript) -> None:
         """Print what is not there yet of the whole transcript."""
         self._is_whole = True
         if self._live is not None:
             self._live.stop()
-        self._print(told.words)
+        self._print(result.words)
         if not self._n:  # no word was said
             sys.stdout.write(self._title)
         print("\n" if self._title else "", flush=True)

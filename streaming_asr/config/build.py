@@ -70,12 +70,12 @@ def program(config_name: str, job: Callable[[DictConfig], Any], *, loads: str | 
 
     statuses: list[int] = []
 
-    def told(config: DictConfig) -> int:
+    def exit_code(config: DictConfig) -> int:
         with explained():
             return int(job(config) or 0)
 
     def each(config: DictConfig) -> None:
-        statuses.append(exit_status(lambda: told(config)))
+        statuses.append(exit_status(lambda: exit_code(config)))
 
     def run() -> int:
         line = CommandLine(sys.argv[1:])
@@ -89,7 +89,7 @@ def program(config_name: str, job: Callable[[DictConfig], Any], *, loads: str | 
         begin(full)
         with open_dict(full):
             del full["hydra"]
-        return told(full)
+        return exit_code(full)
 
     return exit_status(run)
 

@@ -133,7 +133,7 @@ def _check_commas(settings: Sequence[str]) -> None:
         raise UserError(f"{setting}: a comma joins two values, without blanks; write {remedy}")
 
 
-def check_options(argv: Sequence[str], own: Sequence[str] = ()) -> None:
+def check_options(argv: Sequence[str], extra: Sequence[str] = ()) -> None:
     """Raise UserError for text that is no UTF-8 and for a setting written as an option; `own`: the
     options of the command."""
     for at, argument in enumerate(argv):
@@ -142,7 +142,7 @@ def check_options(argv: Sequence[str], own: Sequence[str] = ()) -> None:
         except UnicodeEncodeError as error:
             raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
         name = key_of(argument.removeprefix("--"))
-        if argument.startswith("--") and name not in (*HYDRAS, *own):
+        if argument.startswith("--") and name not in (*HYDRAS, *extra):
             key = name.replace("-", "_")
             value = value_of(argument) or next(iter(argv[at + 1 : at + 2]), "<value>")
             raise UserError(f"{argument}: settings are written key=value; write {key}={value}")

@@ -59,13 +59,13 @@ def compose_raw(
                 f"{override}: a group of Hydra's own cannot be left out; choose another of its "
                 "files, as hydra/launcher=joblib"
             )
-    given = [*overrides, *mini_data(overrides)] if config_name in ("run", "align") else overrides
+    settings = [*overrides, *mini_data(overrides)] if config_name in ("run", "align") else overrides
     extra = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
     before = get_gh_backup()  # within a job of Hydra's its state is set, and would be refused
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-            full = hydra_compose(config_name, [*given, *extra], return_hydra_config=True)
+            full = hydra_compose(config_name, [*settings, *extra], return_hydra_config=True)
     except UserError:
         raise
     except RecursionError as error:
@@ -138,8 +138,8 @@ def explain(
         options = sorted(str(o) for o in error.options or ())
         outer, _, owner = group.partition("/")
         plain = re.sub(r"[\W_]", "", option.lower())
-        known = [PUBLISHED_AS.get(name) for name in (plain, plain.removeprefix("whisper"))]
-        meant = known[0] or known[1] or option.removeprefix("whisper-")
+        names = [PUBLISHED_AS.get(name) for name in (plain, plain.removeprefix("whisper"))]
+        meant = names[0] or names[1] or option.removeprefix("whisper-")
         near = did_you_mean(meant, options)
         if outer in BY_PATH and "/" in group:
             path = f"{owner}/{option}"
@@ -182,32 +182,34 @@ def explain(
     kind = re.search(r"Value '(.*)' of type .* could not be converted to (\w+)", text)
     if named and kind and kind[2] in KINDS:
         return UserError(f"{named[0][:-2]}={kind[1]}: must be {KINDS[kind[2]]}")
-    told = [
+    message = [
         line for line in lines if not line.startswith(("full_key", "object_type", "Error merging"))
     ]
-    return UserError("".join(named[:1]) + (told[-1] if named and told else " ".join(told[:2])))
+    return UserError(
+        "".join(named[:1]) + (message[-1] if named and message else " ".join(message[:2]))
+    )
 
 
 def _no_such_key(
     key: str, overrides: Sequence[str], config_name: str, config_dir: str | None
 ) -> UserError:
     """Return the refusal of a key that the configuration has not, with the names it has there."""
-    given = next((override for override in overrides if key_of(override) == key), key)
+    setting = next((override for override in overrides if key_of(override) == key), key)
     if key == "experiment":  # a group, so its file has set keys of its own name
         return UserError(
-            f"{given}: its file must begin with `# @package _global_`, so that its settings are "
+            f"{setting}: its file must begin with `# @package _global_`, so that its settings are "
             f"those of {config_name}"
         )
     try:
-        rest = [override for override in overrides if override != given]
+        rest = [override for override in overrides if override != setting]
         config = compose_raw(rest, config_name=config_name, config_dir=config_dir)
     except UserError:  # of something else that is wrong; this comes first
-        return UserError(f"{given}: no such key")
+        return UserError(f"{setting}: no such key")
     path, _, last = key.rpartition(".")
     parent = OmegaConf.select(config, path) if path else config
     if parent is None:  # it is the first part that is not there
         wrong = key.partition(".")[0]
-        return UserError(f"{given}: no {wrong} to set{did_you_mean(wrong, map(str, config))}")
+        return UserError(f"{setting}: no {wrong} to set{did_you_mean(wrong, map(str, config))}")
     names = sorted(set(map(str, parent)) - {"hydra", "_target_"})
     # By the last part of the name: where it is meant, with the group it is in.
     places = {name: f"{path}.{name}" if path else name for name in names}
@@ -217,4 +219,4 @@ def _no_such_key(
     near = did_you_mean(last, places)
     meant = near.removeprefix("; did you mean ").removesuffix("?")
     near = f"; did you mean {places[meant]}?" if near else ""
-    return UserError(f"{given}: no such key{near}; {path or config_name} has {', '.join(names)}")
+    return UserError(f"{setting}: no such key{near}; {path or config_name} has {', '.join(names)}")

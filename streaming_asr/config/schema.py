@@ -122,8 +122,8 @@ def _explained(file: str) -> str:
     _, _, text = path.read_text(encoding="utf-8").rpartition("defaults:\n")
     lines = text.partition("\nhydra:")[0].splitlines()
     # Neither what other settings fill nor the list of defaults.
-    own = [line for line in lines if not re.match(r"_target_|  - |\w+: \$|$", line)]
-    return "\n".join(f"  {line}" for line in own)
+    keys = [line for line in lines if not re.match(r"_target_|  - |\w+: \$|$", line)]
+    return "\n".join(f"  {line}" for line in keys)
 
 
 def _of_paper(*names: str, _root_: Any) -> Any:
@@ -131,16 +131,16 @@ def _of_paper(*names: str, _root_: Any) -> Any:
 
     Raises UserError for a name that the paper has nothing for, as a model it did not train.
     """
-    found = _root_.recipe.paper
+    values = _root_.recipe.paper
     for name in names:
-        if name not in found:
-            rows = [key for key in found if isinstance(found[key], DictConfig)]
+        if name not in values:
+            rows = [key for key in values if isinstance(values[key], DictConfig)]
             raise UserError(
                 f"recipe.paper: the paper has no settings for {name}, only for {', '.join(rows)}; "
                 "take one of these, or another recipe="
             )
-        found = found[name]
-    return found
+        values = values[name]
+    return values
 
 
 def _register() -> None:

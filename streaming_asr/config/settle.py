@@ -49,10 +49,10 @@ def settle(config: DictConfig, hydra_node: Any) -> DictConfig:
 
 
 def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
-    known = {field.name for field in fields(RunConfig)}
-    for key in sorted(set(map(str, config)) - known - {"hydra"}):  # of +key=value
-        near, there = did_you_mean(key, known), ", ".join(sorted(known))
-        raise UserError(f"{key}: no such key{near}; there are {there}")
+    keys = {field.name for field in fields(RunConfig)}
+    for key in sorted(set(map(str, config)) - keys - {"hydra"}):  # of +key=value
+        near, valid = did_you_mean(key, keys), ", ".join(sorted(keys))
+        raise UserError(f"{key}: no such key{near}; there are {valid}")
     config = config.copy()
     for group in ("method", "model", "data", "tracker"):
         if OmegaConf.is_missing(config, group) or choices.get(group) is None:
@@ -92,12 +92,12 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
             f"chunk={config.chunk}: Whisper takes {MAX_CHUNK_MS // 1000} s at once and a step less "
             "than that; give a shorter chunk, as chunk=300ms or chunk=1s"
         )
-    own = own_network(config)
-    if own is not None and config.method.get("weights") == "auto":
+    network = own_network(config)
+    if network is not None and config.method.get("weights") == "auto":
         with read_write(config):
-            config.method.weights = own
+            config.method.weights = network
     elif "weights" in config.method:
-        found = find_weights(
+        weights = find_weights(
             method_name,
             chunk_ms,
             str(config.method.weights),
@@ -106,7 +106,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
             model_name=str(choices["model"]),
         )
         with read_write(config):
-            config.method.weights = None if found is None else str(found)
+            config.method.weights = None if weights is None else str(weights)
     return config
 
 
@@ -115,8 +115,8 @@ def _example(key: str, choices: Mapping[str, Any]) -> str:
     group, _, name = key.partition(".")
     file = CONF_DIR / group / f"{choices.get(group)}.yaml"
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    found = re.search(rf"^{name}: \?\?\? # ([^\s,]+)", text, re.M)
-    return f", as {key}={found[1]}" if found else ""
+    match = re.search(rf"^{name}: \?\?\? # ([^\s,]+)", text, re.M)
+    return f", as {key}={match[1]}" if match else ""
 
 
 def _check_finite(value: Any, key: str = "") -> None:
@@ -195,17 +195,18 @@ def _check_languages(config: DictConfig) -> None:
     """Raise UserError for a language that Whisper, or this Whisper, does not know; corpora name
     theirs themselves."""
     for key in ("language", "data.language"):
-        given = OmegaConf.select(config, key)
-        known = {*LANGUAGES, "detect"} if key == "language" else LANGUAGES
+        language = OmegaConf.select(config, key)
+        languages = {*LANGUAGES, "detect"} if key == "language" else LANGUAGES
         if key == "data.language" and not str(config.data._target_).endswith(".Folder"):
             continue  # elsewhere a tag too, which the corpus reads, or the name of a folder
-        if isinstance(given, str) and given not in known:
-            given = language_code(given)
+        if isinstance(language, str) and language not in languages:
+            language = language_code(language)
             with read_write(config):
-                OmegaConf.update(config, key, given)
-        if given is not None and given not in known and not own_network(config):
+                OmegaConf.update(config, key, language)
+        if language is not None and language not in languages and not own_network(config):
             raise UserError(
-                f"{key}={given}: no language that Whisper knows{did_you_mean(str(given), known)}; "
+                f"{key}={language}: no language that Whisper knows"
+                f"{did_you_mean(str(language), languages)}; "
                 f"give a code such as en, de or fr, or {key}=null for the corpus's own"
             )
     path = OmegaConf.select(config, "model.path")

@@ -53,8 +53,8 @@ def target_of(path: Any) -> Callable[..., Any]:
     # Hydra writes several lines of its own before it raises.
     logging.getLogger("hydra.utils").disabled = True
     try:
-        found: Callable[..., Any] = get_object(path)
-        if not callable(found) or getattr(found, "__module__", None) == "builtins":
+        target: Callable[..., Any] = get_object(path)
+        if not callable(target) or getattr(target, "__module__", None) == "builtins":
             raise TypeError("neither a class nor a function of a program")
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         reason: BaseException = error
@@ -64,7 +64,7 @@ def target_of(path: Any) -> Callable[..., Any]:
             f"_target_={path}: cannot be built ({' '.join(str(reason).split())}); give "
             "module.Class of what is installed, or of a file whose folder PYTHONPATH names"
         ) from error
-    return found
+    return target
 
 
 def _values(node: Any) -> Sequence[Any]:
@@ -77,8 +77,8 @@ def _hint(stated: Any, target: Callable[..., Any]) -> Any:
     """Return the type that an annotation names; Any where it cannot be told."""
     if not isinstance(stated, str):
         return Any if stated is inspect.Parameter.empty else stated
-    made: Any = target
-    owner = inspect.unwrap(made.__init__ if isinstance(target, type) else made)
+    parameters: Any = target
+    owner = inspect.unwrap(parameters.__init__ if isinstance(target, type) else parameters)
     names = vars(sys.modules.get(getattr(owner, "__module__", ""), types))
     try:
         return eval(stated, dict(names))  # written in the program that is about to run

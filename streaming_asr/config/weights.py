@@ -31,19 +31,19 @@ def own_network(config: DictConfig) -> str | None:
         return None
     folder = Path(path).expanduser()
     if is_native(config):
-        wanted = None if os.path.exists(folder) else reference(str(path))
-        return str((wanted and cached(wanted)) or path)
+        name = None if os.path.exists(folder) else reference(str(path))
+        return str((name and cached(name)) or path)
     is_whisper = os.path.isfile(folder / "config.json")  # False for a name too long, too
     if not is_whisper and os.path.isfile(folder / "config.yaml"):
         return str(path)
-    wanted = None if os.path.exists(folder) else reference(str(path))
+    name = None if os.path.exists(folder) else reference(str(path))
     is_own = config.model.get("name") == "chunkformer" or (
         "chunkformer" in str(path).lower()
         and str(OmegaConf.select(config, "method._target_")).endswith(".ChunkFormer")
     )
-    if wanted is None or not is_own:
+    if name is None or not is_own:
         return None
-    return str(cached(wanted) or path)
+    return str(cached(name) or path)
 
 
 def is_native(config: DictConfig) -> bool:
@@ -65,7 +65,7 @@ def weights_folders(config: DictConfig, method_name: str) -> list[Path]:
 def find_weights(
     method_name: str,
     chunk_ms: int,
-    wanted: str,
+    name: str,
     folders: Sequence[Path],
     *,
     model: str | Path | None = None,
@@ -81,9 +81,9 @@ def find_weights(
     training.json names other weights than its own; one that is asked for by name or path is taken.
     Raises MissingWeights, which says what exists and how to train one.
     """
-    if wanted in ("none", "None"):
+    if name in ("none", "None"):
         return None
-    auto = wanted in ("auto", "auto_or_none")
+    auto = name in ("auto", "auto_or_none")
     base = weights_hash(model) if auto and model is not None else None
     present: dict[str, Path] = {}
     strange: list[Path] = []
@@ -99,22 +99,22 @@ def find_weights(
         for key in (f"{chunk_ms}ms", "any_chunk"):
             if key in present:
                 return present[key]
-        if wanted == "auto_or_none":
+        if name == "auto_or_none":
             return None
-    elif duration_key(wanted) in present:
-        return present[duration_key(wanted)]
-    elif Path(wanted).expanduser().exists():  # a folder, or a checkpoint file of another project
-        return Path(wanted).expanduser()
-    elif wanted == DETECTORS:
+    elif duration_key(name) in present:
+        return present[duration_key(name)]
+    elif Path(name).expanduser().exists():  # a folder, or a checkpoint file of another project
+        return Path(name).expanduser()
+    elif name == DETECTORS:
         return _detector(model_name)
-    elif (on_hub := reference(wanted)) is not None:
-        return cached(on_hub) or Path(wanted)
-    named = re.fullmatch(r"(\d+)ms", duration_key(wanted))  # is asked for by its chunk
+    elif (on_hub := reference(name)) is not None:
+        return cached(on_hub) or Path(name)
+    named = re.fullmatch(r"(\d+)ms", duration_key(name))  # is asked for by its chunk
     chunk = format_duration(int(named[1]) if named else chunk_ms)
-    there = ", ".join(str(path) for path in present.values()) or "none"
+    choices = ", ".join(str(path) for path in present.values()) or "none"
     if strange:
-        there += f" (trained on other weights: {', '.join(map(str, strange))})"
-    if not present and not strange and wanted == "auto":
+        choices += f" (trained on other weights: {', '.join(map(str, strange))})"
+    if not present and not strange and name == "auto":
         others = sorted(
             path.parent.name for path in (HERE / "data/weights").glob(f"*/{method_name}")
         )
@@ -125,9 +125,9 @@ def find_weights(
             f"with `python -m streaming_asr.train method={method_name} model={model_name} "
             f"chunk={chunk}`; method.weights=none does without"
         )
-    asked = f"chunk={chunk}" if wanted == "auto" else f"method.weights={wanted}"
+    asked = f"chunk={chunk}" if name == "auto" else f"method.weights={name}"
     raise MissingWeights(
-        f"{asked}: no such weights of {method_name} for this model. There are: {there}. "
+        f"{asked}: no such weights of {method_name} for this model. There are: {choices}. "
         f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}` and "
         f"the same model (or as conf/recipe/{method_name}.yaml says), "
         f"name one with method.weights=<folder, or OWNER/REPO/FILE of the hub>, do without with "
@@ -154,18 +154,18 @@ def training_of(weights: Path) -> dict[str, Any]:
     return json_of(weights / "training.json")
 
 
-def scale_of(wanted: str | float, weights: str | Path | None, chunk_s: float) -> float:
+def scale_of(setting: str | float, weights: str | Path | None, chunk_s: float) -> float:
     """Return `wanted`, or for `dev` the share of the adapter's change that dev chose for the chunk:
     `adapter_scale` of the training.json in `weights` (share by chunk in seconds, linear in the
     chunk's logarithm between them), 1 without. Raises UserError for another word or below 0.
     """
-    if wanted != "dev":
+    if setting != "dev":
         try:
-            scale = float(wanted)
+            scale = float(setting)
         except ValueError:
             scale = math.nan
         if not 0 <= scale < math.inf:
-            raise UserError(f"adapter_scale={wanted}: must be dev, or a number from 0 on")
+            raise UserError(f"adapter_scale={setting}: must be dev, or a number from 0 on")
         return scale
     chosen = {} if weights is None else training_of(Path(weights)).get("adapter_scale")
     if not chosen:

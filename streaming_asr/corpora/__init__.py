@@ -40,8 +40,8 @@ class Manifest(Loader):
     def data_hash(self) -> str:
         if self.ids is not None:  # of those alone
             return super().data_hash()
-        said = text_of(self.path) + self._track
-        return hash_of(said, [*audio_files(self.path), *self._beside()])
+        content = text_of(self.path) + self._track
+        return hash_of(content, [*audio_files(self.path), *self._beside()])
 
 
 @dataclass(eq=False)
@@ -54,8 +54,10 @@ class Mini(Manifest):
     def __post_init__(self) -> None:
         self.path = MINI / f"{self.split}.jsonl"
         if not self.path.is_file():
-            there = ", ".join(sorted(file.stem for file in MINI.glob("*.jsonl"))) or "none"
-            raise UserError(f"data.split={self.split}: mini has no such split; there are: {there}.")
+            splits = ", ".join(sorted(file.stem for file in MINI.glob("*.jsonl"))) or "none"
+            raise UserError(
+                f"data.split={self.split}: mini has no such split; there are: {splits}."
+            )
         self.name = "mini"
         super().__post_init__()
 
@@ -99,8 +101,8 @@ class Folder(Loader):
     def data_hash(self) -> str:
         files = self.files()
         texts = [file.with_suffix(".txt") for file in files]
-        said = "\0".join(text_of(text) for text in texts if text.is_file()) + self._track
-        return hash_of(said, [*files, *self._beside()])
+        content = "\0".join(text_of(text) for text in texts if text.is_file()) + self._track
+        return hash_of(content, [*files, *self._beside()])
 
     @property
     def _root(self) -> Path:

@@ -209,11 +209,11 @@ def _is_label(text: str) -> bool:
 def _match(written: Sequence[str], aligned: Sequence[TimedWord]) -> tuple[TimedWord, ...] | None:
     """Return the times of `aligned` on `written`, or None where the texts differ."""
     if len(written) == len(aligned):
-        known = [
+        pairs = [
             (a, b) for a, b in zip(written, aligned, strict=True) if b.text.lower() not in UNKNOWN
         ]
-        alike = sum(_letters(a) == _letters(b.text) for a, b in known)
-        if 2 * alike >= len(known):
+        alike = sum(_letters(a) == _letters(b.text) for a, b in pairs)
+        if 2 * alike >= len(pairs):
             times = [(word.start, word.end) for word in aligned]
             return _timed(written, times)
     times, i = [], 0
@@ -224,11 +224,11 @@ def _match(written: Sequence[str], aligned: Sequence[TimedWord]) -> tuple[TimedW
         if aligned[i].text.lower() in UNKNOWN:
             i += 1
         else:
-            wanted = _letters(word)
-            while i < len(aligned) and len(spelled) < len(wanted):
+            target = _letters(word)
+            while i < len(aligned) and len(spelled) < len(target):
                 spelled += _letters(aligned[i].text)
                 i += 1
-            if spelled != wanted or i == first:
+            if spelled != target or i == first:
                 return None
         times.append((aligned[first].start, aligned[i - 1].end))
     return _timed(written, times) if i == len(aligned) else None

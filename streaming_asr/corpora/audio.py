@@ -219,13 +219,13 @@ def _check_whole(file: Any, path: str | Path) -> None:
     sizes = re.findall(
         rf"(?:{name or 'data|SSND|Data Size'}) *: (\d+) \(should be (\d+)\)", file.extra_info
     )
-    sizes = [(int(stated), int(there)) for stated, there in sizes]
+    sizes = [(int(stated), int(actual)) for stated, actual in sizes]
     if file.format in ("NIST", "CAF"):
         with Path(path).open("rb") as raw:
             stated = stated_bytes(raw.read(BEGIN_BYTES)) or 0
             sizes.append((stated, raw.seek(0, os.SEEK_END)))
     short = SHORT_S * bytes_per_s
-    if any(there < stated - short and stated < UNKNOWN_SIZE for stated, there in sizes):
+    if any(actual < stated - short and stated < UNKNOWN_SIZE for stated, actual in sizes):
         raise UserError(
             f"{path}: is cut off: it ends after {file.frames / file.samplerate:.2f} s, in the "
             "middle of what its header announces; copy or export it again."

@@ -47,8 +47,8 @@ class CommonVoice(Loader):
             yield from scan_manifests(manifests, self.language)
             return
         root = need_folder(self.path, "Common Voice", self.language or "")
-        there = [file.stem for file in root.glob("*.tsv") if is_split(file)]
-        need_split(root, self.split, there, "Common Voice")
+        splits = [file.stem for file in root.glob("*.tsv") if is_split(file)]
+        need_split(root, self.split, splits, "Common Voice")
         lengths_s = _lengths_s(root / "clip_durations.tsv")
         table = root / f"{self.split}.tsv"
         for number, row in enumerate(rows(table), start=2):

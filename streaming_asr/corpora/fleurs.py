@@ -36,10 +36,10 @@ class Fleurs(Loader):
         data = need_folder(self.path, "FLEURS", "data")
         root = data / self.language
         if not root.is_dir():
-            there = sorted(f.name for f in data.iterdir() if (f / "audio").is_dir())
+            languages = sorted(f.name for f in data.iterdir() if (f / "audio").is_dir())
             raise UserError(
                 f"data.language={self.language}: {data} has no such folder; there are: "
-                f"{', '.join(there) or 'none'}"
+                f"{', '.join(languages) or 'none'}"
             )
         need_split(root, self.split, [file.stem for file in root.glob("*.tsv")], self.name)
         audio = root / "audio" / self.split

@@ -120,8 +120,8 @@ class HuggingFace(Loader):
             ) from error
         if isinstance(table, datasets.DatasetDict):
             if self.split not in table:
-                there = ", ".join(table) or "none"
-                raise UserError(f"data.split={self.split}: {self.source} has {there}")
+                columns = ", ".join(table) or "none"
+                raise UserError(f"data.split={self.split}: {self.source} has {columns}")
             table = table[self.split]
         if isinstance(table.features.get(self.audio_column), datasets.Audio):
             table = table.cast_column(self.audio_column, datasets.Audio(decode=False))

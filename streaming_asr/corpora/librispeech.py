@@ -49,9 +49,9 @@ class LibriSpeech(Loader):
             yield from scan_manifests(manifests, LANGUAGE)
             return
         root = need_folder(self.path, "LibriSpeech", "LibriSpeech")
-        there = [f.name for f in root.iterdir() if f.is_dir() and next(f.glob("*/*/*.flac"), None)]
-        there += [f.stem for f in self.path.glob("*.jsonl")]
-        need_split(root, self.split, there, "LibriSpeech")
+        splits = [f.name for f in root.iterdir() if f.is_dir() and next(f.glob("*/*/*.flac"), None)]
+        splits += [f.stem for f in self.path.glob("*.jsonl")]
+        need_split(root, self.split, splits, "LibriSpeech")
         for chapter in sorted((root / self.split).glob("*/*/")):
             speaker, number = chapter.parent.name, chapter.name
             transcripts = chapter / f"{speaker}-{number}.trans.txt"
@@ -85,8 +85,8 @@ class LibriSpeechPC(Loader):
     def scan(self) -> Iterator[Utterance | UserError]:
         root = need_folder(self.path, "LibriSpeech", "LibriSpeech")
         need_folder(self.manifests, "LibriSpeech-PC")
-        there = [file.stem for file in self.manifests.glob("*.json")]
-        need_split(self.manifests, self.split, there, "LibriSpeech-PC")
+        splits = [file.stem for file in self.manifests.glob("*.json")]
+        need_split(self.manifests, self.split, splits, "LibriSpeech-PC")
         manifest = self.manifests / f"{self.split}.json"
         for each in Nemo(path=manifest, audio_root=root, language=LANGUAGE).scan():
             if isinstance(each, Utterance):

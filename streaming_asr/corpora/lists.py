@@ -177,7 +177,7 @@ def chosen_ids(ids: str) -> list[str]:
     return list(first)
 
 
-def of_ids(found: Sequence[Utterance | UserError], ids: str) -> list[Utterance | UserError]:
+def of_ids(utterances: Sequence[Utterance | UserError], ids: str) -> list[Utterance | UserError]:
     """Return those of the utterances that `ids` names, in the corpus's order, and the problems that
     concern them.
 
@@ -186,32 +186,32 @@ def of_ids(found: Sequence[Utterance | UserError], ids: str) -> list[Utterance |
     standard error. One error more names the utterances that are missing.
     """
     everyone = chosen_ids(ids)
-    wanted = dict.fromkeys(everyone)
-    known = speech_list(ids) if ids in list_names() else None
-    kept: list[Utterance | UserError] = []
+    missing = dict.fromkeys(everyone)
+    listed = speech_list(ids) if ids in list_names() else None
+    chosen: list[Utterance | UserError] = []
     unknown: Counter[str] = Counter()
-    for each in found:
+    for each in utterances:
         if isinstance(each, UserError):
             if concerned := _named_in(str(each), everyone):
-                kept.append(each)
-                wanted.pop(concerned, None)
-        elif each.id in wanted:
-            kept.append(each if known is None else _as_listed(each, known, unknown))
-            del wanted[each.id]
-    if wanted:
-        whence = f" of {known.origin}" if known else ""
+                chosen.append(each)
+                missing.pop(concerned, None)
+        elif each.id in missing:
+            chosen.append(each if listed is None else _as_listed(each, listed, unknown))
+            del missing[each.id]
+    if missing:
+        whence = f" of {listed.origin}" if listed else ""
         problem = UserError(
-            f"data.ids={ids}: {len(wanted)} of its utterances{whence} are not there: "
-            f"{_some(list(wanted))}; give the split and the folder that hold them all"
+            f"data.ids={ids}: {len(missing)} of its utterances{whence} are not there: "
+            f"{_some(list(missing))}; give the split and the folder that hold them all"
         )
-        kept.insert(0, problem)
+        chosen.insert(0, problem)
     for form, n in unknown.items():
         print(
             f"warning: {ids}: {n} recordings are {form or 'without a file'}, which is not one of "
             "the known copies, so only their lengths were compared with the list",
             file=sys.stderr,
         )
-    return kept
+    return chosen
 
 
 def _named_in(problem: str, ids: Iterable[str]) -> str | None:
@@ -223,39 +223,39 @@ def _named_in(problem: str, ids: Iterable[str]) -> str | None:
 
 
 def _as_listed(
-    utterance: Utterance, known: SpeechList, unknown: Counter[str]
+    utterance: Utterance, listed: SpeechList, unknown: Counter[str]
 ) -> Utterance | UserError:
     """Return the utterance with the list's speaker, or how it is another one than the list's.
 
     Counts a form that the list does not know in `unknown`.
     """
-    row, name = known.rows[utterance.id], utterance.id
+    row, name = listed.rows[utterance.id], utterance.id
     if text_hash(utterance.text) != row.text:
         return UserError(
-            f"{name}: its text {utterance.text[:60]!r} is not the one of {known.name}; take the "
-            f"corpus's own, {known.origin}"
+            f"{name}: its text {utterance.text[:60]!r} is not the one of {listed.name}; take the "
+            f"corpus's own, {listed.origin}"
         )
     file = Path(utterance.audio_path) if utterance.audio_path else None
     form = file.suffix[1:].lower() if file else ""
     if file and form in row.files:
         if hashlib.sha256(file.read_bytes()).hexdigest() != row.files[form]:
             return UserError(
-                f"{file}: other audio than {name} of {known.name}, whose {form} has the sha256 "
+                f"{file}: other audio than {name} of {listed.name}, whose {form} has the sha256 "
                 f"{row.files[form][:12]}...; take the right file, or all from `python -m "
-                f"streaming_asr get {whole_list(known.name)}`"
+                f"streaming_asr get {whole_list(listed.name)}`"
             )
     else:
         unknown[form] += 1
         length_s = utterance.duration_s or (duration_s(file) if file else 0.0)
         if abs(length_s - row.seconds) > OTHER_LENGTH_S:
             return UserError(
-                f"{file or name}: lasts {length_s:.2f} s, and {name} of {known.name} "
+                f"{file or name}: lasts {length_s:.2f} s, and {name} of {listed.name} "
                 f"{row.seconds:.2f} s; it is another recording under this id"
             )
     return replace(
         utterance,
         speaker=row.speaker,
-        language=utterance.language or known.head["language"][0],
+        language=utterance.language or listed.head["language"][0],
     )
 
 
@@ -293,7 +293,7 @@ class Said(Protocol):
     def language(self) -> str | None: ...
 
 
-def held_by(said: Said, uses: Sequence[str] = USES) -> tuple[str, str] | None:
+def held_by(utterance: Said, uses: Sequence[str] = USES) -> tuple[str, str] | None:
     """Return the frozen list that holds the utterance, its speaker or its text, and which of them;
     None where none does.
 
@@ -302,37 +302,39 @@ def held_by(said: Said, uses: Sequence[str] = USES) -> tuple[str, str] | None:
     their speakers too. Texts of fewer than four words are not compared, nor are those that are not
     English. uses: of the lists that are looked at.
     """
-    index, speaker = _index(tuple(uses)), said.speaker or ""
-    if said.id in index.ids:
-        return index.ids[said.id], f"utterance {said.id}"
-    reader = OF_READER.search(said.id)
+    index, speaker = _index(tuple(uses)), utterance.speaker or ""
+    if utterance.id in index.ids:
+        return index.ids[utterance.id], f"utterance {utterance.id}"
+    reader = OF_READER.search(utterance.id)
     people = [reader[1]] if reader else []
-    if not speaker.isdigit() or not said.id:
+    if not speaker.isdigit() or not utterance.id:
         people.append(speaker)
     if len(speaker) > DIGITS_OF_SPEAKER:
         people.append(speaker_hash(speaker))
     for person in people:
         if person in index.speakers:
             return index.speakers[person], f"speaker {person}"
-    if (said.language or "en") == "en" and len(normaliser("en").words(said.text)) >= LEAST_WORDS:
-        name = index.texts.get(text_hash(said.text))
+    if (utterance.language or "en") == "en" and len(
+        normaliser("en").words(utterance.text)
+    ) >= LEAST_WORDS:
+        name = index.texts.get(text_hash(utterance.text))
         if name is not None:
-            return name, f"text {said.text[:60]!r}"
+            return name, f"text {utterance.text[:60]!r}"
     return None
 
 
 def without_listed(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
     """Yield the utterances that no frozen list holds, for training; how many others there were,
     and the first of them, is told on standard error at the end."""
-    left: dict[str, list[str]] = {}
+    omissions: dict[str, list[str]] = {}
     for utterance in utterances:
         held = held_by(utterance)
         if held is None:
             yield utterance
         else:
             why = "" if held[1] == f"utterance {utterance.id}" else f" ({held[1]})"
-            left.setdefault(held[0], []).append(f"{utterance.id}{why}")
-    for name, those in sorted(left.items()):
+            omissions.setdefault(held[0], []).append(f"{utterance.id}{why}")
+    for name, those in sorted(omissions.items()):
         print(
             f"left out: {len(those)} utterances that the {speech_list(name).use} list {name} "
             f"holds: {_some(those)}",
@@ -341,17 +343,17 @@ def without_listed(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
 
 
 def refuse_listed(
-    said: Iterable[Said], where: str, remedy: str, uses: Sequence[str] = USES
+    utterances: Iterable[Said], where: str, remedy: str, uses: Sequence[str] = USES
 ) -> None:
     """Raise UserError where a frozen list holds any of what is `said`.
 
     where: what holds it, as `train_data=FOLDER`. remedy: what to do about it.
     """
-    found = [held for one in said if (held := held_by(one, uses)) is not None]
-    if found:
-        lists = Counter(name for name, _ in found)
+    hits = [held for one in utterances if (held := held_by(one, uses)) is not None]
+    if hits:
+        lists = Counter(name for name, _ in hits)
         counts = ", ".join(f"{n} of {name}" for name, n in lists.items())
-        name, what = found[0]
+        name, what = hits[0]
         raise UserError(
             f"{where}: {what} is in the frozen {speech_list(name).use} list {name}, which no "
             f"training may use ({counts} in all); {remedy}"

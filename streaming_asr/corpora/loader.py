@@ -123,12 +123,12 @@ class Loader(ABC):
 
     def utterances(self, limit: int | None = None) -> list[Utterance]:
         """Return the utterances. Raises UserError where any of the split is missing or broken."""
-        found = self._scanned
-        problems = [each for each in found if isinstance(each, UserError)]
+        scan = self._scanned
+        problems = [each for each in scan if isinstance(each, UserError)]
         if problems:
             others = f" ({len(problems)} such problems; {CHECK})" if len(problems) > 1 else ""
             raise UserError(f"{problems[0]}{others}")
-        whole = [each for each in found if isinstance(each, Utterance)]
+        whole = [each for each in scan if isinstance(each, Utterance)]
         if self.join_s is not None:
             whole = join([self._lasting(each) for each in whole], self.join_s)
         if self.per_speaker is not None:
@@ -306,9 +306,9 @@ def need_folder(path: Path, what: str, inner: str = "") -> Path:
     return path / inner if (path / inner).is_dir() else path
 
 
-def need_split(folder: Path, split: str, there: Iterable[str], what: str) -> None:
+def need_split(folder: Path, split: str, splits: Iterable[str], what: str) -> None:
     """Raise UserError, with what there is, where `split` is not `there`."""
-    names = sorted(there)
+    names = sorted(splits)
     if split not in names:
         raise UserError(
             f"data.split={split}: {folder} has no such split of {what}; there are: "
@@ -331,8 +331,8 @@ def recorded(
     text = " ".join(text.split())
     if not text:
         return UserError(f"{where}: {name or file.stem} has no text; mend or remove the line")
-    known = {"audio": File(file), "duration_s": 0.0, **fields}
-    return Utterance(id=name or file.stem, text=text, audio_path=str(file), **known)
+    values = {"audio": File(file), "duration_s": 0.0, **fields}
+    return Utterance(id=name or file.stem, text=text, audio_path=str(file), **values)
 
 
 def is_there(file: Path) -> bool:

@@ -211,8 +211,8 @@ def _track(container: Any, path: str | Path, audio_track: int | None) -> Any:
     elif 1 <= audio_track <= len(tracks):
         chosen = tracks[audio_track - 1]
     else:
-        there = "1 audio track" if len(tracks) == 1 else f"{len(tracks)} audio tracks"
-        raise UserError(f"{path}: holds {there}, none has the number {audio_track}; name another")
+        n_text = "1 audio track" if len(tracks) == 1 else f"{len(tracks)} audio tracks"
+        raise UserError(f"{path}: holds {n_text}, none has the number {audio_track}; name another")
     if chosen.codec_context is None:
         raise UserError(
             f"{path}: there is no decoder for its audio, as of one that is protected (DRM)"

@@ -47,8 +47,8 @@ class Mls(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         root = need_folder(self.path, "MLS", self.called())
-        there = [file.parent.name for file in root.glob("*/transcripts.txt")]
-        need_split(root, self.split, there, self.name)
+        splits = [file.parent.name for file in root.glob("*/transcripts.txt")]
+        need_split(root, self.split, splits, self.name)
         folder = root / self.split
         transcripts = folder / "transcripts.txt"
         for where, line in text_rows(transcripts):

@@ -56,9 +56,9 @@ class Nemo(Loader):
                 yield UserError(f"{where}: an offset without a duration; give both")
             else:
                 cut = Cut(file, offset_s, offset_s + length_s) if "offset" in row else None
-                given = next((row[key] for key in IDS if row.get(key) not in (None, "")), None)
-                name = file.stem if given is None else str(given)
-                if cut is not None and given is None:
+                row_id = next((row[key] for key in IDS if row.get(key) not in (None, "")), None)
+                name = file.stem if row_id is None else str(row_id)
+                if cut is not None and row_id is None:
                     name += f"-{round(offset_s * 1000):08d}-{round(length_s * 1000):06d}"
                 speaker = row.get("speaker")
                 yield Utterance(

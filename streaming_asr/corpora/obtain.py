@@ -22,7 +22,7 @@ from streaming_asr.corpora.common_voice import is_split, rows
 from streaming_asr.corpora.lists import SpeechList, place_of, speech_list, text_hash
 from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
-from streaming_asr.files import beside, kept
+from streaming_asr.files import beside, make_once
 
 HOST = "https://github.com/"
 MANIFEST = "manifest.jsonl"
@@ -32,7 +32,7 @@ AUDIO = ("flac", "mp3", "opus", "wav")
 
 def fetch_speech(name: str) -> Path:
     """Return the folder of a list's speech, obtained on first use. Raises UserError."""
-    return kept(place_of(name), partial(_make, speech_list(name)))
+    return make_once(place_of(name), partial(_make, speech_list(name)))
 
 
 def _make(listed: SpeechList, target: Path) -> None:
@@ -52,7 +52,7 @@ def _make(listed: SpeechList, target: Path) -> None:
                     f"{listed.name}: its sources hold no {what} of {name}; {_instead(listed)}"
                 )
             digest = hashlib.sha256(recordings[name].read_bytes()).hexdigest()
-            form = next((form for form, known in row.files.items() if known == digest), None)
+            form = next((form for form, expected in row.files.items() if expected == digest), None)
             if form is None or text_hash(texts[name]) != row.text:
                 raise UserError(
                     f"{listed.name}: {recordings[name].name} or its text is not the one that is "
@@ -76,18 +76,18 @@ def _clone(source: str, folder: Path, listed: SpeechList) -> None:
     """Clone what the list needs of `owner/name@commit:path`, a folder or a file, into `folder`."""
     path = source.rpartition(":")[2]
     names = [*(f"{name}.*" for name in listed.rows), *TEXTS]
-    wanted = [f"/{path}"] if path.endswith(".tsv") else [f"/{path}/**/{name}" for name in names]
-    clone(source, wanted, folder, listed.name, _instead(listed))
+    patterns = [f"/{path}"] if path.endswith(".tsv") else [f"/{path}/**/{name}" for name in names]
+    clone(source, patterns, folder, listed.name, _instead(listed))
 
 
-def clone_once(source: str, wanted: Sequence[str], place: Path, name: str, instead: str) -> None:
+def clone_once(source: str, paths: Sequence[str], place: Path, name: str, instead: str) -> None:
     """As `clone`, into `place`, which appears when it is whole; does nothing where it is there."""
     if not place.is_dir():
         with beside(place) as scratch:
-            clone(source, wanted, scratch, name, instead)
+            clone(source, paths, scratch, name, instead)
 
 
-def clone(source: str, wanted: Sequence[str], folder: Path, name: str, instead: str) -> None:
+def clone(source: str, paths: Sequence[str], folder: Path, name: str, instead: str) -> None:
     """Clone of `owner/name@commit:path` the files that match git's patterns `wanted` into the new
     `folder`.
 
@@ -100,7 +100,7 @@ def clone(source: str, wanted: Sequence[str], folder: Path, name: str, instead: 
     for command, standard_input in (
         (["init", "--quiet"], None),
         (["remote", "add", "origin", f"{HOST}{repository}.git"], None),
-        (["sparse-checkout", "set", "--no-cone", "--stdin"], "\n".join(wanted)),
+        (["sparse-checkout", "set", "--no-cone", "--stdin"], "\n".join(paths)),
         (["fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", commit], None),
         (["checkout", "--quiet", "FETCH_HEAD"], None),
     ):

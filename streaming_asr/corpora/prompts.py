@@ -29,7 +29,7 @@ import numpy as np
 from streaming_asr.corpora import Manifest, choose, hash_of
 from streaming_asr.corpora.rows import text_of
 from streaming_asr.errors import UserError
-from streaming_asr.files import cache_root, kept
+from streaming_asr.files import cache_root, make_once
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import Utterance
 
@@ -65,7 +65,7 @@ def fetch_prompts(language: str) -> Path:
     downloaded. Raises UserError where they cannot be had.
     """
     names = packages(language)
-    return kept(place_of(language), partial(_make, language, names), n_bytes=N_BYTES)
+    return make_once(place_of(language), partial(_make, language, names), n_bytes=N_BYTES)
 
 
 def _make(language: str, names: Sequence[str], target: Path) -> None:
@@ -211,10 +211,10 @@ def licence(copyright_file: Path, language: str) -> str:
         )
         if "Files" in fields:
             stanzas[fields["Files"]] = fields
-    own = stanzas.get(f"{language}-*") or stanzas.get("*", {})
+    terms = stanzas.get(f"{language}-*") or stanzas.get("*", {})
     return (
-        f"{own.get('License', 'see the copyright file')}, copyright "
-        f"{own.get('Copyright', 'of its authors')} (Debian package {packages(language)[0]})"
+        f"{terms.get('License', 'see the copyright file')}, copyright "
+        f"{terms.get('Copyright', 'of its authors')} (Debian package {packages(language)[0]})"
     )
 
 
@@ -250,10 +250,10 @@ class Prompts(Manifest):
         if self._part == "all":
             yield from super().scan()
             return
-        found = list(super().scan())
-        whole = [each for each in found if isinstance(each, Utterance)]
+        utterances = list(super().scan())
+        whole = [each for each in utterances if isinstance(each, Utterance)]
         test = {utterance.id for utterance in choose(whole, N_TEST)}
-        for each in found:
+        for each in utterances:
             if isinstance(each, UserError) or (each.id in test) == (self._part == "test"):
                 yield each
 

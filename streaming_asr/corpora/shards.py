@@ -74,10 +74,12 @@ def by_voice(items: Iterable[Item], least: int = 8) -> dict[tuple[str | None, st
     for item in items:
         voices.setdefault(item.voice, []).append(item)
     few: dict[str | None, list[Item]] = {}
-    for (language, _), own in voices.items():
-        if len(own) < least:
-            few.setdefault(language, []).extend(own)
-    return {voice: own if len(own) >= least else few[voice[0]] for voice, own in voices.items()}
+    for (language, _), clips in voices.items():
+        if len(clips) < least:
+            few.setdefault(language, []).extend(clips)
+    return {
+        voice: clips if len(clips) >= least else few[voice[0]] for voice, clips in voices.items()
+    }
 
 
 def read_shards(folder: Path) -> list[Item]:

@@ -60,9 +60,9 @@ class Speechocean762(Loader):
     def scan(self) -> Iterator[Utterance | UserError]:
         speakers = frozen_speakers()
         if self.split != "test":
-            wanted = self.split == "dev"
+            is_dev = self.split == "dev"
             for each in self._part("train"):
-                if isinstance(each, UserError) or (each.speaker in speakers["dev"]) == wanted:
+                if isinstance(each, UserError) or (each.speaker in speakers["dev"]) == is_dev:
                     yield each
             return
         trained = {each.text for each in self._part("train") if isinstance(each, Utterance)}

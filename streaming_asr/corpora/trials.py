@@ -24,7 +24,7 @@ from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.corpora.noise import KINDS, hum, telephone_band
 from streaming_asr.corpora.rows import text_of
 from streaming_asr.errors import UserError, check_one_of
-from streaming_asr.files import HERE, cache_root, kept, write_text
+from streaming_asr.files import HERE, cache_root, make_once, write_text
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import TimedWord, Utterance
 
@@ -176,8 +176,8 @@ def spoken(half: str, draw: random.Random, rng: np.random.Generator) -> Iterator
         for voice, clips in voices_of(NUMBERS[half]).items()
         if len(with_digits := [c for c in clips if any(map(str.isdigit, c.text))]) >= 4
     }
-    said = numbers[draw.choice(sorted(numbers))]
-    yield speak("numbers", draw.sample(said, 4), [0.5] * 4)
+    number = numbers[draw.choice(sorted(numbers))]
+    yield speak("numbers", draw.sample(number, 4), [0.5] * 4)
     menu = draw.sample(numbers[draw.choice(sorted(numbers))], 3)
     yield speak("menu", menu * 2, [0.4] * 6)
 
@@ -186,30 +186,30 @@ def long_one(half: str, draw: random.Random) -> Recording:
     """Return ten minutes of one voice: all its clips again and again, each time in another order,
     none twice at once."""
     clips = voices_of(SPEECH[half])[LONG_VOICE[half]]
-    said: list[Utterance] = []
+    parts: list[Utterance] = []
     pauses_s: list[float] = []
     length_s = LEAD_S
     while True:
         turn = draw.sample(clips, len(clips))
-        if said and turn[0] is said[-1]:
+        if parts and turn[0] is parts[-1]:
             turn.reverse()
         for clip in turn:
             pause_s = round(draw.uniform(0.3, 1.5), 2)
             length_s += clip.duration_s + pause_s
             if length_s > LONG_S:
-                return speak("long", said, pauses_s)
-            said.append(clip)
+                return speak("long", parts, pauses_s)
+            parts.append(clip)
             pauses_s.append(pause_s)
 
 
 def voices_of(manifest: Path) -> dict[str, list[Utterance]]:
     """Return the clips of each voice, of mini's RECORDED ones; all speeds of one are one voice."""
-    found: dict[str, list[Utterance]] = {}
+    voices: dict[str, list[Utterance]] = {}
     for clip in read_manifest(manifest):
         voice = (clip.speaker or "").partition("-w")[0]
         if manifest == VOICES or voice.startswith(RECORDED):
-            found.setdefault(voice, []).append(clip)
-    return found
+            voices.setdefault(voice, []).append(clip)
+    return voices
 
 
 # -- the corpus ----------------------------------------------------------------------------------
@@ -273,4 +273,4 @@ class Trials(Manifest):
         return hash_of(f"{VERSION} {text_of(self.path)}", self._beside())
 
     def _make(self) -> None:
-        kept(self.path.parent, partial(make, self.split), n_bytes=N_BYTES)
+        make_once(self.path.parent, partial(make, self.split), n_bytes=N_BYTES)

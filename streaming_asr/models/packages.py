@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import CONF_DIR, cache_root, file_sha256, kept
+from streaming_asr.files import CONF_DIR, cache_root, file_sha256, make_once
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def assemble(model: Packaged, folders: Sequence[Path]) -> Path:
     """Return the model's folder in the cache, made of `folders` on first use. Raises UserError."""
     sources = [part for name in model.sha256 for part in _parts(model, name, folders)]
     n_bytes = sum(part.stat().st_size for part in sources)
-    return kept(model.place, lambda target: write(model, folders, target), n_bytes=n_bytes)
+    return make_once(model.place, lambda target: write(model, folders, target), n_bytes=n_bytes)
 
 
 def write(model: Packaged, folders: Sequence[Path], target: Path) -> None:

@@ -13,7 +13,7 @@ from streaming_asr.score.compare import compare, read_runs
 from streaming_asr.score.limits import COMMIT, SHORT, Limit, parse_limits, with_unit
 from streaming_asr.score.results import Result
 from streaming_asr.score.table import heading_of
-from streaming_asr.terminal import shown
+from streaming_asr.terminal import format_number
 
 
 def parse_budget(texts: Iterable[str]) -> list[Limit]:
@@ -96,7 +96,7 @@ def _described(result: Result, names: Sequence[str]) -> str:
         f"{result.label} {result.chunk}".strip() + f": WER {_shown('wer', result.metrics['wer'])}"
     )
     if bounds := result.intervals.get("wer"):
-        low, high = (shown(bound, 1) for bound in bounds)
+        low, high = (format_number(bound, 1) for bound in bounds)
         text += f" (95 % interval {low} to {high})"
     for name in names:
         metric = SHORT.get(name, name)
@@ -138,4 +138,4 @@ def _digits(metric: str) -> int:
 
 
 def _shown(metric: str, value: float | None) -> str:
-    return with_unit(metric, shown(value, _digits(metric)))
+    return with_unit(metric, format_number(value, _digits(metric)))

@@ -31,7 +31,7 @@ from streaming_asr.score.table import (
     remarks_of,
     shared_settings,
 )
-from streaming_asr.terminal import shown
+from streaming_asr.terminal import format_number
 from streaming_asr.text.subtitles import cues
 
 HERE = Path(__file__).parent
@@ -190,7 +190,7 @@ def _row(result: Result, on_front: bool | None, digits: Mapping[str, int]) -> di
         "odd": result.is_odd,
         "front": on_front,  # null where it has no place among the others
         # As the terminal shows them: a number that two programs round is not always one number.
-        "texts": {name: shown(result.metrics.get(name), n) for name, n in digits.items()},
+        "texts": {name: format_number(result.metrics.get(name), n) for name, n in digits.items()},
         "details": document,
     }
 

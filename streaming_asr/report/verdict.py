@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from streaming_asr.score.front import FRONT
 from streaming_asr.score.results import Result
-from streaming_asr.terminal import shown
+from streaming_asr.terminal import format_number
 
 LATENCY, WER = FRONT
 UNJUDGED = "No reference: the texts and when they came, no errors."
@@ -63,18 +63,18 @@ def verdict(results: Sequence[Result]) -> str | None:
     parts = [text for each in pair if (text := _told(each, "of the right words", least))]
     if offline and best.method != "offline":
         lowest = min(offline, key=lambda result: result.or_last(WER))
-        parts.append(f"{lowest.label}: WER {shown(lowest.metrics[WER], 1)} %")
+        parts.append(f"{lowest.label}: WER {format_number(lowest.metrics[WER], 1)} %")
     return f"{'; '.join(parts)}."
 
 
 def _told(result: Result, which: str, least: str = "") -> str:
     """Return what one run has: its errors, where they were counted, and its latency."""
     wer, late = result.metrics.get(WER), result.metrics.get(LATENCY)
-    parts = [] if wer is None else [f"WER {shown(wer, 1)} %{least}"]
+    parts = [] if wer is None else [f"WER {format_number(wer, 1)} %{least}"]
     if late is not None:
-        bounds = " to ".join(shown(bound, 1) for bound in result.intervals.get(LATENCY, ()))
+        bounds = " to ".join(format_number(bound, 1) for bound in result.intervals.get(LATENCY, ()))
         parts.append(
-            f"half {which} final within {shown(late, 1)} s"
+            f"half {which} final within {format_number(late, 1)} s"
             + (f" (95 % interval {bounds})" if bounds else "")
         )
     return f"{named(result)}: {', '.join(parts)}" if parts else ""

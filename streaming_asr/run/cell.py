@@ -135,8 +135,8 @@ class Job:
         for key, value in self.hashes.items():
             if before.get(key) != value:
                 names = details.get(key, [])
-                shown = names[:MOST_NAMED] + ["..."] * (len(names) > MOST_NAMED)
-                parts.append(f"{key} ({', '.join(shown)})" if names else key)
+                examples = names[:MOST_NAMED] + ["..."] * (len(names) > MOST_NAMED)
+                parts.append(f"{key} ({', '.join(examples)})" if names else key)
         return " and ".join(parts)
 
 
@@ -306,8 +306,8 @@ def _header(job: Job, method: Method[Any], n_utterances: int) -> dict[str, Any]:
     if config.piece is not None:
         header["piece"] = [config.piece, config.pieces, n_utterances]
     if isinstance(method, Paced):  # nobody sees what happens inside a server
-        known = EVERYTHING - {CU, STEPS, INSIDE}
-        header |= {"unmeasured": unmeasured(known), "knows": sorted(known)}
+        columns = EVERYTHING - {CU, STEPS, INSIDE}
+        header |= {"unmeasured": unmeasured(columns), "knows": sorted(columns)}
     if (weights := _weights(config)) is not None:
         header["weights"] = weights
         if weights["found"] != "model.path":
@@ -320,8 +320,8 @@ def _weights(config: DictConfig) -> dict[str, str | None] | None:
     from streaming_asr.models.hash import weights_hash
 
     path = config.model.get("path")
-    found = None if path is None or own_network(config) else find_here(path)
-    return None if found is None else {"found": found.where, "hash": weights_hash(path)}
+    folder = None if path is None or own_network(config) else find_here(path)
+    return None if folder is None else {"found": folder.where, "hash": weights_hash(path)}
 
 
 def _join(job: Job) -> dict[str, Any] | None:

@@ -46,8 +46,8 @@ def main(argv: Sequence[str] | None = None, present: Callable[[Path], None] = sh
 
     present: shows the results of the folder.
     """
-    given = sys.argv[1:] if argv is None else argv
-    return exit_status(lambda: _main(CommandLine(given), present))
+    arguments = sys.argv[1:] if argv is None else argv
+    return exit_status(lambda: _main(CommandLine(arguments), present))
 
 
 def _main(line: CommandLine, present: Callable[[Path], None]) -> int:
@@ -80,8 +80,8 @@ def _main(line: CommandLine, present: Callable[[Path], None]) -> int:
                 config = cell.missing if cell.config is None else cell.config
                 each = number if is_sweep else None
                 if is_sweep:
-                    told = f"[{number} of {len(plan.cells)}] {plan.names[number - 1]}"
-                    print(told, flush=True)
+                    title = f"[{number} of {len(plan.cells)}] {plan.names[number - 1]}"
+                    print(title, flush=True)
                 status, _ = _attempt(config, cell.full, cell.full.hydra, cell.folder, each)
     else:
         by_hydra("run", job, _for_hydra(line, plan), "run")

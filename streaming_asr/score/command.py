@@ -69,11 +69,11 @@ def _score(argv: Sequence[str]) -> int:
     about = "Compute every metric from the event logs of a folder of results."
     parser = command_parser("python -m streaming_asr.score", about, HELP_EPILOG + commands)
     parser.add_argument("folder", nargs="?", help="a cell of results or a folder of cells")
-    shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--metrics", metavar="NAMES", help="columns of the table, comma-separated")
-    shown.add_argument("--all", action="store_true", help="show every metric")
-    shown.add_argument("--wide", action="store_true", help=WIDE_HELP)
-    shown.add_argument("--list", action="store_true", help="list the metrics and stop")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--metrics", metavar="NAMES", help="columns of the table, comma-separated")
+    group.add_argument("--all", action="store_true", help="show every metric")
+    group.add_argument("--wide", action="store_true", help=WIDE_HELP)
+    group.add_argument("--list", action="store_true", help="list the metrics and stop")
     parser.add_argument("--sort", metavar="METRIC", help=SORT_HELP)
     add_json(parser)
     parser.add_argument(
@@ -169,7 +169,7 @@ def print_definitions() -> None:
     """Print every metric with unit, direction, definition and source."""
     heads = ("metric", "unit", "better", "definition", "source")
     rows = [(m.name, m.unit, m.better or "", m.definition, m.source) for m in METRICS.values()]
-    show_table(heads, rows, left=range(len(heads)))
+    show_table(heads, rows, text_columns=range(len(heads)))
 
 
 def _header(name: str) -> str:

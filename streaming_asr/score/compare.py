@@ -112,8 +112,8 @@ def main(argv: Sequence[str]) -> int:
     verdicts = [_judged(each, margin) for margin in margins for each in comparisons]
     if arguments.json != "-":
         _print(comparisons, rows)
-        for told, _ in verdicts:
-            print(told)
+        for verdict, _ in verdicts:
+            print(verdict)
     return int(any(is_worse for _, is_worse in verdicts))
 
 
@@ -260,11 +260,11 @@ def _check_same_task(run: Run, baseline: Run) -> None:
     for utt, mine in run.utterances.items():
         other = baseline.utterances[utt]
         # An imported log knows no audio and may know no times: then the rest must agree.
-        known = {
+        properties = {
             "reference": (mine.text, other.text),
             "audio": (mine.audio_hash, other.audio_hash),
         }
-        for what, (ours, theirs) in known.items():
+        for what, (ours, theirs) in properties.items():
             if None not in (ours, theirs) and ours != theirs:
                 raise UserError(
                     f"{run.name} and {baseline.name} have another {what} for utterance {utt}; they "
@@ -327,9 +327,9 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
             else:
                 texts += ["–"] * 4
             lines.append(texts)
-        left = range(len(heads))
+        text_columns = range(len(heads))
         heads += ["difference", "95 % interval", "p (Holm)", "differ"]
-        show_table(heads, lines, left=left, title=f"{name} ({metric.unit})")
+        show_table(heads, lines, text_columns=text_columns, title=f"{name} ({metric.unit})")
     if len(baselines) == 1:
         print(f"baseline: {short[baselines.pop()]}")
     for task in dict.fromkeys(title(each.run.task) for each in comparisons):

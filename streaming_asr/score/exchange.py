@@ -79,7 +79,7 @@ def import_command(argv: Sequence[str]) -> int:
     if folder.exists():
         raise UserError(f"{folder}: is there already; remove it, or name another with --into.")
     expected = None if arguments.manifest is None else references(arguments.manifest)
-    recordings, known = FORMATS[arguments.format].read(arguments.file, **_options(arguments))
+    recordings, metadata = FORMATS[arguments.format].read(arguments.file, **_options(arguments))
     if not recordings:
         raise UserError(f"{arguments.file}: no recording in it; was the run finished?")
     notes: list[str] = []
@@ -101,12 +101,12 @@ def import_command(argv: Sequence[str]) -> int:
         "versions": {},
         "machine": {},
         "metrics_version": METRICS_VERSION,
-        "knows": sorted(known),
-        "unmeasured": unmeasured(known),
+        "knows": sorted(metadata),
+        "unmeasured": unmeasured(metadata),
         "n_utterances": len(utterances),
     }
-    doubt = too_early(utterances) if COMMITS in known else None
-    if doubt is None and {COMMITS, CU} <= known:
+    doubt = too_early(utterances) if COMMITS in metadata else None
+    if doubt is None and {COMMITS, CU} <= metadata:
         doubt = _in_the_first_quarter(utterances)
     if doubt is not None:
         notes.append(doubt)
@@ -122,11 +122,11 @@ def import_command(argv: Sequence[str]) -> int:
     print(
         f"{folder}: {len(utterances)} utterances"
         + (f", {n_absent} of them absent from the file" if n_absent else "")
-        + f"; knows {', '.join(sorted(known))}"
+        + f"; knows {', '.join(sorted(metadata))}"
         + ("" if wer is None else f"; WER {wer:.2f} %")
     )
-    for told in result["warnings"]:
-        print(f"warning: {told}")
+    for warning in result["warnings"]:
+        print(f"warning: {warning}")
     return 0
 
 
@@ -177,9 +177,9 @@ def references(path: Path) -> list[Utterance]:
         return [_spoken(names_of(name)[-1], parts) for name, parts in segments(path).items()]
     log = path / EVENTS if path.is_dir() else path
     if log.name == EVENTS:
-        known = ("words", "speaker", "language", "audio_path")
+        columns = ("words", "speaker", "language", "audio_path")
         return [
-            reference(u.utt, u.text, u.duration_s, **{name: getattr(u, name) for name in known})
+            reference(u.utt, u.text, u.duration_s, **{name: getattr(u, name) for name in columns})
             for u in read_log(log).utterances
         ]
     from streaming_asr.corpora.manifest import read_manifest

@@ -59,8 +59,12 @@ def score_folder(
     try:
         log = read_log(folder / EVENTS)
     except InvalidLog as error:
-        told = {"config": earlier.get("config") or {}, "invalid": error.violations, "metrics": {}}
-        write_text(folder / RESULT, _json({**names, **told}, indent=1) + "\n")
+        document = {
+            "config": earlier.get("config") or {},
+            "invalid": error.violations,
+            "metrics": {},
+        }
+        write_text(folder / RESULT, _json({**names, **document}, indent=1) + "\n")
         (folder / UTTERANCES).unlink(missing_ok=True)
         raise
     seen = traces(log, normaliser)
@@ -143,13 +147,13 @@ def language_warnings(traces: Sequence[Trace]) -> list[str]:
         texts.setdefault(trace.language, []).append(trace.reference)
         if trace.normaliser == "whisper" and language_code(trace.language or "en") in MARKED:
             dropped.add(language_code(trace.language or "en"))
-    told = [each for language in texts if (each := mismatch(language, texts[language]))]
+    warnings = [each for language in texts if (each := mismatch(language, texts[language]))]
     if dropped:
-        told.append(
+        warnings.append(
             f"normaliser whisper drops the vowel signs of {', '.join(sorted(dropped))}, so wrong "
             "words may count as right; score with --normaliser whisper_marks"
         )
-    return told
+    return warnings
 
 
 def _line(utterance: Trace, unmeasured: Collection[str]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def parse_limits(option: str, texts: Iterable[str], *, differences: bool = False
 
 
 def _limit(option: str, text: str, differences: bool) -> Limit:
-    name, _, given = text.partition("=")
+    name, _, bound = text.partition("=")
     metric = SHORT.get(name, name)
     if metric not in METRICS:
         near = did_you_mean(name, [*SHORT, *METRICS]) or "; score --list shows them all"
@@ -66,7 +66,7 @@ def _limit(option: str, text: str, differences: bool) -> Limit:
         raise UserError(f"{option} {text}: {metric} is not better high or low; limit another")
     unit = METRICS[metric].unit.strip("x")  # a number of times needs no sign
     factors = FACTORS.get(unit, {unit: 1.0})
-    number = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(\S*)", given.strip())
+    number = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(\S*)", bound.strip())
     value = float(number[1]) if number else 0.0
     if unit == "%" and (differences or value >= 1):
         factors = {**factors, "": 1.0}

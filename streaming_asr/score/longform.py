@@ -24,7 +24,7 @@ from streaming_asr.metrics.longform import (
 )
 from streaming_asr.metrics.table import CLOCKS, known_of
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.terminal import command_parser, show_table, shown
+from streaming_asr.terminal import command_parser, format_number, show_table
 
 RESULT = "longform.json"
 LAGGING = {"stream_laal": stream_laal, "long_yaal": long_yaal}
@@ -73,9 +73,9 @@ def longform(
             f"{cell}: its corpus has no word times, and sentences and lag need them; align it "
             "first."
         )
-    known = known_of(log.header)
+    metadata = known_of(log.header)
     batched = any(one.batch > 1 for one in seen)
-    clocks = [name for name, clock in CLOCKS.items() if clock.needs in known and not batched]
+    clocks = [name for name, clock in CLOCKS.items() if clock.needs in metadata and not batched]
     lagging = _of_sentences(seen, clocks)
     result: dict[str, Any] = {
         "n_sentences": sum(len(sentences(one)) for one in seen),
@@ -123,8 +123,8 @@ def _lags(traces: Sequence[Trace], clock: str, every_s: float) -> list[dict[str,
 
 
 def _print(cell: Path, result: dict[str, Any]) -> None:
-    laal = [f"{clock} {shown(result[f'stream_laal_{clock}_ms'], 0)} ms" for clock in CLOCKS]
-    rates = [shown(rate["wer"], 2) for rate in result["wer"]]
+    laal = [f"{clock} {format_number(result[f'stream_laal_{clock}_ms'], 0)} ms" for clock in CLOCKS]
+    rates = [format_number(rate["wer"], 2) for rate in result["wer"]]
     print(f"{cell}: {result['n_sentences']} sentences; StreamLAAL {', '.join(laal)}")
     print(f"WER every {result['wer_every_s']:g} s: {' '.join(rates)} %")
     heads = ("from s", "words", "lag cu s", "p90 cu s", "lag ca s", "p90 ca s")
@@ -132,7 +132,9 @@ def _print(cell: Path, result: dict[str, Any]) -> None:
     rows = []
     for i, some in enumerate(lags[0] or lags[1] or ()):
         values = [
-            shown(lag[i][key], 2) if lag else "–" for lag in lags for key in ("mean_s", "p90_s")
+            format_number(lag[i][key], 2) if lag else "–"
+            for lag in lags
+            for key in ("mean_s", "p90_s")
         ]
         rows.append([f"{some['start_s']:g}", str(some["n_words"]), *values])
-    show_table(heads, rows, left=())
+    show_table(heads, rows, text_columns=())

@@ -28,7 +28,7 @@ from streaming_asr.metrics import METRICS_VERSION, compute, traces
 from streaming_asr.score.compare import check_same, read_runs
 from streaming_asr.score.folder import EVENTS, find_cells, write_cell
 from streaming_asr.score.retime import own_times
-from streaming_asr.terminal import add_json, command_parser, show_table, shown
+from streaming_asr.terminal import add_json, command_parser, format_number, show_table
 from streaming_asr.text.normalise import light_key
 from streaming_asr.text.tokens import common_prefix
 from streaming_asr.text.units import unit_of, unit_pieces
@@ -364,5 +364,7 @@ def _give(rows: dict[str, Figures], place: str | None, clock: str, head: str = "
     if place is not None:
         give_json({name: {key: row[key] for key in names} for name, row in rows.items()}, place)
     if place != "-":
-        texts = [[name, *(shown(row[key], 2) for key in names)] for name, row in rows.items()]
+        texts = [
+            [name, *(format_number(row[key], 2) for key in names)] for name, row in rows.items()
+        ]
         show_table([head, *COLUMNS.values()], texts)

@@ -70,8 +70,8 @@ class Result:
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
         """The 95 % intervals by metric; none of results scored before there were any."""
-        found = (self.document.get("intervals") or {}).get("metrics") or {}
-        return {name: (low_high[0], low_high[1]) for name, low_high in found.items() if low_high}
+        pairs = (self.document.get("intervals") or {}).get("metrics") or {}
+        return {name: (low_high[0], low_high[1]) for name, low_high in pairs.items() if low_high}
 
     def or_last(self, metric: str) -> float:
         """Return a metric to sort by: infinite where the run has none."""
@@ -234,7 +234,7 @@ def _read_result(folder: Path, root: Path, common: frozenset[str], named: frozen
     elif (config.get("batch") or 1) != 1:
         notes.append(f"batch {config['batch']}: no latency")
     method = overrides.get("method") or _method(config) or name
-    notes += [f"warning: {told}" for told in document.get("warnings") or ()]
+    notes += [f"warning: {text}" for text in document.get("warnings") or ()]
     if (counted := document.get("unit") or ["word"]) != ["word"]:
         notes.append(f"unit: {' and '.join(counted)}")
     notes += _doubts(method, config, metrics)
@@ -341,12 +341,12 @@ def _marked(results: list[Result]) -> list[Result]:
     marked = results
     for what, value, by_data in kinds:
         marked = _unlike_most(marked, what, value, by_data)
-    shown = [(result.label, result.split, result.chunk_s) for result in marked]
+    keys = [(result.label, result.split, result.chunk_s) for result in marked]
     return [
         replace(result, notes=(*result.notes, f"folder {result.name}"))
-        if shown.count(row) > 1
+        if keys.count(row) > 1
         else result
-        for result, row in zip(marked, shown, strict=True)
+        for result, row in zip(marked, keys, strict=True)
     ]
 
 

@@ -22,7 +22,7 @@ from streaming_asr.metrics.clocks import Times, compute_times, median_trace
 from streaming_asr.metrics.table import CA, STEPS, known_of
 from streaming_asr.score import streams
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.terminal import add_json, command_parser, show_table, shown
+from streaming_asr.terminal import add_json, command_parser, format_number, show_table
 
 SHOWN = (
     "arwer_grid_ca",
@@ -63,8 +63,8 @@ class Retimed:
     def range(self, name: str) -> tuple[float, float] | None:
         """Return the lowest and highest over the traces; None where one of them has no value."""
         values = [each[name] for each in self.traces]
-        known = [value for value in values if value is not None]
-        return (min(known), max(known)) if known and len(known) == len(values) else None
+        numbers = [value for value in values if value is not None]
+        return (min(numbers), max(numbers)) if numbers and len(numbers) == len(values) else None
 
 
 def main(argv: Sequence[str]) -> int:
@@ -190,7 +190,7 @@ def _print(retimed: Retimed) -> None:
     heads += [f"{retimed.n_traces} traces"] if retimed.n_traces > 1 else []
     rows = []
     for name in SHOWN:
-        row = [name, shown(retimed.measured[name]), shown(retimed.retimed[name])]
+        row = [name, format_number(retimed.measured[name]), format_number(retimed.retimed[name])]
         if retimed.n_traces > 1:
             span = retimed.range(name)
             row.append("–" if span is None else f"{span[0]:.3f} to {span[1]:.3f}")

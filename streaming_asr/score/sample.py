@@ -85,12 +85,12 @@ class Sample:
             pool = Pool(pooled, owners.tolist(), clusters.n)
 
         def of_draws(counts: Counts) -> dict[str, Values]:
-            found = {"wer": 100.0 * statistics.rate(counts, errors, words)}
+            draws = {"wer": 100.0 * statistics.rate(counts, errors, words)}
             if pool is not None:
                 quantiles = pool.quantiles(counts, tuple(LATENCY))
                 for name, values in zip(LATENCY.values(), quantiles, strict=True):
-                    found[name.format(clock=self.clock)] = values
-            return found
+                    draws[name.format(clock=self.clock)] = values
+            return draws
 
         return of_draws
 
@@ -127,12 +127,12 @@ def intervals(
     }
 
     def of_draws(counts: Counts) -> Mapping[str, Values]:
-        found = dict(base(counts))
+        ranges = dict(base(counts))
         for name, (above, below) in sums.items():
-            found[name] = 100.0 * statistics.rate(counts, above, below)
-        return found
+            ranges[name] = 100.0 * statistics.rate(counts, above, below)
+        return ranges
 
-    found = statistics.bootstrap(of_draws, clusters.n) if clusters.n else {}
+    ranges = statistics.bootstrap(of_draws, clusters.n) if clusters.n else {}
     return {
         "level": statistics.LEVEL,
         "drawn": clusters.kind,
@@ -140,7 +140,7 @@ def intervals(
         "note": clusters.note,
         "metrics": {
             name: [estimate.low, estimate.high]
-            for name, estimate in found.items()
+            for name, estimate in ranges.items()
             if estimate is not None and estimate.low is not None
         },
     }
@@ -163,15 +163,15 @@ def difference(clusters: Clusters, first: Sample, second: Sample) -> dict[str, E
             if name in below and name != "wer"
         }
 
-    found = {"wer": _wer_difference(clusters, first, second)}
+    differences = {"wer": _wer_difference(clusters, first, second)}
     late = statistics.bootstrap(of_draws, clusters.n)
     pairs = zip(first.latencies or (), second.latencies or (), clusters.of, strict=False)
     n_differ = len({int(cluster) for mine, other, cluster in pairs if mine != other})
     for name, estimate in late.items():
         if estimate is not None and n_differ < statistics.LEAST:
             estimate = Estimate(estimate.value)
-        found[name] = estimate and replace(estimate, n_differ=n_differ)
-    return found
+        differences[name] = estimate and replace(estimate, n_differ=n_differ)
+    return differences
 
 
 def _wer_difference(clusters: Clusters, first: Sample, second: Sample) -> Estimate | None:

@@ -11,7 +11,7 @@ from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.intervals import LEAST
 from streaming_asr.score.limits import SHORT
 from streaming_asr.score.results import BATCH, Result, read_results
-from streaming_asr.terminal import Grid, console, shown, wrapped
+from streaming_asr.terminal import Grid, console, format_number, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -137,7 +137,9 @@ def table(folder: Path | str, *, wide: bool = False, sort: str | None = None) ->
         )
         split = [result.split] if len(splits) > 1 else []
         numbers = [
-            "failed" if result.error and at == 0 else shown(result.metrics.get(name), digits)
+            "failed"
+            if result.error and at == 0
+            else format_number(result.metrics.get(name), digits)
             for at, (name, _, digits) in enumerate(columns)
         ]
         rows.append([name, *split, result.chunk, *numbers])
@@ -147,25 +149,25 @@ def table(folder: Path | str, *, wide: bool = False, sort: str | None = None) ->
     grid = Grid(
         [*heads, *(heading for _, heading, _ in columns)],
         rows,
-        left=range(len(heads) - 1),
+        text_columns=range(len(heads) - 1),
         title=" · ".join(filter(None, title)),
         spare=() if wide else [at_of[n] for n in SPARE if n in at_of and n != metric],
         legend=_legend(at_of, metric, bool(best)),
         styles=["red" if r.error else "bold" if r in best else None for r in results],
     )
     remarks = [f"[{at}] {text}" for at, text in enumerate(remarks, start=1)]
-    told = map(wrapped, [*remarks, *remarks_of(results)])
+    texts = map(wrapped, [*remarks, *remarks_of(results)])
     # A path in a remark stays in one piece, to be copied.
-    return Group(grid, *(Text(text, no_wrap=True, overflow="ignore") for text in told))
+    return Group(grid, *(Text(text, no_wrap=True, overflow="ignore") for text in texts))
 
 
 def _columns(results: Sequence[Result], metric: str) -> list[tuple[str, str, int]]:
     """Return name, heading and digits of the columns that some run has a number for: recordings
     without texts have no errors to count. The metric that sorts is one of them."""
-    own = [each for each in HEADLINE if each[0] == metric]
-    if not own:
-        own = [(metric, f"{metric.replace('_', ' ')}\n{METRICS[metric].unit}".strip(), 3)]
-    columns = [*HEADLINE, *(each for each in own if each not in HEADLINE)]
+    first = [each for each in HEADLINE if each[0] == metric]
+    if not first:
+        first = [(metric, f"{metric.replace('_', ' ')}\n{METRICS[metric].unit}".strip(), 3)]
+    columns = [*HEADLINE, *(each for each in first if each not in HEADLINE)]
     return [
         each
         for each in columns

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import cache_root, file_sha256, kept
+from streaming_asr.files import cache_root, file_sha256, make_once
 from streaming_asr.models.ctranslate2 import Variables, embeddings, tensors
 from streaming_asr.models.find import MULTILINGUAL_TOKENS, find
 from streaming_asr.whisper.tensors import quiet
@@ -51,7 +51,7 @@ def as_hugging_face(folder: Path) -> Path:
     size = (folder / "model.bin").stat().st_size
     target = cache_root() / "from_ctranslate2" / hashed
     if not target.is_dir():
-        kept(target, lambda path: convert(folder, path), n_bytes=4 * size)
+        make_once(target, lambda path: convert(folder, path), n_bytes=4 * size)
         log.info("converted %s for transformers: %s", folder, target)
     return target
 

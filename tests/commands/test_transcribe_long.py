@@ -175,7 +175,7 @@ def test_a_journal_keeps_what_was_revised_and_passes_over_a_torn_line() -> None:
     with journal.path.open("a") as file:
         file.write('[7]\n{"n": 1, "words": [["a", "late", 1, null]]}\n{"n": -1, "words": []}\n')
         file.write('{"n": 4, "wor')
-    assert Journal({"chunk": "1s"}, samples).kept() == (said[:2], pytest.approx(2.75))
-    assert Journal({"chunk": "2s"}, samples).kept() == ([], 0.0)
+    assert Journal({"chunk": "1s"}, samples).words_so_far() == (said[:2], pytest.approx(2.75))
+    assert Journal({"chunk": "2s"}, samples).words_so_far() == ([], 0.0)
     journal.remove()
-    assert Journal({"chunk": "1s"}, samples).kept() == ([], 0.0)
+    assert Journal({"chunk": "1s"}, samples).words_so_far() == ([], 0.0)

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 from traces import a_step
 
-from experiments.real.player import Shown, picture, shown
+from experiments.real.player import Shown, captions, picture
 from streaming_asr.metrics.trace import Trace, queued
 
 
@@ -20,7 +20,7 @@ CAT = heard(
 
 
 def test_a_guess_stands_dim_until_its_place_is_taken_and_a_committed_word_to_the_end() -> None:
-    assert sorted(shown(CAT, "ca", columns=80)) == [
+    assert sorted(captions(CAT, "ca", columns=80)) == [
         Shown(0, 0, "the", True, 1.25, None),
         Shown(4, 0, "cat", True, 2.25, None),
         Shown(4, 0, "hat", False, 1.25, 2.25),
@@ -30,7 +30,7 @@ def test_a_guess_stands_dim_until_its_place_is_taken_and_a_committed_word_to_the
 
 
 def test_lines_break_at_words_and_the_audio_clock_takes_computing_as_instant() -> None:
-    found = {word.text: word for word in shown(CAT, "cu", columns=8)}
+    found = {word.text: word for word in captions(CAT, "cu", columns=8)}
     assert [(found[w].column, found[w].line) for w in ("cat", "&", "sat")] == [
         (4, 0),
         (0, 1),

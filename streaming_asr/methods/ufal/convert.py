@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import NO_PLACE, cache_root, kept
+from streaming_asr.files import NO_PLACE, cache_root, make_once
 from streaming_asr.models.find import find
 from streaming_asr.models.hash import model_hash
 from streaming_asr.whisper.from_ctranslate2 import locate
@@ -40,7 +40,7 @@ def converted(model_path: str | Path, cache: str | Path | None = None) -> tuple[
     hashed = model_hash({"model": {"path": source}})
     target = root / f"{hashed}-{ctranslate2.__version__}"
     if not target.is_dir():
-        kept(target, lambda path: convert(source, path))
+        make_once(target, lambda path: convert(source, path))
         log.info("converted %s for CTranslate2: %s", source, target)
     return target, target / HF
 

@@ -75,10 +75,10 @@ def check_words(tokens: Iterable[str], where: str, allowed: str = "words") -> No
     """Raise UserError where tokens are no words, but pieces that only their tokenizer can join."""
     tokens = list(tokens)
     for kind, pattern in SUBWORDS.items():
-        if found := [token for token in tokens if pattern.search(token)]:
-            shown = ", ".join(map(repr, found[:3]))
+        if matches := [token for token in tokens if pattern.search(token)]:
+            examples = ", ".join(map(repr, matches[:3]))
             raise UserError(
-                f"{where}: tokens {kind} ({shown}), which only their tokenizer turns into text; "
+                f"{where}: tokens {kind} ({examples}), which only their tokenizer turns into text; "
                 f"write {allowed}."
             )
 
@@ -106,13 +106,13 @@ def _no_sound() -> Samples:
 
 def unit_of_log(log: Log) -> Unit:
     """Return the unit of a log's languages, since a file has one. Raises UserError for two."""
-    found = {unit_of(utterance.language) for utterance in log.utterances}
-    if len(found) > 1:
+    units = {unit_of(utterance.language) for utterance in log.utterances}
+    if len(units) > 1:
         raise UserError(
             "this log has languages with spaces and without; a file of this format counts either "
             "words or characters: run and export each language by itself."
         )
-    return found.pop() if found else "word"
+    return units.pop() if units else "word"
 
 
 def meet(
@@ -142,11 +142,11 @@ def meet(
     for recording in recordings:
         name = next((name for name in recording.names if name in by_name), None)
         if name is not None:
-            said = by_name[name]
+            utterance = by_name[name]
             if open_ended:
-                said = _as_long_as(recording, said, path)
+                utterance = _as_long_as(recording, utterance, path)
             elif recording.duration_s is not None:
-                said.check_length(round(recording.duration_s * SAMPLE_RATE))
+                utterance.check_length(round(recording.duration_s * SAMPLE_RATE))
         elif references is not None:
             raise UserError(
                 f"{path}: {recording.names[0]!r} is in none of the {len(by_name)} references (such "
@@ -159,20 +159,22 @@ def meet(
             )
         else:
             name = recording.names[-1 if stems[recording.names[-1]] == 1 else 0]
-            said = reference(name, recording.reference, recording.duration_s, language=language)
-        source = recording.names[0]
-        before = sources.setdefault(said.id, source)
-        if said.id in logged and before == source:
-            raise UserError(f"{path}: {source!r} is in it twice; keep one of them.")
-        if said.id in logged:
-            raise UserError(
-                f"{path}: {before!r} and {source!r} both fit the reference {said.id!r}; give a "
-                "manifest whose ids are their paths."
+            utterance = reference(
+                name, recording.reference, recording.duration_s, language=language
             )
-        notes += [f"{said.id}: {note}" for note in recording.notes]
-        _check_ends(recording, said, path)
-        recording = _within(recording, said, notes)
-        logged[said.id] = _utterance(recording, said)
+        source = recording.names[0]
+        before = sources.setdefault(utterance.id, source)
+        if utterance.id in logged and before == source:
+            raise UserError(f"{path}: {source!r} is in it twice; keep one of them.")
+        if utterance.id in logged:
+            raise UserError(
+                f"{path}: {before!r} and {source!r} both fit the reference {utterance.id!r}; "
+                "give a manifest whose ids are their paths."
+            )
+        notes += [f"{utterance.id}: {note}" for note in recording.notes]
+        _check_ends(recording, utterance, path)
+        recording = _within(recording, utterance, notes)
+        logged[utterance.id] = _utterance(recording, utterance)
     for name in by_name.keys() - logged.keys():
         recording = ForeignRecording((name,), (), error=f"absent from {path.name}")
         logged[name] = _utterance(recording, by_name[name])
@@ -180,78 +182,82 @@ def meet(
     return sorted(logged.values(), key=lambda u: order.get(u.utt, 0))
 
 
-def _as_long_as(recording: ForeignRecording, said: Utterance, path: Path) -> Utterance:
+def _as_long_as(recording: ForeignRecording, utterance: Utterance, path: Path) -> Utterance:
     """Return the reference with the length of what a tool received, where that is longer."""
-    if recording.duration_s is not None and recording.duration_s < said.duration_s:
-        said.check_length(round(recording.duration_s * SAMPLE_RATE))
+    if recording.duration_s is not None and recording.duration_s < utterance.duration_s:
+        utterance.check_length(round(recording.duration_s * SAMPLE_RATE))
     heard_s = [each.audio_s for each in recording.emissions if each.audio_s is not None]
-    length_s = max(recording.duration_s or 0.0, said.duration_s, *heard_s)
-    if length_s > MOST_LONGER * said.duration_s:
+    length_s = max(recording.duration_s or 0.0, utterance.duration_s, *heard_s)
+    if length_s > MOST_LONGER * utterance.duration_s:
         raise UserError(
-            f"{path}: {said.id}: {length_s:g} s are received, and its reference ends at "
-            f"{said.duration_s:g} s; are the times in the units of the format?"
+            f"{path}: {utterance.id}: {length_s:g} s are received, and its reference ends at "
+            f"{utterance.duration_s:g} s; are the times in the units of the format?"
         )
-    return replace(said, duration_s=length_s)
+    return replace(utterance, duration_s=length_s)
 
 
-def _check_ends(recording: ForeignRecording, said: Utterance, path: Path) -> None:
+def _check_ends(recording: ForeignRecording, utterance: Utterance, path: Path) -> None:
     """Raise UserError where the words end far behind the recording."""
     end_s = recording.text_end_s
-    if end_s is not None and said.duration_s and end_s > said.duration_s + WINDOW_S:
+    if end_s is not None and utterance.duration_s and end_s > utterance.duration_s + WINDOW_S:
         raise UserError(
-            f"{path}: {said.id}: a word ends at {end_s:g} s of a recording of {said.duration_s:g} "
-            "s; are the times in the units of the format?"
+            f"{path}: {utterance.id}: a word ends at {end_s:g} s of a recording of "
+            f"{utterance.duration_s:g} s; are the times in the units of the format?"
         )
 
 
-def _within(recording: ForeignRecording, said: Utterance, notes: list[str]) -> ForeignRecording:
+def _within(
+    recording: ForeignRecording, utterance: Utterance, notes: list[str]
+) -> ForeignRecording:
     """Return the recording with its audio cut at its end, where a tool counts whole chunks: each of
     its counts is a multiple of the chunk, and the last is the first one past the end."""
     heard_ms = {
         round(each.audio_s * 1000) for each in recording.emissions if each.audio_s is not None
     }
-    excess_s = max(heard_ms, default=0) / 1000 - said.duration_s
+    excess_s = max(heard_ms, default=0) / 1000 - utterance.duration_s
     if excess_s <= LENGTH_TOLERANCE_S:  # rounded
         return recording
     chunk_ms = math.gcd(*heard_ms)
-    n_chunks = math.ceil(said.duration_s * 1000 / chunk_ms)
+    n_chunks = math.ceil(utterance.duration_s * 1000 / chunk_ms)
     if chunk_ms < LEAST_CHUNK_MS or max(heard_ms) != n_chunks * chunk_ms:
         return recording  # and refused, by the rule of all logs
     notes.append(
-        f"{said.id}: {max(heard_ms) / 1000:g} s of audio are counted, in whole chunks, of "
-        f"{said.duration_s:g} s; the recording's end is taken"
+        f"{utterance.id}: {max(heard_ms) / 1000:g} s of audio are counted, in whole chunks, of "
+        f"{utterance.duration_s:g} s; the recording's end is taken"
     )
     emissions = tuple(
-        each if each.audio_s is None else replace(each, audio_s=min(each.audio_s, said.duration_s))
+        each
+        if each.audio_s is None
+        else replace(each, audio_s=min(each.audio_s, utterance.duration_s))
         for each in recording.emissions
     )
     return replace(recording, emissions=emissions)
 
 
-def _in_language(said: Utterance, language: str | None) -> Utterance:
-    named = said.language
+def _in_language(utterance: Utterance, language: str | None) -> Utterance:
+    named = utterance.language
     if language is None or (named and language_code(named) == language_code(language)):
-        return said
+        return utterance
     if named:
         raise UserError(
-            f"--language {language}: the references say that {said.id} is in {named}; leave "
+            f"--language {language}: the references say that {utterance.id} is in {named}; leave "
             "--language out, or correct the references."
         )
-    return replace(said, language=language)
+    return replace(utterance, language=language)
 
 
-def _utterance(recording: ForeignRecording, said: Utterance) -> UtteranceLog:
-    n_samples = round(said.duration_s * SAMPLE_RATE)
+def _utterance(recording: ForeignRecording, utterance: Utterance) -> UtteranceLog:
+    n_samples = round(utterance.duration_s * SAMPLE_RATE)
     if recording.error is not None:
-        return UtteranceLog.of(said, status="failed", error=recording.error, is_imported=True)
-    if recording.blank_before and unit_of(said.language) == "character":
+        return UtteranceLog.of(utterance, status="failed", error=recording.error, is_imported=True)
+    if recording.blank_before and unit_of(utterance.language) == "character":
         emissions = tuple(
             _without_blanks(each, recording.blank_before) for each in recording.emissions
         )
         recording = replace(recording, emissions=emissions)
     steps = _steps(recording, n_samples)
     return UtteranceLog.of(
-        said,
+        utterance,
         steps=steps,
         commit_violations=sum(step.retracted > 0 for step in steps),
         is_imported=True,

@@ -44,9 +44,9 @@ def write(log: Log, folder: Path) -> list[Path]:
     Raises UserError for a log without audio times. `elapsed` is left out where recordings shared
     their compute or it was never known.
     """
-    known = known_of(log.header)
+    metadata = known_of(log.header)
     unit = unit_of_log(log)
-    if CU not in known:
+    if CU not in metadata:
         raise UserError(
             "instances.log needs the audio received at each word, which this log does not tell; "
             "export it as whisper_online."
@@ -72,7 +72,7 @@ def write(log: Log, folder: Path) -> list[Path]:
             "prediction": between.join(tokens),
             "delays": at("cu"),
         }
-        if CA in known and seen.batch == 1:
+        if CA in metadata and seen.batch == 1:
             row |= {"elapsed": at("simuleval"), "elapsed_fifo": at("ca")}
         row |= {
             "prediction_length": len(of_token),

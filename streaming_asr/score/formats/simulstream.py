@@ -60,7 +60,7 @@ def write(log: Log, folder: Path) -> list[Path]:
         metadata = {"wav_name": wav} | ({"failed": seen.error} if seen.error is not None else {})
         named = {"id": number, "metadata": metadata}
         lines.append(json.dumps(named, ensure_ascii=False))
-        shown: list[str] = []
+        before: list[str] = []
         if not seen.steps:  # failed: its readers need a line for every recording
             silent: dict[str, Any] = {"id": number, "total_audio_processed": seen.duration_s}
             silent |= {"computation_time": 0.0, "generated_tokens": [], "deleted_tokens": []}
@@ -73,18 +73,18 @@ def write(log: Log, folder: Path) -> list[Path]:
         )
         for step, words in zip(seen.steps, commits, strict=True):
             now = _tokens(step.displayed, unit)
-            kept = common_prefix(shown, now)
+            n_common = common_prefix(before, now)
             row: dict[str, Any] = {
                 "id": number,
                 "total_audio_processed": step.audio_s,
                 "computation_time": step.compute_s,
-                "generated_tokens": now[kept:],
-                "deleted_tokens": shown[kept:],
+                "generated_tokens": now[n_common:],
+                "deleted_tokens": before[n_common:],
             }
             if tells_commits:
                 row["committed_tokens"] = len(words)
             lines.append(json.dumps(row, ensure_ascii=False))
-            shown = now
+            before = now
         whole = Sentence(" ".join(seen.reference.split()), 0.0, seen.duration_s)
         for sentence in sentences(seen) or [whole]:
             segments.append(
@@ -182,8 +182,8 @@ def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
         )
         for name, rows in chunks_of.items()
     ]
-    known = {CU, STEPS, DISPLAY} | ({COMMITS} if tells_commits else set())
-    return recordings, known | ({CA} if has_compute.keys() == {True} else set())
+    metadata = {CU, STEPS, DISPLAY} | ({COMMITS} if tells_commits else set())
+    return recordings, metadata | ({CA} if has_compute.keys() == {True} else set())
 
 
 def _chunk(row: Row, where: str) -> Chunk:
@@ -213,13 +213,13 @@ def _emissions(
     emissions = []
     with_blanks = _has_blanks(rows)
     for k, row in enumerate(rows):
-        kept = len(tokens) - len(row.deleted)
-        if kept < 0 or tokens[kept:] != row.deleted:
+        n_kept = len(tokens) - len(row.deleted)
+        if n_kept < 0 or tokens[n_kept:] != row.deleted:
             raise UserError(
                 f"{path}: {name}: the tokens {row.deleted} are deleted but are not the last "
                 f"ones shown, {tokens[-5:]}; the log is damaged."
             )
-        tokens = tokens[:kept] + row.generated
+        tokens = tokens[:n_kept] + row.generated
         n_final = row.n_committed if tells_commits else 0
         if k == len(rows) - 1 and not tells_commits:
             n_final = len(tokens)
