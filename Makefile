@@ -49,9 +49,11 @@ FUZZ_SEED ?= 0
 fuzz: $(VENV)/.installed-dev  ## 5,000 damaged inputs: folders, imports, recordings, clients, servers (FUZZ_SEED=0)
 	FUZZ_FACTOR=$(FUZZ_FACTOR) $(PYTEST) tests/fuzz --hypothesis-seed=$(FUZZ_SEED) --hypothesis-show-statistics
 
-check: $(VENV)/.installed-dev  ## linter, formatter, import order and type checker; changes nothing
+check: $(VENV)/.installed-dev  ## linters, formatters (also of JavaScript), import order and type checker; changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/oxlint
+	$(BIN)/oxfmt --check '**/*.js' '**/*.mjs'
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -36,6 +37,7 @@ from streaming_asr.text.subtitles import cues
 
 HERE = Path(__file__).parent
 PALETTE = (HERE / "palette.css").read_text(encoding="utf-8")  # the live page's too
+SCRIPT = ("state", "table", "figures", "player", "page")  # each imports only from those before it
 # What browsers play; anything else would be a player that stays silent.
 MEDIA = {
     ".ogg": "audio/ogg",
@@ -69,7 +71,7 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
         subtitle=" · ".join([_subtitle(data["cells"]), *data["shared"]]),
         verdicts=data["verdicts"],
         css=Markup(PALETTE + (HERE / "page.css").read_text(encoding="utf-8")),
-        script=Markup((HERE / "page.js").read_text(encoding="utf-8")),
+        script=Markup(script()),
         data=Markup(_script_safe(data)),
         remarks=data["remarks"],
         licences=data["licences"],
@@ -78,6 +80,12 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
     )
     path = Path(out) if out is not None else root / "report.html"
     return write_text(path, page)
+
+
+def script() -> str:
+    """Return the parts of the page's script as one module, which needs no import and no export."""
+    parts = [(HERE / "script" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPT]
+    return re.sub(r"^import [^;]*;\n|^export ", "", "".join(parts), flags=re.MULTILINE)
 
 
 def page_data(folder: Path | str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from streaming_asr.text.subtitles import Segment, cues, lasting, srt
 
 PAGE = Path(__file__).with_name("page.html")
 PALETTE_HERE, PRIVACY_HERE = "/* palette.css of the report */", "PRIVACY"
+SCRIPT, SCRIPT_HERE = Path(__file__).with_name("page.js"), "/* page.js */"
 FILES = "events.jsonl", "text.txt", "subtitles.srt"
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' blob:; "
@@ -48,6 +49,7 @@ def application(service: Service) -> Starlette:
     async def page(request: Request) -> Response:
         text = PAGE.read_text(encoding="utf-8").replace(PALETTE_HERE, PALETTE)
         text = text.replace(PRIVACY_HERE, escape(service.privacy))
+        text = text.replace(SCRIPT_HERE, SCRIPT.read_text(encoding="utf-8"))
         return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
 
     async def health(request: Request) -> Response:
