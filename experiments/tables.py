@@ -144,7 +144,7 @@ def duration(chunk_ms: int | None) -> str:
 # -- pages ------------------------------------------------------------------------------------
 
 
-def paper_rows(paper: str, table: str) -> Sequence[papers.Row]:
+def paper_rows(paper: str, table: str) -> Sequence[papers.PaperRow]:
     """The rows of one of a paper's tables, as printed."""
     (match,) = (t for t in papers.read_paper(paper).tables if t.name == table)
     return match.rows

@@ -22,14 +22,14 @@ from fakes import BatchedTicker, Ticker
 from places import HANG_S
 from websockets.sync.client import ClientConnection, connect
 
-from streaming_asr.live.cells import Cell
+from streaming_asr.live.cells import LiveCell
 from streaming_asr.live.engine import Engine
 from streaming_asr.live.worker import Worker
 from streaming_asr.method import Samples
 from streaming_asr.serve.app import application
 from streaming_asr.serve.command import bound, make_server
 from streaming_asr.serve.service import Service
-from streaming_asr.serve.settings import Settings
+from streaming_asr.serve.settings import ServerSettings
 
 HEADER = {"config": {"data": {"name": "live"}}, "versions": {}, "machine": {}, "metrics_version": 2}
 
@@ -39,17 +39,17 @@ def served(
     folder: Path,
     methods: dict[str, Any] | None = None,
     config: dict[str, Any] | None = None,
-    cells: list[Cell] | None = None,
+    cells: list[LiveCell] | None = None,
     **settings: Any,
 ) -> Iterator[Any]:
     """The service of a running server; `service.address` is http://... cells: of real methods."""
     header = HEADER | {"config": HEADER["config"] | (config or {})}
     methods = methods or {"ticker": BatchedTicker(), "slow": Ticker(lag=3)}
-    wanted = Settings(**{"idle_s": HANG_S} | settings)
+    wanted = ServerSettings(**{"idle_s": HANG_S} | settings)
     listening = bound(replace(wanted, port=0))
     wanted = replace(wanted, port=listening.getsockname()[1])
     cells = cells or [
-        Cell(folder / "logs" / f"method={n}", Engine(n, m, 4800, 9600), header, n)
+        LiveCell(folder / "logs" / f"method={n}", Engine(n, m, 4800, 9600), header, n)
         for n, m in methods.items()
     ]
     with Worker() as worker:

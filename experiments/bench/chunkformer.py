@@ -41,7 +41,7 @@ KINDS = ("padded", "masked")
 
 
 @dataclass(frozen=True)
-class Settings:
+class BenchSettings:
     """scale: the six recordings are so many times shorter. hours: of the endless one."""
 
     size: str = "small"
@@ -148,7 +148,7 @@ def flops(shape: Shape, context: Context, lengths: Sequence[int], kind: str, par
 # -- measuring ----------------------------------------------------------------------------------
 
 
-def seconds_of(act: Callable[[], Any], settings: Settings) -> float:
+def seconds_of(act: Callable[[], Any], settings: BenchSettings) -> float:
     """Median seconds of `act` over the repeats, after one run that does not count."""
     meter = Meter(settings.threads, settings.device)
     act()
@@ -159,7 +159,7 @@ def seconds_of(act: Callable[[], Any], settings: Settings) -> float:
     return statistics.median(meter.spent_ms.values()) / 1000
 
 
-def measure_batch(settings: Settings, kind: str, part: str) -> dict[str, float]:
+def measure_batch(settings: BenchSettings, kind: str, part: str) -> dict[str, float]:
     """Seconds, peak of memory above the loaded network, and FLOPs of the paper's six recordings."""
     torch.set_num_threads(settings.threads)
     shape, device = SHAPES[settings.size], settings.device
@@ -187,7 +187,7 @@ def measure_batch(settings: Settings, kind: str, part: str) -> dict[str, float]:
     }
 
 
-def bench_masked(settings: Settings) -> dict[str, Any]:
+def bench_masked(settings: BenchSettings) -> dict[str, Any]:
     """The rows of table IV that are ours, and whether both batches answer the same."""
     rows = {
         part: {kind: in_own_process(measure_batch, settings, kind, part) for kind in KINDS}
@@ -205,7 +205,7 @@ def largest_difference(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
     return max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True))
 
 
-def bench_loop(settings: Settings) -> dict[str, float]:
+def bench_loop(settings: BenchSettings) -> dict[str, float]:
     """Seconds of the encoder with masks, with a loop in every layer, and audio after audio."""
     shape = SHAPES[settings.size]
     encoder = random_network(shape, settings.device).encoder
@@ -226,7 +226,7 @@ def bench_loop(settings: Settings) -> dict[str, float]:
     }
 
 
-def bench_author(settings: Settings) -> dict[str, float] | None:
+def bench_author(settings: BenchSettings) -> dict[str, float] | None:
     """Seconds of subsampling and encoder, ours and the author's. None where it is not installed."""
     if importlib.util.find_spec("chunkformer") is None:
         return None
@@ -250,8 +250,8 @@ def bench_author(settings: Settings) -> dict[str, float] | None:
 
 
 def bench(only: Sequence[str], **options: Any) -> dict[str, Any]:
-    """Measures the parts in `only`; options: of `Settings`. Raises UserError for another size."""
-    settings = Settings(**options)
+    """Measure the parts in `only`; options: of `BenchSettings`. Raises UserError for another size."""
+    settings = BenchSettings(**options)
     if settings.size not in SHAPES:
         raise UserError(f"--size {settings.size}: one of {', '.join(SHAPES)}")
     result: dict[str, Any] = {
@@ -265,14 +265,14 @@ def bench(only: Sequence[str], **options: Any) -> dict[str, Any]:
     return result
 
 
-def bench_endless(settings: Settings) -> dict[str, Any]:
+def bench_endless(settings: BenchSettings) -> dict[str, Any]:
     """The figures of a long recording, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         where = (Path(folder), settings.hours, settings.threads, settings.device)
         return dict(in_own_process(stream_from_disk, *where))
 
 
-PARTS: dict[str, Callable[[Settings], Any]] = {
+PARTS: dict[str, Callable[[BenchSettings], Any]] = {
     "masked": bench_masked,
     "loop": bench_loop,
     "author": bench_author,

@@ -1,7 +1,7 @@
 """What a method adds to the model below it: `python -m experiments.bench methods`.
 
 A row sets ours beside a baseline that answers the same in the same run. A further row is a function
-of `ROWS` that returns a `Row`.
+of `ROWS` that returns a `MethodRow`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EOT_LOGIT = 5.0  # random weights then write a few words a second, not as many a
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodRow:
     """Milliseconds of CPU time, medians; `same`: both gave the same answers."""
 
     what: str
@@ -44,13 +44,13 @@ class Row:
     verdict: str
 
 
-def alignatt() -> Row:
+def alignatt() -> MethodRow:
     """The decision on the 60th token of Whisper base's 8 alignment heads, 10 s of audio."""
     from experiments.bench.policy_cost import measure
 
     carried_ms, rebuilt_ms, same = measure(N_TOKENS)
     ratio = rebuilt_ms / carried_ms
-    return Row(
+    return MethodRow(
         f"AlignAtt's decision at {N_TOKENS} tokens",
         "all rows built anew",
         carried_ms,
@@ -62,7 +62,7 @@ def alignatt() -> Row:
     )
 
 
-def ufal() -> Row:
+def ufal() -> MethodRow:
     """A stream of 1 s chunks, Whisper base's dimensions; each round again by faster-whisper alone.
 
     CPU time of the process, since CTranslate2 has threads of its own; the two calls of a round
@@ -75,7 +75,7 @@ def ufal() -> Row:
         return ufal_row(str(folder), str(Path(scratch) / "cache"), "base", UFAL_S)
 
 
-def ufal_row(folder: str, cache: str, name: str, duration_s: float) -> Row:
+def ufal_row(folder: str, cache: str, name: str, duration_s: float) -> MethodRow:
     """The row for a model folder; its context must be Whisper's 30 s, which the bare call takes for
     granted. Both sides have one CTranslate2 model: faster-whisper alone takes one whose vocabulary
     lacks a token of Whisper's for English-only."""
@@ -144,7 +144,7 @@ def ufal_row(folder: str, cache: str, name: str, duration_s: float) -> Row:
         same &= heard[-1] == words
     overhead = statistics.median(a / b - 1 for a, b in zip(ours, theirs, strict=True))
     n_words = sum(map(len, heard)) / len(heard)
-    return Row(
+    return MethodRow(
         f"a round of UFAL, {name}",
         "the bare call of faster-whisper",
         statistics.median(ours),
@@ -156,14 +156,14 @@ def ufal_row(folder: str, cache: str, name: str, duration_s: float) -> Row:
     )
 
 
-def u2_search() -> Row:
+def u2_search() -> MethodRow:
     """The prefix beam search of a chunk of 1 s, beam 10, beside its plain form; its share of a step
     at Whisper small's dimensions."""
     from experiments.bench.u2 import BEAM, SHARE, small_stream
 
     stream = small_stream()
     share = sum(stream.search_ms) / sum(stream.step_ms)
-    return Row(
+    return MethodRow(
         f"U2's prefix beam search, beam {BEAM}, 50 frames",
         "one prefix at a time",
         statistics.median(stream.search_ms),
@@ -175,13 +175,13 @@ def u2_search() -> Row:
     )
 
 
-def u2_encoder() -> Row:
+def u2_encoder() -> MethodRow:
     """The encoder on a chunk of 1 s that ends a segment of 12 s, beside encoding all of it."""
     from experiments.bench.u2 import GROWTH, SEGMENT_S, small_stream
 
     stream = small_stream()
     growth = stream.encode_ms[-1] / stream.encode_ms[0]
-    return Row(
+    return MethodRow(
         f"U2's encoder, second {SEGMENT_S} of a segment",
         f"all {SEGMENT_S} s anew",
         stream.encode_ms[-1],
@@ -193,7 +193,7 @@ def u2_encoder() -> Row:
     )
 
 
-def hush_word() -> Row:
+def hush_word() -> MethodRow:
     """The encoder on 5 s of audio and a hush word, beside the same audio padded to 30 s."""
     from experiments.bench.models import random_whisper
 
@@ -201,7 +201,7 @@ def hush_word() -> Row:
         return hush_row(str(random_whisper("base", Path(folder))), HUSH_S)
 
 
-def hush_row(folder: str, audio_s: float, repeats: int = 5) -> Row:
+def hush_row(folder: str, audio_s: float, repeats: int = 5) -> MethodRow:
     """The row for a model folder; `same`: transformers' own layers give the short encoder's
     frames."""
     import torch
@@ -230,7 +230,7 @@ def hush_row(folder: str, audio_s: float, repeats: int = 5) -> Row:
             x = layer(x, None)
         plain = encoder.layer_norm(x)
     same = bool((frames - plain).abs().max() < TOLERANCE * plain.abs().max())
-    return Row(
+    return MethodRow(
         f"the hush word's encoder, {audio_s:g} s of audio, base",
         "padded to 30 s",
         hush_ms,
@@ -243,7 +243,7 @@ def hush_row(folder: str, audio_s: float, repeats: int = 5) -> Row:
     )
 
 
-ROWS: dict[str, Callable[[], Row]] = {
+ROWS: dict[str, Callable[[], MethodRow]] = {
     "alignatt": alignatt,
     "ufal": ufal,
     "hush_word": hush_word,

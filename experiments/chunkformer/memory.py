@@ -20,14 +20,14 @@ from typing import Any
 
 import torch
 
-from experiments.bench.chunkformer import CONTEXT, Settings, in_own_process, transcribe
+from experiments.bench.chunkformer import CONTEXT, BenchSettings, in_own_process, transcribe
 from experiments.bench.models import MEL_PER_S, SHAPES, random_mels, random_network
 from experiments.svg import drawn
 from streaming_asr.errors import UserError
 from streaming_asr.machine import MemoryMeter, machine
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.encoder import Network
-from streaming_asr.methods.chunkformer.endless import Cache, advance
+from streaming_asr.methods.chunkformer.endless import EndlessCache, advance
 from streaming_asr.methods.chunkformer.layers import RECEPTIVE, STRIDE, n_frames
 
 HERE = Path(__file__).parent
@@ -42,7 +42,7 @@ PIECE_S = 60
 TARGETS_GIB = (8.0, 80.0)
 
 
-def measure(settings: Settings, kind: str, minutes: float) -> float:
+def measure(settings: BenchSettings, kind: str, minutes: float) -> float:
     """Peak of memory in MiB above the loaded network; the features are made as they are needed."""
     torch.set_num_threads(settings.threads)
     shape, device = SHAPES[settings.size], settings.device
@@ -64,7 +64,7 @@ def measure(settings: Settings, kind: str, minutes: float) -> float:
 @torch.inference_mode()
 def _endless(network: Network, n_mel: int, device: str) -> None:
     encoder = network.encoder
-    positions, cache = encoder.positions(CONTEXT), Cache.empty(encoder)
+    positions, cache = encoder.positions(CONTEXT), EndlessCache.empty(encoder)
     step, n_repeated = PIECE_S * MEL_PER_S // STRIDE * STRIDE, RECEPTIVE - STRIDE
     for start in range(0, n_mel, step):
         n = min(step, n_mel - start) + n_repeated
@@ -90,7 +90,7 @@ def longest_minutes(points: Mapping[float, float], kind: str, mib: float) -> flo
     return max(0.0, (mib - m1) / slope + t1**power) ** (1 / power)
 
 
-def measure_all(settings: Settings, minutes: Sequence[float]) -> dict[str, Any]:
+def measure_all(settings: BenchSettings, minutes: Sequence[float]) -> dict[str, Any]:
     """All kinds at all durations; the result is what tables.py and the picture read."""
     rows: dict[str, dict[str, float]] = {}
     for kind in KINDS:
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: --minutes {arguments.minutes}: numbers with commas", file=sys.stderr)
         return 2
     try:
-        result = measure_all(Settings(size=arguments.size, device=arguments.device), minutes)
+        result = measure_all(BenchSettings(size=arguments.size, device=arguments.device), minutes)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -24,7 +24,7 @@ from torch import Tensor
 from experiments.bench.author import author_batch, author_encoder, no_caches
 from streaming_asr.methods.chunkformer.context import SIDE, Context
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
-from streaming_asr.methods.chunkformer.endless import Cache, advance
+from streaming_asr.methods.chunkformer.endless import EndlessCache, advance
 from streaming_asr.methods.chunkformer.features import fbank
 
 FIXTURE = Path(__file__).parents[2] / "tests" / "fixtures" / "chunkformer.json"
@@ -98,7 +98,7 @@ def our_batch(theirs: Network, context: Context) -> Tensor:
 def our_endless(theirs: Network, context: Context) -> Tensor:
     encoder = theirs.encoder
     (frames,) = encoder.subsample(mels()[-1:])
-    cache, positions = Cache.empty(encoder), encoder.positions(context)
+    cache, positions = EndlessCache.empty(encoder), encoder.positions(context)
     parts = frames.split(WINDOW_FRAMES)
     return torch.cat(
         [

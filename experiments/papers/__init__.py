@@ -23,7 +23,7 @@ RUN = "streaming_asr.run"
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """One row of a printed table.
 
     labels, values: as printed. select: what a cell's configuration must hold. named: what of it the
@@ -84,7 +84,7 @@ class Table:
     about: str
     labels: tuple[str, ...]
     metrics: Mapping[str, Metric]
-    rows: tuple[Row, ...]
+    rows: tuple[PaperRow, ...]
     comparable: bool
     missing: str | None
     show: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ def _table(raw: Mapping[str, Any], paper: Mapping[str, Any]) -> Table:
             slip["text"] for slip in raw.get("slips", ()) if slip["at"].items() <= of_labels.items()
         ]
         rows.append(
-            Row(
+            PaperRow(
                 labels=of_labels,
                 values=dict(zip(values, cells[len(labels) :], strict=True)),
                 select={key: value for key, value in select.items() if not key.startswith("+")},

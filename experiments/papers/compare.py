@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.papers import NONE, Metric, Row, Selector, Table, papers, read_paper
+from experiments.papers import NONE, Metric, PaperRow, Selector, Table, papers, read_paper
 from streaming_asr.errors import UserError
 from streaming_asr.score.results import Result, read_results
 from streaming_asr.terminal import console, exit_status
@@ -41,7 +41,7 @@ class Line:
     ours is None where `why` says in words what stands in its place.
     """
 
-    row: Row
+    row: PaperRow
     metric: str
     paper: str
     ours: float | None = None
@@ -94,7 +94,7 @@ def compare(table: Table, cells: Sequence[Result], *, form: bool = False) -> Ite
                     yield _line(row, name, metric, printed, cell, form)
 
 
-def _line(row: Row, name: str, metric: Metric, printed: str, cell: Result, form: bool) -> Line:
+def _line(row: PaperRow, name: str, metric: Metric, printed: str, cell: Result, form: bool) -> Line:
     assert metric.ours is not None
     value = cell.metrics.get(metric.ours)
     if cell.error:
@@ -279,7 +279,7 @@ def _show(arguments: argparse.Namespace) -> None:
         print(f"{note['where']}: {note['text']}")
 
 
-def commands(table: Table, *, form: bool) -> Iterator[tuple[Row, str]]:
+def commands(table: Table, *, form: bool) -> Iterator[tuple[PaperRow, str]]:
     """Yield the rows that a run fills with their commands; form: also rows in form."""
     if not table.comparable or (table.missing and not form):
         return

@@ -54,7 +54,7 @@ Made = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class SpeechSettings:
     """What a clip depends on beside its index and the sentences."""
 
     seed: int
@@ -87,7 +87,7 @@ def allowed(choice: str | None, choices: Sequence[str]) -> tuple[str, ...]:
     return voices
 
 
-def clip(index: int, settings: Settings, texts: Sequence[str]) -> Clip:
+def clip(index: int, settings: SpeechSettings, texts: Sequence[str]) -> Clip:
     """The clip of this index. The first sentences are `texts` in turn, the second ones come from
     their far end, so that none is said twice before most have been said."""
     rng = random.Random(f"{settings.seed}/{index}")
@@ -139,7 +139,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def keep_settings(settings: Settings, folder: Path) -> None:
+def keep_settings(settings: SpeechSettings, folder: Path) -> None:
     """Raises UserError where the folder was begun with other settings."""
     path = folder / "settings.json"
     text = json.dumps(asdict(settings), indent=1) + "\n"
@@ -151,7 +151,7 @@ def keep_settings(settings: Settings, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def processes(n: int, settings: Settings, texts: Sequence[str], out: Path) -> Iterator[Rows]:
+def processes(n: int, settings: SpeechSettings, texts: Sequence[str], out: Path) -> Iterator[Rows]:
     """Makes clips in `n` processes, a few ahead of the one that is asked for."""
     context = multiprocessing.get_context("spawn")
     waiting: collections.deque[concurrent.futures.Future[dict[str, Any]]] = collections.deque()
@@ -172,7 +172,7 @@ def processes(n: int, settings: Settings, texts: Sequence[str], out: Path) -> It
                 future.cancel()
 
 
-def speak(rows: Rows, settings: Settings, hours: float, out: Path) -> Made:
+def speak(rows: Rows, settings: SpeechSettings, hours: float, out: Path) -> Made:
     """Takes clips, in the order of their indices, until they last `hours`; goes on in `out`.
 
     Returns the lines of the manifest and those of what was skipped.
@@ -244,7 +244,9 @@ def program(argv: Sequence[str] | None = None) -> None:
     root = cache_root()
     obtain_all(root)
     voices = allowed(options.voices, english_voices(root))
-    settings = Settings(options.seed, options.kokoro, voices, options.blended, tuple(options.speed))
+    settings = SpeechSettings(
+        options.seed, options.kokoro, voices, options.blended, tuple(options.speed)
+    )
     years = addresses(root / ADDRESSES.folder).values()
     texts = for_training([*(s for y in years for s in y), *examples(root / WORDNET.folder)])
     random.Random(settings.seed).shuffle(texts)

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from streaming_asr.config.build import build
 from streaming_asr.config.settle import compose
-from streaming_asr.methods.u2.stream import U2, StreamState
+from streaming_asr.methods.u2.stream import U2, U2State
 from streaming_asr.terminal import console, exit_status
 from streaming_asr.text.normalise import normaliser
 from streaming_asr.utterance import Utterance
@@ -47,7 +47,7 @@ def candidates(method: U2, utterances: Sequence[Utterance]) -> list[list[str]]:
     texts: list[list[str]] = []
     second_pass = method._second_pass
 
-    def noted(state: StreamState):
+    def noted(state: U2State):
         hypotheses = map(method._tokenizer.retokenise, state.search.hypotheses(method.rescore))
         words = (
             method._whisper.detokenizer.words(each.tokens, language="en") for each in hypotheses

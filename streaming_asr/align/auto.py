@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from streaming_asr.align.cache import Cache
+from streaming_asr.align.cache import AlignmentCache
 from streaming_asr.align.command import fill, label, safe, settings_of
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
@@ -76,7 +76,7 @@ class AutoAligner:
             return list(clips)
         where = safe(f"{corpus.name}-{corpus.split}-{corpus.data_hash()[:12]}")
         folder = cache_root() / "align" / safe(self.name) / where
-        with Cache(folder, self.settings) as cache:
+        with AlignmentCache(folder, self.settings) as cache:
             fill(cache, lacking, self.config.aligner, label(self.config))
             results = {result.utterance.id: result for result in cache.results(lacking)}
         failed = [result.reason for result in results.values() if result.words is None]

@@ -25,7 +25,7 @@ from streaming_asr.text.units import unit_of
 from streaming_asr.utterance import TimedWord, Utterance
 
 
-class Cache:
+class AlignmentCache:
     """The results of one aligner on one split."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:

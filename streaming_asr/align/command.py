@@ -12,7 +12,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from streaming_asr.align.cache import Cache
+from streaming_asr.align.cache import AlignmentCache
 from streaming_asr.align.quality import Quality, lines, measure
 from streaming_asr.chunking import parse_duration
 from streaming_asr.config.build import build, program
@@ -67,7 +67,7 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
         torch.set_num_threads(config.threads)
     name = label(config)
     folder = home(corpus, config) / name / safe(f"{corpus.name}-{corpus.split}")
-    with Cache(folder, settings_of(config)) as cache:
+    with AlignmentCache(folder, settings_of(config)) as cache:
         fill(cache, utterances, config.aligner, name, say)
         quality = measure(cache.results(utterances), tolerance_s)
     for line in lines(quality):
@@ -79,7 +79,7 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
 
 
 def fill(
-    cache: Cache,
+    cache: AlignmentCache,
     utterances: list[Utterance],
     aligner: DictConfig,
     name: str,

@@ -29,7 +29,7 @@ STALE_S = 7 * 24 * 3600
 Time = float | None
 
 
-class Row(msgspec.Struct):
+class JournalLine(msgspec.Struct):
     """A line: the first `n` words are as before, and these follow."""
 
     n: Annotated[int, msgspec.Meta(ge=0)]
@@ -59,7 +59,7 @@ class Journal:
         with suppress(OSError):
             for line in self.path.read_bytes().splitlines():
                 with suppress(ValueError, RecursionError):  # the last line may be torn
-                    row = msgspec.json.decode(line, type=Row)
+                    row = msgspec.json.decode(line, type=JournalLine)
                     words = [*words[: row.n], *(Word(*each) for each in row.words)]
         return taken_up(words, self._samples)
 

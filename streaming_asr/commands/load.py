@@ -49,7 +49,7 @@ HEADS = ("streams", "sessions", "errors", "lag p50 s", "lag p95 s", "fed late s"
 SPREAD_S = 1.0  # over which the streams begin
 
 
-class Row(NamedTuple):
+class LoadRow(NamedTuple):
     """What `n` streams got; lags in seconds, None where no right word was final."""
 
     n: int
@@ -81,7 +81,7 @@ def _load(arguments: list[str]) -> None:
     except UserError as error:
         raise UserError(str(error).replace("chunk=", "budget=")) from error
     method, utterances, chunk = _composed(url, settings)
-    rows: list[Row] = []
+    rows: list[LoadRow] = []
     audio_s = sum(each.duration_s for each in utterances)
     print(f"plays {audio_s:.0f} s of audio to {url} for each number of streams", flush=True)
     for row in measure(method, utterances, counts, budget_s, chunk):
@@ -141,7 +141,7 @@ def _composed(url: str, settings: dict[str, str]) -> tuple[Any, list[Utterance],
 
 def measure(
     method: Any, utterances: Sequence[Utterance], counts: Sequence[int], budget_s: float, chunk: int
-) -> Iterator[Row]:
+) -> Iterator[LoadRow]:
     """Yield a row for each number of streams, to the first whose lag passes the budget.
 
     One session before them is not counted: a server may load its model with it. chunk: samples
@@ -156,7 +156,7 @@ def measure(
                 return
 
 
-def _row(method: Any, utterances: Sequence[Utterance], n: int, folder: Path, chunk: int) -> Row:
+def _row(method: Any, utterances: Sequence[Utterance], n: int, folder: Path, chunk: int) -> LoadRow:
     delays = random.Random(n)
     begins = [delays.uniform(0, SPREAD_S) if n > 1 else 0.0 for _ in range(n)]
 
@@ -173,7 +173,7 @@ def _row(method: Any, utterances: Sequence[Utterance], n: int, folder: Path, chu
     lags = summary([lag for words in seen for lag in words.latencies("committed", "ca")])
     errors = [str(each.error) for each in closed if each.error is not None]
     slip_s = max(each.pacing_slip_s or 0.0 for each in closed)
-    return Row(n, len(closed), errors, lags["p50"], lags["p95"], slip_s)
+    return LoadRow(n, len(closed), errors, lags["p50"], lags["p95"], slip_s)
 
 
 def _play(method: Any, utterances: Sequence[Utterance], folder: Path, chunk: int) -> None:

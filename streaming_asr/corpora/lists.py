@@ -52,7 +52,7 @@ OF_READER = re.compile(r"(?<!\d)(\d+)(?:-\d+-\d{4}|_\d+_\d{6})(?!\d)")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ListedUtterance:
     """An utterance of a list; `files`: the sha256 of its recording in each known form."""
 
     id: str
@@ -68,7 +68,7 @@ class SpeechList:
 
     name: str
     head: Mapping[str, Sequence[str]]
-    rows: Mapping[str, Row]
+    rows: Mapping[str, ListedUtterance]
 
     @property
     def use(self) -> str:
@@ -103,7 +103,7 @@ def speech_list(name: str) -> SpeechList:
         whole, per_speaker = speech_list(PARTS[name][0]), PARTS[name][1]
         return SpeechList(name, whole.head, _some_of_each(whole.rows.values(), per_speaker))
     head: dict[str, list[str]] = {}
-    rows: dict[str, Row] = {}
+    rows: dict[str, ListedUtterance] = {}
     columns: list[str] = []
     for line in (FOLDER / f"{name}.tsv").read_text(encoding="utf-8").splitlines():
         cells = line.split("\t")
@@ -115,11 +115,13 @@ def speech_list(name: str) -> SpeechList:
             named = dict(zip(columns, cells, strict=True))
             files = {form: named[form] for form in columns[4:] if named[form]}
             seconds = float(named["seconds"])
-            rows[named["id"]] = Row(named["id"], named["speaker"], seconds, named["text"], files)
+            rows[named["id"]] = ListedUtterance(
+                named["id"], named["speaker"], seconds, named["text"], files
+            )
     return SpeechList(name, head, rows)
 
 
-def _some_of_each(rows: Iterable[Row], per_speaker: int) -> dict[str, Row]:
+def _some_of_each(rows: Iterable[ListedUtterance], per_speaker: int) -> dict[str, ListedUtterance]:
     by_hash = sorted(rows, key=lambda row: hashlib.sha256(row.id.encode()).digest())
     taken: Counter[str] = Counter()
     chosen = set()

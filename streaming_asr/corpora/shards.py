@@ -41,7 +41,7 @@ class _Line(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ShardItem:
     """One training utterance; `samples()` reads it from its shard."""
 
     text: str
@@ -64,16 +64,18 @@ class Item:
         return cut.astype(np.float32) / np.float32(32768)
 
 
-def by_voice(items: Iterable[Item], least: int = 8) -> dict[tuple[str | None, str], list[Item]]:
+def by_voice(
+    items: Iterable[ShardItem], least: int = 8
+) -> dict[tuple[str | None, str], list[ShardItem]]:
     """Return the items of each `voice`, in order; those with fewer than `least` share their
     language's.
 
     A window of several utterances of one voice would else say the same sentence again and again.
     """
-    voices: dict[tuple[str | None, str], list[Item]] = {}
+    voices: dict[tuple[str | None, str], list[ShardItem]] = {}
     for item in items:
         voices.setdefault(item.voice, []).append(item)
-    few: dict[str | None, list[Item]] = {}
+    few: dict[str | None, list[ShardItem]] = {}
     for (language, _), clips in voices.items():
         if len(clips) < least:
             few.setdefault(language, []).extend(clips)
@@ -82,9 +84,9 @@ def by_voice(items: Iterable[Item], least: int = 8) -> dict[tuple[str | None, st
     }
 
 
-def read_shards(folder: Path) -> list[Item]:
+def read_shards(folder: Path) -> list[ShardItem]:
     """Return the utterances of the complete shards of `folder`. Raises UserError for none."""
-    items: list[Item] = []
+    items: list[ShardItem] = []
     for index in sorted(Path(folder).glob("shard-*.jsonl")):
         shard = np.load(index.with_suffix(".npy"), mmap_mode="r")
         for where, row in json_rows(index):
@@ -98,7 +100,9 @@ def read_shards(folder: Path) -> list[Item]:
                     "shards again"
                 )
             place = line.offset, line.n, shard
-            items.append(Item(line.text, line.words, line.speaker, *place, line.language, line.id))
+            items.append(
+                ShardItem(line.text, line.words, line.speaker, *place, line.language, line.id)
+            )
     if not items:
         raise UserError(
             f"{folder}: no training shards (shard-*.npy, shard-*.jsonl); make them with `python -m "
@@ -108,7 +112,7 @@ def read_shards(folder: Path) -> list[Item]:
     return items
 
 
-def read_timed_shards(folder: Path) -> list[Item]:
+def read_timed_shards(folder: Path) -> list[ShardItem]:
     """Return the utterances with word times. Raises UserError where there are none."""
     items = [item for item in read_shards(folder) if item.words]
     if not items:

@@ -30,7 +30,7 @@ from streaming_asr.text.subtitles import add_timed
 
 
 @dataclass
-class Cell:
+class LiveCell:
     """One method of a session and its text so far."""
 
     folder: Path
@@ -65,8 +65,8 @@ class Cell:
         *,
         grows: bool,
         language: str | None = None,
-        on_step: Callable[[Cell], None] = lambda cell: None,
-        on_end: Callable[[Cell], None] = lambda cell: None,
+        on_step: Callable[[LiveCell], None] = lambda cell: None,
+        on_end: Callable[[LiveCell], None] = lambda cell: None,
     ) -> None:
         """Open the stream, in the language of the settings where none is given; the callbacks run
         in the inference thread."""
@@ -144,7 +144,7 @@ def rtf(logs: Iterable[UtteranceLog]) -> float:
     return sum(step.compute_s for steps in each_log for step in steps) / audio_s if audio_s else 0.0
 
 
-def cells_of(plan: Plan) -> list[Cell]:
+def cells_of(plan: Plan) -> list[LiveCell]:
     """Return a live cell for each one of the plan, its method loaded and warm.
 
     Raises UserError for weights or a folder that cannot be had, before any weights load.
@@ -161,7 +161,7 @@ def cells_of(plan: Plan) -> list[Cell]:
     return cells
 
 
-def _cell(planned: Planned) -> Cell:
+def _cell(planned: Planned) -> LiveCell:
     config = planned.config
     assert config is not None
     name = planned.folder.name.partition(",")[0].removeprefix("method=")
@@ -182,4 +182,4 @@ def _cell(planned: Planned) -> Cell:
         "machine": machine.machine(device=config.device),
         "metrics_version": METRICS_VERSION,
     }
-    return Cell(planned.folder, engine, header, f"{name} {config.chunk} · {config.model.name}")
+    return LiveCell(planned.folder, engine, header, f"{name} {config.chunk} · {config.model.name}")

@@ -44,7 +44,7 @@ from streaming_asr.run.obtain import planned
 from streaming_asr.terminal import with_settings
 
 if TYPE_CHECKING:
-    from streaming_asr.live.cells import Cell
+    from streaming_asr.live.cells import LiveCell
 
 OWN = {
     "audio": "mic",
@@ -280,7 +280,7 @@ def _keys(control: Control) -> Iterator[None]:
 class _View:
     """A panel for each method: committed text bright, the guess dim, and how far behind it is."""
 
-    def __init__(self, cells: Sequence[Cell], name: str) -> None:
+    def __init__(self, cells: Sequence[LiveCell], name: str) -> None:
         from rich.live import Live
 
         self._cells, self._name = cells, name
@@ -308,7 +308,7 @@ class _View:
         self._live.update(Group(*(_panel(cell) for cell in self._cells), foot))
 
 
-def _panel(cell: Cell) -> Any:
+def _panel(cell: LiveCell) -> Any:
     from rich.panel import Panel
     from rich.text import Text
 

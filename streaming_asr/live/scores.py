@@ -7,12 +7,12 @@ from pathlib import Path
 
 from streaming_asr.align.heard import time_logs, timed, timed_header
 from streaming_asr.events.log import UtteranceLog, committed_words
-from streaming_asr.live.cells import Cell, rtf
+from streaming_asr.live.cells import LiveCell, rtf
 from streaming_asr.method import SAMPLE_RATE, Samples
 
 
 def finish(
-    cells: Sequence[Cell],
+    cells: Sequence[LiveCell],
     source: str,
     samples: Samples | None,
     reference: str | None,

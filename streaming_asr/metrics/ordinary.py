@@ -100,7 +100,7 @@ def words_of(text: str, normalise: Normaliser) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Place:
+class WordPlace:
     """The place of a word of the text in the reference: `n_before` reference words precede it."""
 
     n_before: int
@@ -108,7 +108,7 @@ class Place:
     is_inserted: bool
 
 
-def place(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Place]:
+def place(reference: Sequence[str], hypothesis: Sequence[str]) -> list[WordPlace]:
     """Return the place of each word of `hypothesis` in a Levenshtein alignment with `reference`.
 
     Of several best alignments it is, from the start on, the one that puts a word for a word before
@@ -133,16 +133,16 @@ def place(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Place]:
         pairs.append(np.packbits(row[:-1] == paired))
         skips.append(np.packbits(row == below + 1))
         below = row
-    places: list[Place] = []
+    places: list[WordPlace] = []
     i = 0
     while (j := len(places)) < m:
         if i < n and _bit(pairs[n - 1 - i], j):
-            places.append(Place(i, bool(spoken[i] == written[j]), False))
+            places.append(WordPlace(i, bool(spoken[i] == written[j]), False))
             i += 1
         elif i < n and _bit(skips[n - 1 - i], j):
             i += 1
         else:
-            places.append(Place(i, False, True))
+            places.append(WordPlace(i, False, True))
     return places
 
 
@@ -215,7 +215,7 @@ def _standing(trace: Trace, hypothesis: Sequence[str], time_s: float) -> int:
 
 
 def last_words(
-    reference: Sequence[str], hypothesis: Sequence[str], places: Sequence[Place]
+    reference: Sequence[str], hypothesis: Sequence[str], places: Sequence[WordPlace]
 ) -> tuple[int, int]:
     """Return how many last words were dropped and invented: behind the last right word, how many
     more the reference has than the text, and the text than the reference."""
@@ -225,7 +225,7 @@ def last_words(
     return max(-surplus, 0), max(surplus, 0)
 
 
-def repeated_words(hypothesis: Sequence[str], places: Sequence[Place]) -> int:
+def repeated_words(hypothesis: Sequence[str], places: Sequence[WordPlace]) -> int:
     """Return the words that are in a copy of the phrase right before them and are not right.
 
     The text is read from its start. Of the phrases that begin at a word and come again at once,

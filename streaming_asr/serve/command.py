@@ -17,7 +17,7 @@ from typing import Any
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.run.obtain import planned
-from streaming_asr.serve.settings import Settings
+from streaming_asr.serve.settings import ServerSettings
 
 CLOSE_S = 5.0  # what is left unsent when a session ends is dropped after so long
 HEAD_S = 10.0  # for the head of a request
@@ -43,7 +43,7 @@ def serve(argv: Sequence[str]) -> int:
     """Serve until a signal comes. Raises UserError, before weights load, for settings, a port that
     is taken and methods that cannot run."""
     line = CommandLine(["-m", *argv])
-    settings = Settings.of(line)
+    settings = ServerSettings.of(line)
     try:
         import prometheus_client  # noqa: F401
         import starlette  # noqa: F401
@@ -57,7 +57,7 @@ def serve(argv: Sequence[str]) -> int:
         listening.close()
 
 
-def bound(settings: Settings) -> socket.socket:
+def bound(settings: ServerSettings) -> socket.socket:
     """Return a socket bound to the address. Raises UserError where it cannot be had."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)
@@ -76,7 +76,7 @@ def bound(settings: Settings) -> socket.socket:
     return listener
 
 
-def _serve(settings: Settings, line: CommandLine, listening: socket.socket) -> int:
+def _serve(settings: ServerSettings, line: CommandLine, listening: socket.socket) -> int:
     from streaming_asr.live.cells import cells_of
     from streaming_asr.live.worker import Worker
     from streaming_asr.serve.app import application

@@ -31,7 +31,7 @@ import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from streaming_asr.corpora.audio import Resampler
-from streaming_asr.live.cells import Cell
+from streaming_asr.live.cells import LiveCell
 from streaming_asr.method import SAMPLE_RATE, Samples, display_text
 from streaming_asr.serve.service import Refused, Service
 
@@ -97,12 +97,12 @@ def _g711(kind: str) -> Samples:
     return samples
 
 
-class Item:
+class ConversationItem:
     """The audio between two commits, transcribed by each of the session's methods."""
 
     def __init__(self, name: str) -> None:
         self.id = name
-        self.cells: dict[str, Cell] = {}
+        self.cells: dict[str, LiveCell] = {}
         self.n_received = 0  # samples, at the client's rate
         self.cut: bytes = b""  # the begin of a sample whose end comes with the next piece
         self.heard: list[Samples] | None = None  # where it is to be kept
@@ -136,8 +136,8 @@ class RealtimeSession:
         self.id, self.service, self.socket, self.models = name, service, socket, models
         self.language: str | None = None
         self.format, self.tells_steps = AudioFormat(), False
-        self.item: Item | None = None
-        self.unfinished: set[Item] = set()
+        self.item: ConversationItem | None = None
+        self.unfinished: set[ConversationItem] = set()
         self._n_items = self._n_errors = 0
         self._event_id: str | None = None  # of the client's event that is being taken
         self._heard_s = 0.0
@@ -226,10 +226,10 @@ class RealtimeSession:
                 await asyncio.sleep(0.05)
 
     @property
-    def _open(self) -> set[Item]:
+    def _open(self) -> set[ConversationItem]:
         return {*self.unfinished, *filter(None, [self.item])}
 
-    def _left(self) -> list[Cell]:
+    def _left(self) -> list[LiveCell]:
         """Abandon the streams that have not ended and return their cells, marked as failed."""
         open_cells = (cell for item in self._open for cell in item.cells.values())
         cells = [cell for cell in open_cells if not cell.done.is_set()]
@@ -302,9 +302,9 @@ class RealtimeSession:
         resampler = self.item.resampler
         self.item.feed(samples if resampler is None else resampler.of_samples(samples, rate))
 
-    def _begin(self) -> Item:
+    def _begin(self) -> ConversationItem:
         self._n_items += 1
-        item = Item(f"item_{self._n_items}_{secrets.token_hex(4)}")
+        item = ConversationItem(f"item_{self._n_items}_{secrets.token_hex(4)}")
         if self.format.rate != SAMPLE_RATE:
             item.resampler = Resampler()
         for name in self.models:
@@ -422,10 +422,10 @@ class RealtimeSession:
 
     # -- what it is sent ----------------------------------------------------------------------
 
-    def _name(self, item: Item, method: str) -> str:
+    def _name(self, item: ConversationItem, method: str) -> str:
         return item.id if len(item.cells) == 1 else f"{item.id}.{method}"
 
-    def _step(self, item: Item, cell: Cell) -> None:
+    def _step(self, item: ConversationItem, cell: LiveCell) -> None:
         # One event each, in the order of the steps, whatever has happened since.
         step = cell.take_unsent()
         if step is None:
@@ -452,7 +452,7 @@ class RealtimeSession:
                 notice=cell.notice,
             )
 
-    def _ended(self, item: Item, cell: Cell) -> None:
+    def _ended(self, item: ConversationItem, cell: LiveCell) -> None:
         where: dict[str, Any] = {"item_id": self._name(item, cell.title), "content_index": 0}
         if cell.log.error is None:
             self._emit(
@@ -468,7 +468,7 @@ class RealtimeSession:
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
-    async def _write(self, item: Item, cell: Cell) -> None:
+    async def _write(self, item: ConversationItem, cell: LiveCell) -> None:
         """Log one method's text. The last method of an item also keeps its sound, sends what was
         kept and closes the item."""
         is_logged = await asyncio.to_thread(_log, cell)
@@ -510,7 +510,7 @@ class RealtimeSession:
             self._outgoing.task_done()
 
 
-def _log(cell: Cell) -> bool:
+def _log(cell: LiveCell) -> bool:
     try:
         cell.write()
     except Exception as error:  # a full disk ends the logging, not the session

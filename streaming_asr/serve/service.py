@@ -18,11 +18,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from streaming_asr.cells.folder import EVENTS
 from streaming_asr.config.settle import check_known
 from streaming_asr.errors import UserError
-from streaming_asr.live.cells import Cell
+from streaming_asr.live.cells import LiveCell
 from streaming_asr.live.worker import Worker
 from streaming_asr.machine import give_back_memory
 from streaming_asr.method import SAMPLE_RATE, Samples
-from streaming_asr.serve.settings import Settings
+from streaming_asr.serve.settings import ServerSettings
 from streaming_asr.text.languages import LANGUAGES, language_code
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 5.0, 10.0)
@@ -60,7 +60,7 @@ class Refused(Exception):
 class Service:
     """The server's state. Of the methods only what is shared: streams are the sessions' own."""
 
-    def __init__(self, settings: Settings, cells: Sequence[Cell], worker: Worker) -> None:
+    def __init__(self, settings: ServerSettings, cells: Sequence[LiveCell], worker: Worker) -> None:
         self.settings, self.worker = settings, worker
         names = [cell.engine.name for cell in cells]
         self.cells = {
@@ -174,19 +174,19 @@ class Service:
         *,
         language: str | None,
         grows: bool,
-        on_step: Callable[[Cell], None],
-        on_end: Callable[[Cell], None],
-    ) -> Cell:
+        on_step: Callable[[LiveCell], None],
+        on_end: Callable[[LiveCell], None],
+    ) -> LiveCell:
         """Return a cell with its stream begun; the callbacks run in the event loop."""
         shared, loop = self.cells[name], asyncio.get_running_loop()
         folder = self.root / session / shared.folder.name
-        cell = Cell(folder, shared.engine, shared.header, name)
+        cell = LiveCell(folder, shared.engine, shared.header, name)
 
-        def tell(callback: Callable[[Cell], None], cell: Cell) -> None:
+        def tell(callback: Callable[[LiveCell], None], cell: LiveCell) -> None:
             with suppress(RuntimeError):  # the loop has ended, and so has every client
                 loop.call_soon_threadsafe(callback, cell)
 
-        def step(cell: Cell) -> None:
+        def step(cell: LiveCell) -> None:
             assert cell.latest is not None
             self.behind.labels(name).observe(cell.latest.behind_s)
             self.step.labels(name).observe(cell.latest.step.compute_s)
@@ -204,7 +204,7 @@ class Service:
             cell.log.audio_path = str((self.root / session / f"{utterance}.wav").absolute())
         return cell
 
-    def keep(self, cell: Cell, samples: Samples) -> bool:
+    def keep(self, cell: LiveCell, samples: Samples) -> bool:
         """Keep a stream's audio, (n,), at the path in its log; return whether that succeeded.
 
         Nothing is raised.

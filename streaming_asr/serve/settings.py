@@ -20,7 +20,7 @@ KEY_PROTOCOL = "openai-insecure-api-key."  # a browser sends its token as a WebS
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServerSettings:
     """See `streaming_asr.serve` for what each means."""
 
     host: str = "127.0.0.1"
@@ -36,13 +36,13 @@ class Settings:
     keep_audio: bool = False
 
     @classmethod
-    def of(cls, line: CommandLine) -> Settings:
+    def of(cls, line: CommandLine) -> ServerSettings:
         """Return the server's settings, which are taken off the command line. Raises UserError."""
         values = {field.name: line.pop(field.name) for field in fields(cls)}
         try:
             options = OmegaConf.create({k: v for k, v in values.items() if v is not None})
             merged = OmegaConf.merge(OmegaConf.structured(cls), options)
-            settings: Settings = OmegaConf.to_object(merged)  # type: ignore[assignment]
+            settings: ServerSettings = OmegaConf.to_object(merged)  # type: ignore[assignment]
         except OmegaConfBaseException as error:
             raise explain(error) from error
         check_settings(vars(settings), cls)

@@ -23,10 +23,10 @@ from starlette.types import Message, Receive
 
 from streaming_asr.corpora.audio import Reader, duration_s
 from streaming_asr.errors import UserError, check_one_of
-from streaming_asr.live.cells import Cell, timed_words
+from streaming_asr.live.cells import LiveCell, timed_words
 from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
 from streaming_asr.serve.service import Refused, Service
-from streaming_asr.serve.settings import Settings
+from streaming_asr.serve.settings import ServerSettings
 from streaming_asr.text.spoken import whole_words
 from streaming_asr.text.subtitles import Segment, cues, srt, vtt
 
@@ -60,13 +60,15 @@ class _Upload:
 
     def __init__(self, name: str) -> None:
         self.id = name
-        self.cell: Cell | None = None
+        self.cell: LiveCell | None = None
         self.texts: asyncio.Queue[str | None] = asyncio.Queue()  # ends with None
 
     def close(self) -> None:
         """Nothing: a recording ends by itself."""
 
-    def begin(self, service: Service, name: str, samples: Samples, language: str | None) -> Cell:
+    def begin(
+        self, service: Service, name: str, samples: Samples, language: str | None
+    ) -> LiveCell:
         self.cell = service.open(
             self.id, name, self.id, language=language, grows=False, on_step=self._step,
             on_end=partial(self._end, service, samples),
@@ -75,14 +77,14 @@ class _Upload:
         self.cell.stream.end()
         return self.cell
 
-    def _step(self, cell: Cell) -> None:
+    def _step(self, cell: LiveCell) -> None:
         if (step := cell.take_unsent()) is None:
             return
         delta = "".join(step[0].step.committed)
         if delta:
             self.texts.put_nowait(delta.lstrip() if step[1] else delta)
 
-    def _end(self, service: Service, samples: Samples, cell: Cell) -> None:
+    def _end(self, service: Service, samples: Samples, cell: LiveCell) -> None:
         with suppress(UserError):  # a full disk ends the logging, not the answer
             cell.write()
         service.keep(cell, samples)
@@ -123,7 +125,7 @@ async def transcribe(service: Service, request: Request) -> Response:
     return response
 
 
-def _limited(request: Request, settings: Settings) -> Receive:
+def _limited(request: Request, settings: ServerSettings) -> Receive:
     """Return what receives the body: `max_file_bytes` at most, a piece of it every `idle_s`."""
     most, n = settings.max_file_bytes, 0
 
@@ -276,7 +278,7 @@ def _words(words: Sequence[Word]) -> list[dict[str, Any]]:
     return [{"word": word.text.strip(), "start": word.start, "end": word.end} for word in words]
 
 
-async def _streamed(upload: _Upload, cell: Cell, delta: str | None) -> AsyncIterator[str]:
+async def _streamed(upload: _Upload, cell: LiveCell, delta: str | None) -> AsyncIterator[str]:
     while delta is not None:
         yield _event({"type": "transcript.text.delta", "delta": delta})
         delta = await upload.texts.get()

@@ -25,7 +25,7 @@ from streaming_asr.chunking import Schedule, check_feed
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Step
 from streaming_asr.method import NS_PER_SAMPLE, SAMPLE_RATE, Batched, LongForm, Method, Paced
-from streaming_asr.simulate.logbook import Logbook, Row
+from streaming_asr.simulate.logbook import Logbook, RecordedStream
 from streaming_asr.simulate.queue import Queue
 from streaming_asr.simulate.recordings import groups
 from streaming_asr.simulate.stepper import Stepper
@@ -98,8 +98,8 @@ def simulate(
 
 
 def in_phase(
-    stepper: Stepper, rows: Sequence[Row], schedule: Schedule
-) -> Iterator[tuple[Row, Step]]:
+    stepper: Stepper, rows: Sequence[RecordedStream], schedule: Schedule
+) -> Iterator[tuple[RecordedStream, Step]]:
     """Yield the steps of all rows, which advance in phase and drop out with their last step."""
     if not rows:
         return
@@ -166,7 +166,7 @@ class _Feeder:
         Where the batch fails, its utterances run one by one, to find out which one failed.
         """
         book = self.book
-        rows: list[Row] = []
+        rows: list[RecordedStream] = []
         for utterance in group:
             try:
                 rows.append(book.row(utterance, self.batch))
@@ -185,7 +185,7 @@ class _Feeder:
         for row in rows:
             book.write_all(row, None)
 
-    def _steps(self, row: Row) -> Iterator[Step]:
+    def _steps(self, row: RecordedStream) -> Iterator[Step]:
         """Yield the steps of a stream that shares none with others."""
         alone = Stepper(self.stepper.method, self.stepper.synchronise)
         (state,) = alone.start(language=row.utterance.language)
@@ -207,7 +207,7 @@ class _Feeder:
                 end = max(end, finished_ns // NS_PER_SAMPLE)
             end = min(end, total)
 
-    def _paced(self, alone: Stepper, state: Any, row: Row) -> Iterator[Step]:
+    def _paced(self, alone: Stepper, state: Any, row: RecordedStream) -> Iterator[Step]:
         """Yield the steps of a stream whose audio comes by the clock on the wall."""
         began_ns = perf_counter_ns()
         seen_ns = 0  # after `began_ns`

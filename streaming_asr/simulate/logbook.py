@@ -21,7 +21,7 @@ from streaming_asr.utterance import Utterance
 log = logging.getLogger(__name__)
 
 
-class Row(StreamRecord):
+class RecordedStream(StreamRecord):
     """A stream whose audio is all there."""
 
     def __init__(
@@ -68,34 +68,34 @@ class Logbook:
         longer = self.at_most is not None and n_samples > self.at_most
         return getattr(utterance.audio, "reader", None) if longer else None
 
-    def row(self, utterance: Utterance, batch: int) -> Row:
+    def row(self, utterance: Utterance, batch: int) -> RecordedStream:
         """Return the row of an utterance. Raises what reading the audio raises."""
         opener, at_most = self.opener(utterance), self.at_most
         audio = OnDisk(opener, at_most) if opener and at_most else InMemory(utterance.load())
         utterance.check_length(audio.n)
-        return Row(utterance, audio, self.feed, batch, self.lookahead_samples)
+        return RecordedStream(utterance, audio, self.feed, batch, self.lookahead_samples)
 
-    def open(self, row: Row) -> None:
+    def open(self, row: RecordedStream) -> None:
         """Begin the row in the log."""
         self.writer.open_utterance(row.log)
 
-    def write(self, row: Row, step: Step) -> None:
+    def write(self, row: RecordedStream, step: Step) -> None:
         """Write a step of a row that is open."""
         self.writer.step(row.utterance.id, step)
 
-    def write_all(self, row: Row, failure: str | None) -> None:
+    def write_all(self, row: RecordedStream, failure: str | None) -> None:
         """Write a row whose steps were kept until its end."""
         self.open(row)
         for step in row.log.steps:
             self.write(row, step)
         self.close(row, failure)
 
-    def heard(self, row: Row) -> None:
+    def heard(self, row: RecordedStream) -> None:
         """Report how much of the row has been fed, and look at the memory."""
         self.memory.sample()
         self.on_heard(row.utterance, row.received / SAMPLE_RATE)
 
-    def close(self, row: Row, failure: str | None) -> None:
+    def close(self, row: RecordedStream, failure: str | None) -> None:
         """End the row in the log, as failed where there is a failure."""
         self.writer.close_utterance(
             row.utterance.id,

@@ -19,7 +19,7 @@ import numpy as np
 from streaming_asr.chunking import Schedule
 from streaming_asr.errors import UserError
 from streaming_asr.method import NS_PER_SAMPLE
-from streaming_asr.simulate.logbook import Logbook, Row
+from streaming_asr.simulate.logbook import Logbook, RecordedStream
 from streaming_asr.simulate.stepper import Stepper
 from streaming_asr.utterance import Utterance
 
@@ -40,7 +40,7 @@ class _Player:
 
     todo: list[Utterance]
     begin_ns: int  # of the recording that plays
-    row: Row | None = None
+    row: RecordedStream | None = None
     state: Any = None
     ends: Iterator[int] = field(default_factory=lambda: iter(()))
     end: int = 0  # samples of the recording once the next step's audio is there
@@ -143,7 +143,7 @@ class Queue:
                 player.end = next(player.ends)
         return result.wall_ns
 
-    def _end(self, player: _Player, row: Row, failure: str | None) -> None:
+    def _end(self, player: _Player, row: RecordedStream, failure: str | None) -> None:
         self.book.write_all(row, failure)
         player.begin_ns += row.audio.n * NS_PER_SAMPLE
         player.row = None

@@ -25,13 +25,13 @@ from streaming_asr.chunking import Schedule, first_chunk_ms
 from streaming_asr.config.build import new_method
 from streaming_asr.corpora.lists import refuse_listed
 from streaming_asr.corpora.manifest import read_manifest
-from streaming_asr.corpora.shards import Item, by_voice, read_shards, read_timed_shards
+from streaming_asr.corpora.shards import ShardItem, by_voice, read_shards, read_timed_shards
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE, Batched, Method, display_text
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.simulate.feeds import in_phase
-from streaming_asr.simulate.logbook import Row
+from streaming_asr.simulate.logbook import RecordedStream
 from streaming_asr.simulate.recordings import InMemory, groups
 from streaming_asr.simulate.stepper import Stepper
 from streaming_asr.text.normalise import normaliser
@@ -95,7 +95,7 @@ class CorpusRecipe:
         """Return whether only utterances with word times are trained on."""
         return True
 
-    def train_on(self, items: list[Item]) -> None:
+    def train_on(self, items: list[ShardItem]) -> None:
         """Take `items` as the corpus."""
         self.items = items
         self.voices = by_voice(items)
@@ -109,7 +109,7 @@ class CorpusRecipe:
         anchor = self.items[rng.randrange(len(self.items))]
         return draw_window(rng, anchor, self.voices[anchor.voice], options)
 
-    def near(self, where: float) -> list[Item]:
+    def near(self, where: float) -> list[ShardItem]:
         """Return neighbours in `items`, which are sorted by length, at the share `where` of
         them."""
         centre = int(where * len(self.items))
@@ -327,7 +327,9 @@ def stream_dev_wer(
     counts: Counter[str] = Counter()
     for group in groups(dev, len(dev) if together else 1):
         rows = [
-            Row(utterance, InMemory(utterance.load()), "fixed", len(group), schedule.lookahead)
+            RecordedStream(
+                utterance, InMemory(utterance.load()), "fixed", len(group), schedule.lookahead
+            )
             for utterance in group
         ]
         for _, step in in_phase(stepper, rows, schedule):

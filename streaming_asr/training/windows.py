@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streaming_asr.corpora.noise import KINDS, in_room, telephone_band
-from streaming_asr.corpora.shards import Item
+from streaming_asr.corpora.shards import ShardItem
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import SAMPLE_RATE
 
@@ -104,7 +104,7 @@ def augmented(options: WindowOptions, augment: Mapping[str, Any] | None) -> Wind
 
 
 def draw_window(
-    rng: random.Random, anchor: Item, same_voice: Sequence[Item], options: WindowOptions
+    rng: random.Random, anchor: ShardItem, same_voice: Sequence[ShardItem], options: WindowOptions
 ) -> Window:
     """Draw a window that starts with `anchor`; further utterances come from `same_voice`."""
     noise_seed = rng.getrandbits(31)
@@ -115,7 +115,7 @@ def draw_window(
     n_wanted = rng.randint(*options.clips) if rng.random() < options.several else 1
     speed = rng.uniform(*options.speed_range) if rng.random() < options.speed else 1.0
     item, n = anchor, 0
-    items: list[Item] = []
+    items: list[ShardItem] = []
     clip = np.zeros(0, np.float32)  # the last one added
     limit = int(options.context_s * SAMPLE_RATE)
     for index in range(n_wanted):
@@ -179,8 +179,8 @@ def draw_window(
 
 def complete_window(
     rng: random.Random,
-    voices: Mapping[tuple[str | None, str], Sequence[Item]],
-    items: Sequence[Item],
+    voices: Mapping[tuple[str | None, str], Sequence[ShardItem]],
+    items: Sequence[ShardItem],
     options: WindowOptions,
     *,
     late_start: float,
@@ -214,7 +214,9 @@ def _at_speed(samples: np.ndarray, speed: float) -> np.ndarray:
     return np.interp(at, np.arange(len(samples)), samples).astype(np.float32)
 
 
-def _empty(rng: random.Random, anchor: Item, options: WindowOptions, noise_seed: int) -> Window:
+def _empty(
+    rng: random.Random, anchor: ShardItem, options: WindowOptions, noise_seed: int
+) -> Window:
     """Draw a window without words: `silences` of a length in `empty_s`; without that silence or
     white noise of any length."""
     if options.empty_s is not None:

@@ -54,7 +54,7 @@ IDLE_OPTIONS = frozenset(
 LORA_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
-class Settings(SimpleNamespace):
+class JsonSettings(SimpleNamespace):
     """The content of a JSON file as attributes; what it does not hold is None."""
 
     def __getattr__(self, name: str) -> Any:
@@ -67,9 +67,9 @@ class Settings(SimpleNamespace):
         return dict(vars(self))
 
 
-def settings_of(file: Path) -> Settings:
+def settings_of(file: Path) -> JsonSettings:
     """Return the content of a JSON file as attributes. Raises OSError and ValueError."""
-    return Settings(**_json(file))
+    return JsonSettings(**_json(file))
 
 
 class Tokens:
@@ -123,7 +123,9 @@ class Network(nn.Module):
     """Whisper's weights in modules with the names of transformers' class; the passes are those of
     `encoder.py` and `decoder.py`."""
 
-    def __init__(self, config: Settings, generation: Settings, tensors: Mapping[str, Any]) -> None:
+    def __init__(
+        self, config: JsonSettings, generation: JsonSettings, tensors: Mapping[str, Any]
+    ) -> None:
         super().__init__()
         self.config, self.generation_config = config, generation
         self.model: Any = nn.Module()
@@ -171,7 +173,7 @@ def load_plain(
         return None
     if not all(all_finite(value) for value in tensors.values()):
         return None
-    return Network(Settings(**config), Settings(**generation), tensors), tokens
+    return Network(JsonSettings(**config), JsonSettings(**generation), tensors), tokens
 
 
 def has_plain_lora(folder: Path) -> bool:
@@ -258,7 +260,7 @@ def _add_lora(
     content = _json(folder / LORA_FILES[0])
     if tensors["model.encoder.conv1.bias"].dtype != torch.float32:
         return False
-    check_base(content, Settings(**config), folder / LORA_FILES[0])
+    check_base(content, JsonSettings(**config), folder / LORA_FILES[0])
     pairs = load_file(folder / LORA_FILES[1])
     rank, modules = content["r"], set(content["target_modules"])
     changed = [
@@ -386,7 +388,7 @@ def _layer(
     return module
 
 
-def _encoder(tensors: Mapping[str, torch.Tensor], config: Settings) -> nn.Module:
+def _encoder(tensors: Mapping[str, torch.Tensor], config: JsonSettings) -> nn.Module:
     module, name = nn.Module(), "model.encoder"
     module.add_module("conv1", _convolution(tensors, f"{name}.conv1", 1))
     module.add_module("conv2", _convolution(tensors, f"{name}.conv2", 2))
@@ -400,7 +402,7 @@ def _encoder(tensors: Mapping[str, torch.Tensor], config: Settings) -> nn.Module
     return module
 
 
-def _decoder(tensors: Mapping[str, torch.Tensor], config: Settings) -> nn.Module:
+def _decoder(tensors: Mapping[str, torch.Tensor], config: JsonSettings) -> nn.Module:
     module, name = nn.Module(), "model.decoder"
     for part in ("embed_tokens", "embed_positions"):
         module.add_module(part, _weights(tensors, f"{name}.{part}"))

@@ -17,7 +17,7 @@ import numpy as np
 from streaming_asr.errors import check_range
 from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.agreement import LocalAgreement
-from streaming_asr.whisper.recogniser import Hypothesis, Recogniser
+from streaming_asr.whisper.recogniser import BufferTranscript, Recogniser
 from streaming_asr.whisper.window import Heard
 
 PROMPT_CHARACTERS = 200
@@ -27,7 +27,7 @@ CONTEXT_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class OnlinePolicy:
     """Settings of the online policy."""
 
     n: int
@@ -41,7 +41,7 @@ class Policy:
     @classmethod
     def of(
         cls, model_context_s: float, context_s: float, *, n: int, trim_s: float | None
-    ) -> Policy:
+    ) -> OnlinePolicy:
         """Return the settings; trim_s is by default 15 s, or half of the model's context."""
         default_s = min(TRIM_S, model_context_s / 2)
         return cls(n, default_s if trim_s is None else trim_s, context_s)
@@ -56,7 +56,7 @@ class OnlineBuffer:
     """Audio that is not yet trimmed and the text of it; times are in seconds of the stream."""
 
     def __init__(
-        self, recogniser: Recogniser, policy: Policy, language: str | None, recorder: Recorder
+        self, recogniser: Recogniser, policy: OnlinePolicy, language: str | None, recorder: Recorder
     ) -> None:
         self._recogniser = recogniser
         self._policy = policy
@@ -124,7 +124,7 @@ class OnlineBuffer:
     def _new_agreement(self) -> LocalAgreement:
         return LocalAgreement(self._policy.n)
 
-    def _transcribe(self, prompt: str | None) -> Hypothesis:
+    def _transcribe(self, prompt: str | None) -> BufferTranscript:
         self._n_new = 0
         return self._recogniser.transcribe(
             self.audio, prompt=prompt, language=self._language, recorder=self._recorder

@@ -13,22 +13,22 @@ SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
 
 
 @dataclass(frozen=True, slots=True)
-class Hypothesis:
+class BufferTranscript:
     """One transcript of a buffer; all words have times."""
 
     words: tuple[Word, ...] = ()
     segment_ends_s: tuple[float, ...] = ()
     """Where the segments end that the recogniser divides its text into."""
 
-    def shifted(self, offset_s: float) -> Hypothesis:
+    def shifted(self, offset_s: float) -> BufferTranscript:
         """Return the hypothesis `offset_s` later."""
         words = tuple(
             replace(w, start=(w.start or 0.0) + offset_s, end=(w.end or 0.0) + offset_s)
             for w in self.words
         )
-        return Hypothesis(words, tuple(end + offset_s for end in self.segment_ends_s))
+        return BufferTranscript(words, tuple(end + offset_s for end in self.segment_ends_s))
 
-    def in_whole_words(self, language: str | None) -> Hypothesis:
+    def in_whole_words(self, language: str | None) -> BufferTranscript:
         """Return it with pieces joined: faster-whisper divides 5:43 into " 5" and ":43".
 
         A word begins with a space, in languages that write them; it is as probable as its least
@@ -64,7 +64,7 @@ class Recogniser(Protocol):
 
     def transcribe(
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
-    ) -> Hypothesis:
+    ) -> BufferTranscript:
         """Return the words of (n,) samples, timed from the buffer's start, after text `prompt`."""
 
 

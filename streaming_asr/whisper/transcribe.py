@@ -70,7 +70,7 @@ def window_pass(
 
 
 @dataclass(slots=True)
-class Window:
+class DecodedWindow:
     """Text of one window and what is needed for its word times."""
 
     cache: DecoderCache
@@ -110,7 +110,7 @@ class WindowDecoder:
         language: str | None,
         recorder: Recorder,
         previous: Sequence[int] = (),
-    ) -> Passes[Window]:
+    ) -> Passes[DecodedWindow]:
         """Transcribe (n,) samples, n at most the context, after the text of `previous` tokens."""
         cache = DecoderCache(self.decoder, rows=self.search.beam)
         yield from self._encoded(cache, audio, recorder)
@@ -123,7 +123,7 @@ class WindowDecoder:
 
     def decoding_segments(
         self, audio: Samples, language: str | None, recorder: Recorder
-    ) -> Passes[Window]:
+    ) -> Passes[DecodedWindow]:
         """Transcribe (n,) samples, a window of a longer recording, in segments with timestamps.
 
         The text is that of the segments that have ended in a full window, all of it in the last
@@ -149,14 +149,14 @@ class WindowDecoder:
         words = self.whisper.detokenizer.words(tokens, language=language)
         # (the text is aligned without its timestamps, as its tokens were taken)
         prompt = self.whisper.prompt(language)  # the alignment's
-        return Window(cache, prompt, tokens, log_probs, words, end or n_frames, end)
+        return DecodedWindow(cache, prompt, tokens, log_probs, words, end or n_frames, end)
 
     def _encoded(
         self, cache: DecoderCache, audio: Samples, recorder: Recorder
     ) -> Passes[torch.Tensor]:
         return window_pass(self.whisper, self.decoder, cache, audio, recorder, self.padding)
 
-    def decode(self, audio: Samples, language: str | None, recorder: Recorder) -> Window:
+    def decode(self, audio: Samples, language: str | None, recorder: Recorder) -> DecodedWindow:
         """Transcribe (n,) samples, n at most the context, of one stream by itself."""
         return alone(self.decoding(audio, language, recorder), recorder)
 
@@ -171,7 +171,7 @@ class WindowDecoder:
         guide: Guide | None = None,
         n_heard: int | None = None,
         search: BeamSearch | None = None,
-    ) -> Passes[Window]:
+    ) -> Passes[DecodedWindow]:
         """Decode the cache's `n_frames` frames, of which word times may lie in `n_timed`.
 
         The text has no more tokens than speech of `n_timed` frames can have. `n_heard` of them,
@@ -184,9 +184,9 @@ class WindowDecoder:
         )
         tokens = list(best.tokens)
         words = self.whisper.detokenizer.words(tokens, language=language)
-        return Window(cache, prompt, tokens, list(best.log_probs), words, n_timed)
+        return DecodedWindow(cache, prompt, tokens, list(best.log_probs), words, n_timed)
 
-    def times(self, window: Window) -> Times:
+    def times(self, window: DecodedWindow) -> Times:
         """Return (start, end) of each word in seconds of the window, by the alignment heads."""
         tokens = alignment_times(
             self.decoder,
@@ -222,7 +222,12 @@ class WindowDecoder:
 
 
 def emit_window(
-    emitter: Emitter, window: Window, n_words: int, times: Times, offset_s: float, heard_s: float
+    emitter: Emitter,
+    window: DecodedWindow,
+    n_words: int,
+    times: Times,
+    offset_s: float,
+    heard_s: float,
 ) -> list[Word]:
     """Return the first `n_words` as committed words; the window begins at `offset_s`."""
     return [
@@ -241,7 +246,7 @@ def _frames(audio: Samples) -> int:
     return -(-audio.size // FRAME_SAMPLES)
 
 
-DecodeWindow = Callable[[Samples, list[int]], Passes[Window]]
+DecodeWindow = Callable[[Samples, list[int]], Passes[DecodedWindow]]
 """Called with samples of at most a window and the tokens of the text before."""
 
 

@@ -16,7 +16,7 @@ from corpora_layouts import sound, write
 from omegaconf import open_dict
 from tiny import noise, tiny_folder
 
-from streaming_asr.align.cache import Cache
+from streaming_asr.align.cache import AlignmentCache
 from streaming_asr.align.command import align
 from streaming_asr.align.quality import lines, measure
 from streaming_asr.align.result import Aligned, loud_frames, words_of
@@ -281,7 +281,7 @@ def test_the_last_word_on_an_utterance_is_that_it_was_aligned(tmp_path: Path) ->
     words = (TimedWord("yes", 0.1, 0.5),)
     for first, second in ((None, words), (words, None)):
         folder = tmp_path / str(first is None)
-        with Cache(folder, {}) as cache:
+        with AlignmentCache(folder, {}) as cache:
             cache.write(Aligned(said, first, "no"))
             cache.write(Aligned(said, second, "no"))
             assert cache.results([said]) == [Aligned(said, words, "")]

@@ -219,8 +219,10 @@ def test_the_rows_of_the_methods_are_printed_with_their_targets(
 ) -> None:
     from experiments.bench import methods
 
-    def row(name: str, same: bool) -> methods.Row:
-        return methods.Row(name, "the plain way", 1.0, 20.0, same, same, f"{name} is measured")
+    def row(name: str, same: bool) -> methods.MethodRow:
+        return methods.MethodRow(
+            name, "the plain way", 1.0, 20.0, same, same, f"{name} is measured"
+        )
 
     rows = {"one": lambda: row("one", True), "two": lambda: row("two", False)}
     monkeypatch.setattr(methods, "ROWS", rows)

@@ -109,10 +109,10 @@ def test_the_third_table_and_its_picture_are_of_what_was_measured(
 
 
 def test_a_recording_in_pieces_is_measured_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from experiments.bench.chunkformer import Settings
+    from experiments.bench.chunkformer import BenchSettings
     from experiments.bench.models import SHAPES
     from streaming_asr.methods.chunkformer.encoder import Shape
 
     monkeypatch.setitem(SHAPES, "mini", Shape(16, 2, 1, 16, 20))
     for kind in memory.KINDS:
-        assert memory.measure(Settings(size="mini"), kind, 1.2) >= 0
+        assert memory.measure(BenchSettings(size="mini"), kind, 1.2) >= 0

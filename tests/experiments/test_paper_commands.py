@@ -22,7 +22,7 @@ from star_tiny import star_folder
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
-from experiments.papers import Row, Table, papers, read_paper
+from experiments.papers import PaperRow, Table, papers, read_paper
 from experiments.papers.compare import commands, compare
 from streaming_asr.commands import cli
 from streaming_asr.methods.hush_word.padding import FILE_NAME
@@ -83,12 +83,12 @@ def corpora(root: Path) -> None:
     (shares / "0.jsonl").write_text(json.dumps(line) + "\n")
 
 
-def chosen(table: Table) -> dict[str, list[Row]]:
+def chosen(table: Table) -> dict[str, list[PaperRow]]:
     """One command for each method of a table, on one corpus each, and the rows it is printed for.
 
     Of contexts, full and limited; of languages, German; commands for a GPU are left out.
     """
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[PaperRow]] = {}
     for row, command in commands(table, form=table.missing is not None):
         rows.setdefault(command, []).append(row)
     kinds: dict[tuple[str, ...], str] = {}

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.papers import NONE, Row, papers, read_paper
+from experiments.papers import NONE, PaperRow, papers, read_paper
 from experiments.papers.compare import agrees, commands, compare, main
 from streaming_asr.chunking import first_chunk_ms, parse_duration
 from streaming_asr.config.compose import compose_raw
@@ -429,7 +429,7 @@ def test_an_aligners_weights_are_named_with_their_chunk(capsys) -> None:
     )
 
 
-def all_commands() -> Iterator[tuple[str, str, Row, str, bool]]:
+def all_commands() -> Iterator[tuple[str, str, PaperRow, str, bool]]:
     """Every command: its paper and table, the row it is printed for, and whether in form."""
     for paper in papers():
         for each in read_paper(paper).tables:

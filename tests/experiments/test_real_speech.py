@@ -286,7 +286,7 @@ def test_an_inner_tensor_of_a_network_becomes_its_last_output() -> None:
     assert y == pytest.approx(np.exp(-2.0))
 
 
-SETTINGS = speech.Settings(
+SETTINGS = speech.SpeechSettings(
     seed=3, kokoro=0.5, voices=("af_heart", "am_adam"), blended=0.5, speed=(0.9, 1.1)
 )
 TEXTS = [f"Sentence {i}." for i in range(400)]

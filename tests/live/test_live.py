@@ -22,7 +22,7 @@ from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Step, read_log
 from streaming_asr.live import command as live
-from streaming_asr.live.cells import Cell
+from streaming_asr.live.cells import LiveCell
 from streaming_asr.live.engine import Engine, LiveStep
 from streaming_asr.live.streams import LiveStream
 from streaming_asr.live.worker import Worker
@@ -106,7 +106,7 @@ def test_a_language_is_pinned_by_the_settings_or_a_client_else_found_and_shown(
 ) -> None:
     (tmp_path / "training.json").write_text('{"languages": ["en", "it"]}')
     config = {"language": named, "method": {"weights": str(tmp_path)}}
-    cell = Cell(tmp_path, engine(method := Finds()), {"config": config}, "finds")
+    cell = LiveCell(tmp_path, engine(method := Finds()), {"config": config}, "finds")
     with Worker() as worker:
         cell.begin(worker, "u1", grows=False, language=asked)
         cell.stream.feed(noise(1.0))

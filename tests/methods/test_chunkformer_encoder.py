@@ -19,7 +19,7 @@ from streaming_asr.methods.chunkformer import layers
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.context import whole as tables_of
 from streaming_asr.methods.chunkformer.encoder import encoder_flops
-from streaming_asr.methods.chunkformer.endless import Cache, advance
+from streaming_asr.methods.chunkformer.endless import EndlessCache, advance
 from streaming_asr.methods.chunkformer.layers import SelfAttention, n_frames
 
 FIXTURE = FIXTURES / "chunkformer.json"
@@ -108,7 +108,7 @@ def test_subsampling_in_groups_is_subsampling_at_once(network, monkeypatch) -> N
 
 
 def run(encoder, context: Context, parts: list[list[Tensor]]) -> tuple[list[list[Tensor]], list]:
-    caches = [Cache.empty(encoder) for _ in parts[0]]
+    caches = [EndlessCache.empty(encoder) for _ in parts[0]]
     positions = encoder.positions(context)
     given = [
         advance(encoder, context, positions, caches, part, [i == len(parts) - 1] * len(part))
@@ -151,7 +151,7 @@ def test_the_delay_without_convolution_is_that_of_equation_5() -> None:
 def test_what_is_kept_does_not_grow_with_the_recording(network, context) -> None:
     encoder, sizes = network.encoder, []
     part = frames(encoder, (15 + 8 * (4 * context.chunk - 1),))
-    cache, positions = Cache.empty(encoder), encoder.positions(context)
+    cache, positions = EndlessCache.empty(encoder), encoder.positions(context)
     for _ in range(24):
         advance(encoder, context, positions, [cache], part, [False])
         held = [
@@ -181,7 +181,7 @@ def test_a_chunk_longer_than_all_audio_costs_no_more_than_the_audio(
     wanted = encoder(whole, near, tables=tables_of([len(part) for part in whole], near))
     monkeypatch.setattr(SelfAttention, "forward", noted)
     in_one_pass = encoder(whole, endless)
-    caches, positions = [Cache.empty(encoder) for _ in whole], encoder.positions(near)
+    caches, positions = [EndlessCache.empty(encoder) for _ in whole], encoder.positions(near)
     done: list[list[Tensor]] = [[] for _ in whole]
     size = -(-longest // instalments)
     for k in range(instalments):
@@ -202,7 +202,7 @@ def test_a_chunk_longer_than_all_audio_costs_no_more_than_the_audio(
 
 def stream(encoder, context: Context, whole: list[Tensor], chunk: int) -> list[Tensor]:
     """Chunk by chunk, the streams together while both last."""
-    caches = [Cache.empty(encoder) for _ in whole]
+    caches = [EndlessCache.empty(encoder) for _ in whole]
     positions, done = encoder.positions(context), [[] for _ in whole]
     for start in range(0, max(map(len, whole)), chunk):
         active = [i for i, part in enumerate(whole) if len(part) > start]

@@ -22,11 +22,11 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
 from streaming_asr.methods.simul_whisper.alignatt import (
     AlignAtt,
+    AlignAttPolicy,
     HeadRows,
-    Policy,
     RunningRows,
 )
-from streaming_asr.methods.simul_whisper.state import LATE_FRAMES, StreamState
+from streaming_asr.methods.simul_whisper.state import LATE_FRAMES, SimulWhisperState
 from streaming_asr.methods.simul_whisper.truncation import fires_at_the_end, load_detector
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.decoder import DecoderCache
@@ -142,7 +142,7 @@ def test_rows_go_with_their_hypotheses():
     ],
 )
 def test_the_rules_of_the_policy(frame, last_attended, options, verdict):
-    policy = Policy(frame_threshold=12, last_frame_threshold=4, rewind_frames=20)
+    policy = AlignAttPolicy(frame_threshold=12, last_frame_threshold=4, rewind_frames=20)
     said = {"after_text": True, "last": False, **options}
     assert policy.judge(frame, 100, last_attended, **said) is verdict
 
@@ -156,7 +156,9 @@ def test_one_look_far_ahead_is_no_place_to_rewind_from(frames, verdict):
     rows[0, 0, 3, 54:61] = 0.1
     rows[0, 0, 3, 57] = 0.2
     heads = SimpleNamespace(rows=lambda: rows)
-    guide = AlignAtt(Policy(4, 0, 100), heads, 390, after_text=True, last_attended=None, last=False)
+    guide = AlignAtt(
+        AlignAttPolicy(4, 0, 100), heads, 390, after_text=True, last_attended=None, last=False
+    )
     live = [Hypothesis((7, 8), (-0.1, -0.1), frames, frames[-1])]
     assert guide.judge(live) == [(verdict, 54)]
 
@@ -532,7 +534,9 @@ class Letters:
 
 
 def window(seconds=0.0, *, rises=False, **options):
-    state = StreamState(language=None, recorder=NULL, detokenizer=Letters(), cache=None, **options)
+    state = SimulWhisperState(
+        language=None, recorder=NULL, detokenizer=Letters(), cache=None, **options
+    )
     n_samples = int(16_000 * seconds)
     audio = np.arange(n_samples) if rises else np.ones(n_samples)
     state.take_in(audio.astype(np.float32))

@@ -15,7 +15,7 @@ from streaming_asr import train as train_program
 from streaming_asr.config.build import new_method
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.errors import UserError
-from streaming_asr.methods.u2.network import Batch
+from streaming_asr.methods.u2.network import U2Batch
 from streaming_asr.methods.u2.train import U2Recipe
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.training.windows import Window
@@ -263,7 +263,7 @@ def test_windows_of_unequal_lengths_in_one_pass_give_the_gradients_of_one_pass_e
         return recipe.model(part, attention=True, label_smoothing=0.1)["attention"]
 
     together = gradients(attention(batch))
-    alone = [Batch(*([column] for column in row)) for row in zip(
+    alone = [U2Batch(*([column] for column in row)) for row in zip(
         batch.mels, batch.ends, batch.texts, batch.classes, batch.spoken, strict=True
     )]  # fmt: skip
     parts = [attention(one) * n for one, n in zip(alone, n_tokens, strict=True)]

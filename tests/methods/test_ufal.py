@@ -27,8 +27,8 @@ from streaming_asr.methods.ufal import Ufal, convert, stream
 from streaming_asr.methods.ufal.reference import ReferenceBuffer
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.flops import encoder_flops
-from streaming_asr.whisper.online import OnlineBuffer, Policy
-from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
+from streaming_asr.whisper.online import OnlineBuffer, OnlinePolicy
+from streaming_asr.whisper.recogniser import BufferTranscript, sentence_ends_s
 from streaming_asr.whisper.vad import BLOCK_SAMPLES, Gate, Silero
 
 WORD_S = 0.5
@@ -66,7 +66,7 @@ class Reader:
 
     def transcribe(
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
-    ) -> Hypothesis:
+    ) -> BufferTranscript:
         self.heard.append((audio.size, prompt))
         levels = np.rint(audio / SCALE).astype(int)
         borders = [0, *(np.flatnonzero(np.diff(levels)) + 1), len(levels)]
@@ -78,7 +78,7 @@ class Reader:
         ends = [w.end for w in words[self.words_per_segment - 1 :: self.words_per_segment] if w.end]
         if words and words[-1].end and words[-1].end not in ends:
             ends.append(words[-1].end)
-        return Hypothesis(tuple(words), tuple(ends))
+        return BufferTranscript(tuple(words), tuple(ends))
 
 
 def method_of(monkeypatch: pytest.MonkeyPatch, reader: Reader, **options: Any) -> Ufal:
@@ -101,9 +101,9 @@ def committed(updates: Sequence[Update]) -> str:
     return "".join(word.text for update in updates for word in update.committed).strip()
 
 
-def policy(**options: Any) -> Policy:
+def policy(**options: Any) -> OnlinePolicy:
     defaults = {"n": 2, "trim_s": 15.0, "context_s": 30.0}
-    return Policy(**defaults | options)
+    return OnlinePolicy(**defaults | options)
 
 
 # ---- buffer, trimming, prompt ---------------------------------------------------------------
@@ -267,7 +267,9 @@ def test_pieces_of_a_word_are_one_word_but_in_the_reference(
         words = [word for update in updates for word in update.committed]
         assert len(words) == n_words
         assert "".join(w.text for w in words) == "".join(pieces(i, 0) for i in range(1, 21))
-    joined = Hypothesis((Word(" 5", 1.0, 1.2, 0.9), Word(":43", 1.2, 1.9, 0.4), Word(" a", 2, 3)))
+    joined = BufferTranscript(
+        (Word(" 5", 1.0, 1.2, 0.9), Word(":43", 1.2, 1.9, 0.4), Word(" a", 2, 3))
+    )
     assert joined.in_whole_words("en").words == (Word(" 5:43", 1.0, 1.9, 0.4), Word(" a", 2, 3))
     assert joined.in_whole_words("ja") == joined
 
@@ -357,11 +359,11 @@ class Replay:
 
     def transcribe(
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
-    ) -> Hypothesis:
+    ) -> BufferTranscript:
         recorded = next(self._rounds)
         assert (audio.size, prompt) == (recorded["n_samples"], recorded["prompt"])
         words = tuple(Word(text, start, end) for text, start, end in recorded["words"])
-        return Hypothesis(words, tuple(recorded["segment_ends"]))
+        return BufferTranscript(words, tuple(recorded["segment_ends"]))
 
 
 @pytest.mark.parametrize("index", range(len(json.loads(PARITY.read_text())["runs"])))
@@ -399,7 +401,7 @@ def test_the_backends_answer_for_any_length_and_a_prompt_longer_than_the_context
         found = method._recogniser.transcribe(
             audio[:n], prompt="the quick brown fox " * 100, language=None, recorder=NULL
         )
-        assert n >= 320 or found == Hypothesis()
+        assert n >= 320 or found == BufferTranscript()
         for word in found.words:
             assert word.start is not None and word.end is not None and word.probability is not None
             assert 0 <= word.start <= word.end

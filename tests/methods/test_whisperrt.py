@@ -15,7 +15,7 @@ from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE
 from streaming_asr.methods.whisperrt.beam import _Branch, _without_loops, decode_beam
-from streaming_asr.methods.whisperrt.hypothesis import Audio, Hypothesis, Settings
+from streaming_asr.methods.whisperrt.hypothesis import Audio, DecodingSettings, WindowHypothesis
 from streaming_asr.streaming import load_method, stream
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
@@ -387,7 +387,7 @@ class Table:
 
 def decoded(table, beams, last, **settings):
     decoder = Table(table)
-    settings = Settings(decoder, 0, max_new=9, beam=2, **settings)
+    settings = DecodingSettings(decoder, 0, max_new=9, beam=2, **settings)
     floor = 0 if settings.n else len(beams[0].tokens)
     return decode_beam(
         settings, decoder, beams, [9], floor, Audio(10, 10, 1), NULL, raise_floor=False, last=last
@@ -409,7 +409,7 @@ def test_the_most_probable_hypothesis_wins_whatever_stands_before(shared):
         (2, 3, 3): [-0.3, -5.0, -5.0, -5.0],
     }
     table = {(*shared, *text): row for text, row in table.items()}
-    before = Hypothesis(list(shared), [-0.1] * len(shared), [0] * len(shared))
+    before = WindowHypothesis(list(shared), [-0.1] * len(shared), [0] * len(shared))
     found = searched(table, [before], True, n=0)
     assert found == [(*shared, 1), (*shared, 2, 3, 3)]
 
@@ -421,17 +421,17 @@ def test_a_token_whose_probability_fell_is_unstable_however_little(tolerance, fo
         (1,): [-0.1, -9.0, -3.0, -9.0],
         (2,): [-0.1, -9.0, -9.0, -9.0],
     }
-    before = Hypothesis([1], [-0.5], [0])
+    before = WindowHypothesis([1], [-0.5], [0])
     assert searched(table, [before], False, n=1, tolerance=tolerance) == found
 
 
 def test_a_hypothesis_that_loops_is_left_out_and_the_last_ends_before_its_copy():
-    settings = Settings(None, 0, n=0, max_new=9, beam=2, guard=unsupported)
+    settings = DecodingSettings(None, 0, n=0, max_new=9, beam=2, guard=unsupported)
     audio = Audio(n_frames=1000, end=1000, n_new=1000)
 
     def branch(token, *before, since=0):
         n = len(before)
-        before = Hypothesis(list(before), [-0.5] * n, [1000] * n, [since] * n)
+        before = WindowHypothesis(list(before), [-0.5] * n, [1000] * n, [since] * n)
         return _Branch(0, before, -1.0, token, -0.5)
 
     loops, goes_on, ends = branch(1, 2, 1, 1, 1), branch(2, 2, 1, 1, 1), branch(0, 2, 1, 1, 1)
@@ -454,7 +454,7 @@ def test_a_text_that_has_ended_is_not_found_again():
         (1, 2): [-0.1, -9.0, -9.0, -5.0],
         (1, 2, 3): [-0.1, -9.0, -9.0, -9.0],
     }
-    beams = [Hypothesis([1, 2], [-1.0] * 2, [0] * 2), Hypothesis([1], [-1.0], [0])]
+    beams = [WindowHypothesis([1, 2], [-1.0] * 2, [0] * 2), WindowHypothesis([1], [-1.0], [0])]
     assert searched(table, beams, True, n=1) == [(1, 2), (1, 2, 3)]
 
 
@@ -465,7 +465,7 @@ def test_what_a_crop_makes_the_last_token_has_its_probability_under_this_audio()
         (1, 2): [-0.1, -9.0, -9.0, -0.9],
         (1, 2, 3): [-0.1, -9.0, -9.0, -9.0],
     }
-    best, _ = decoded(table, [Hypothesis([1, 2, 3], [-0.3, -0.2, -0.5], [0] * 3)], False, n=1)
+    best, _ = decoded(table, [WindowHypothesis([1, 2, 3], [-0.3, -0.2, -0.5], [0] * 3)], False, n=1)
     assert best.tokens == [1, 2]
     assert best.log_probs == pytest.approx([-0.3, -0.4])
 
@@ -622,7 +622,7 @@ def test_a_delivery_of_many_chunks_encodes_the_same_blocks_and_frames():
 
 
 def test_a_delivery_of_many_chunks_may_have_as_many_tokens_as_they_have():
-    settings = Settings(Table({}), 0, n=2, max_new=9, chunk_frames=5)
+    settings = DecodingSettings(Table({}), 0, n=2, max_new=9, chunk_frames=5)
     assert settings.most_new(Audio(5, 5, 5, n_chunks=1)) == 9
     assert settings.most_new(Audio(20, 20, 20, n_chunks=4)) == 36
     assert settings.most_new(Audio(100, 100, 100, n_chunks=20)) == 99 // 2

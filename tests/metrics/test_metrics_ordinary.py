@@ -11,7 +11,7 @@ from traces import a_step, a_trace
 
 from streaming_asr.metrics import Trace, compute, queued, utterance_line
 from streaming_asr.metrics.ordinary import (
-    Place,
+    WordPlace,
     _Repeats,
     nonspeech,
     ordinary,
@@ -48,7 +48,7 @@ def test_repeats_are_those_of_the_definition() -> None:
     for _ in range(500):
         written = rng.choices("abcd"[: rng.randint(1, 4)], k=rng.randint(0, 24))
         written *= rng.choice([1, 1, 2, 3])
-        places = [Place(0, False, True)] * len(written)
+        places = [WordPlace(0, False, True)] * len(written)
         assert repeated_words(written, places) == repeated_by_hand(written), written
 
 

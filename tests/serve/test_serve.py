@@ -38,7 +38,7 @@ from streaming_asr.method import Samples
 from streaming_asr.score import score_folder
 from streaming_asr.serve import main
 from streaming_asr.serve.realtime import STEPS
-from streaming_asr.serve.settings import KEY_PROTOCOL, Settings
+from streaming_asr.serve.settings import KEY_PROTOCOL, ServerSettings
 
 
 @pytest.fixture(scope="module")
@@ -594,7 +594,7 @@ def test_token_and_origin_are_asked_of_every_client(tmp_path: Path) -> None:
 
 def test_other_addresses_need_a_token_and_settings_are_checked() -> None:
     line = CommandLine(["port=8001", "chunk=1s"])
-    assert (Settings.of(line), line.settings) == (Settings(port=8001), ["chunk=1s"])
+    assert (ServerSettings.of(line), line.settings) == (ServerSettings(port=8001), ["chunk=1s"])
     for given, rule in (
         ("host=0.0.0.0", "give token="),
         ("port=eighty", "a whole number"),
@@ -605,8 +605,8 @@ def test_other_addresses_need_a_token_and_settings_are_checked() -> None:
         ("origins=https://*.org", "addresses of pages"),
     ):
         with pytest.raises(UserError, match=rule):
-            Settings.of(CommandLine([given]))
-    assert Settings.of(CommandLine(["host=0.0.0.0", "token=x"])).host == "0.0.0.0"
+            ServerSettings.of(CommandLine([given]))
+    assert ServerSettings.of(CommandLine(["host=0.0.0.0", "token=x"])).host == "0.0.0.0"
 
 
 def test_a_port_that_is_taken_is_told_before_anything_loads(

@@ -71,7 +71,7 @@ class LayerCache:
 
 
 @dataclass(slots=True)
-class Cache:
+class EndlessCache:
     """The layers' caches of one audio between windows."""
 
     layers: list[LayerCache] = field(default_factory=list)
@@ -82,14 +82,16 @@ class Cache:
         return [max(len(one.waiting.rows), len(one.heard.rows)) for one in self.layers]
 
     @staticmethod
-    def empty(encoder: Encoder) -> Cache:
+    def empty(encoder: Encoder) -> EndlessCache:
         none = encoder.after_norm.weight.new_zeros
 
         def held(width: int) -> Held:
             return Held(none(0, width))
 
         d = encoder.d
-        return Cache([LayerCache(held(d), held(2 * d), held(d), held(d)) for _ in encoder.encoders])
+        return EndlessCache(
+            [LayerCache(held(d), held(2 * d), held(d), held(d)) for _ in encoder.encoders]
+        )
 
 
 @torch.inference_mode()
@@ -97,7 +99,7 @@ def advance(
     encoder: Encoder,
     context: Context,
     positions: Sequence[Tensor],
-    caches: Sequence[Cache],
+    caches: Sequence[EndlessCache],
     frames: Sequence[Tensor],
     last: Sequence[bool],
     again: Sequence[int] | None = None,

@@ -22,7 +22,7 @@ from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import FRAME_S, Greedy, best_path
 from streaming_asr.methods.chunkformer.encoder import encoder_flops
-from streaming_asr.methods.chunkformer.endless import Cache, advance
+from streaming_asr.methods.chunkformer.endless import EndlessCache, advance
 from streaming_asr.methods.chunkformer.features import (
     HOP_SAMPLES,
     WINDOW_SAMPLES,
@@ -39,12 +39,12 @@ STREAM_LEFT, LONGFORM = 50, Context(64, 128, 128)
 
 
 @dataclass(slots=True)
-class StreamState:
+class ChunkFormerState:
     """One stream; frames are encoder frames of 80 ms."""
 
     recorder: Recorder
     fbank: StreamingFbank
-    cache: Cache
+    cache: EndlessCache
     mel: Tensor  # (k, n_mels) frames that are not subsampled yet
     frames: Tensor  # (k, d) frames that are not encoded yet
     greedy: Greedy
@@ -53,7 +53,7 @@ class StreamState:
 
 
 class ChunkFormer(SharedPasses):
-    """The method. Weights and settings; a stream's own things are in its `StreamState`."""
+    """The method. Weights and settings; what belongs to a stream is in its `ChunkFormerState`."""
 
     def __init__(
         self,
@@ -111,15 +111,15 @@ class ChunkFormer(SharedPasses):
 
     # ---- the protocol -----------------------------------------------------------------------
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> ChunkFormerState:
         """Return the state of a new stream; `language` changes nothing: the network knows one."""
         encoder = self._network.encoder
         new = encoder.after_norm.weight.new_zeros
         n_mels = self._network.shape.n_mels
-        return StreamState(
+        return ChunkFormerState(
             recorder=recorder,
             fbank=StreamingFbank(n_mels, encoder.device),
-            cache=Cache.empty(encoder),
+            cache=EndlessCache.empty(encoder),
             mel=torch.zeros(0, n_mels, device=encoder.device),
             frames=new(0, encoder.d),
             greedy=Greedy(self._tokens),
@@ -127,7 +127,7 @@ class ChunkFormer(SharedPasses):
 
     @torch.inference_mode()
     def step_many(
-        self, states: Sequence[StreamState], audio: Sequence[Samples], *, last: Sequence[bool]
+        self, states: Sequence[ChunkFormerState], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
         """Advance each stream by one step, wherever each is; without a whole chunk none changes."""
         if not states:
@@ -155,7 +155,7 @@ class ChunkFormer(SharedPasses):
 
     # ---- one pass ---------------------------------------------------------------------------
 
-    def _pass(self, states: Sequence[StreamState], last: Sequence[bool]) -> bool:
+    def _pass(self, states: Sequence[ChunkFormerState], last: Sequence[bool]) -> bool:
         """Encode and decode the next chunk of every stream that has one, or at most
         `total_duration_s` of what came in; False where none is left.
         """
@@ -208,7 +208,7 @@ class ChunkFormer(SharedPasses):
             self._positions_chunk = chunk
         return self._positions
 
-    def _decode(self, states: Sequence[StreamState], encoded: Sequence[Tensor]) -> None:
+    def _decode(self, states: Sequence[ChunkFormerState], encoded: Sequence[Tensor]) -> None:
         with states[0].recorder.part("decode"):
             logits = self._network.ctc(torch.cat(list(encoded)))
             best, log_probs = best_path(logits)
@@ -218,7 +218,7 @@ class ChunkFormer(SharedPasses):
                 state.committed += state.greedy.push(best[begin:end], log_probs[begin:end])
                 begin = end
 
-    def _count(self, state: StreamState, n_computed: int, n_real: int, n_chunks: int) -> None:
+    def _count(self, state: ChunkFormerState, n_computed: int, n_real: int, n_chunks: int) -> None:
         shape, context = self._network.shape, self._context
         if not self._stream and n_chunks == 1:
             context = replace(context, chunk=min(context.chunk, max(1, n_computed)))

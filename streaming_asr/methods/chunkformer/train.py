@@ -54,7 +54,7 @@ teacher's third, so that their middle is ours."""
 
 
 @dataclass(frozen=True)
-class Batch:
+class ChunkFormerBatch:
     """A batch of windows."""
 
     mels: list[Tensor]  # (T_i, n_mels)
@@ -181,7 +181,7 @@ class ChunkFormerRecipe(CorpusRecipe):
 
     # ---- the data ---------------------------------------------------------------------------
 
-    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> ChunkFormerBatch:
         shared = self.rng(step)  # one context on all ranks: equal work
         rng = self.rng(step, rank)
         chunk, left, right = map(shared.choice, (self.chunks, self.lefts, self.rights))
@@ -198,7 +198,7 @@ class ChunkFormerRecipe(CorpusRecipe):
         weight = self.frame_weight * max(0.0, 1 - progress / max(self.frame_until, 1e-9))
         mels = [fbank(torch.from_numpy(window.audio)) for window in windows]
         usable = [i for i, mel in enumerate(mels) if n_frames(len(mel))]
-        return Batch(
+        return ChunkFormerBatch(
             [self._augment(mels[i], rng) for i in usable],
             [self.tokenizer.encode(" ".join(w for w, *_ in windows[i].words)) for i in usable],
             [self._spoken(windows[i], n_frames(len(mels[i]))) for i in usable],
@@ -255,7 +255,7 @@ class ChunkFormerRecipe(CorpusRecipe):
 
     # ---- the loss ---------------------------------------------------------------------------
 
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, model: nn.Module, batch: ChunkFormerBatch) -> tuple[Tensor, dict[str, float]]:
         device = self.network.encoder.device
         texts = [torch.tensor(text, dtype=torch.int64, device=device) for text in batch.texts]
         end = torch.tensor([self.tokenizer.end], device=device)

@@ -15,11 +15,11 @@ from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
-from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
+from streaming_asr.whisper.recogniser import BufferTranscript, sentence_ends_s
 from streaming_asr.whisper.together import Passes, Wanted, alone
 from streaming_asr.whisper.transcribe import (
     SHORTEST_SAMPLES,
-    Window,
+    DecodedWindow,
     WindowDecoder,
     transcribe_buffer,
 )
@@ -93,7 +93,7 @@ class Transcriber(WindowDecoder):
         recorder: Recorder,
         *,
         last: bool,
-    ) -> Passes[Window]:
+    ) -> Passes[DecodedWindow]:
         """Decode after the text of the tokens `previous`.
 
         reference: tokens of the round before, none for the plain search; last: no round comes
@@ -135,7 +135,7 @@ class StreamRecogniser:
         self._cache: DecoderCache | None = None
         self._reference: list[int] = []
         self._pending: Encoded | None = None
-        self._heard: Hypothesis | None = None
+        self._heard: BufferTranscript | None = None
 
     @property
     def pending_samples(self) -> int:
@@ -162,7 +162,7 @@ class StreamRecogniser:
 
     def transcribe(
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
-    ) -> Hypothesis:
+    ) -> BufferTranscript:
         """Return the words of (n,) samples; while pipelined, those of one round before."""
         if self._heard is not None:
             heard_before, self._heard = self._heard, None
@@ -179,7 +179,7 @@ class StreamRecogniser:
         self._pending = self._collect(submitted, recorder)
         return hypothesis
 
-    def _alone(self, *arguments: Any) -> Hypothesis:
+    def _alone(self, *arguments: Any) -> BufferTranscript:
         return alone(self._whole(*arguments), arguments[-1])
 
     def _whole(
@@ -189,14 +189,14 @@ class StreamRecogniser:
         prompt: str | None,
         language: str | None,
         recorder: Recorder,
-    ) -> Passes[Hypothesis]:
+    ) -> Passes[BufferTranscript]:
         """Transcribe all of `audio`; `encoded` is the first window of it, or None."""
         shared = self._shared
         if self._cache is None:
             self._cache = DecoderCache(shared.decoder, rows=shared.search.beam)
         cache, pending = self._cache, [] if encoded is None else [encoded]
 
-        def decode(heard: Samples, previous: list[int]) -> Passes[Window]:
+        def decode(heard: Samples, previous: list[int]) -> Passes[DecodedWindow]:
             if pending:
                 window = pending.pop()
             else:
@@ -218,7 +218,7 @@ class StreamRecogniser:
         )
         # All of the text, the unconfirmed end too: most of it comes again in the next round.
         self._reference = tokens
-        return Hypothesis(tuple(words), sentence_ends_s(words))
+        return BufferTranscript(tuple(words), sentence_ends_s(words))
 
     def _submit(self, audio: Samples) -> object | None:
         shared = self._shared

@@ -17,7 +17,7 @@ from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.hush_word.padding import PaddedEncoder, make_padding
 from streaming_asr.methods.hush_word.pipeline import EncoderWorker, parse_split
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser, Transcriber
-from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
+from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, OnlinePolicy
 from streaming_asr.whisper.quantise import check_device
 from streaming_asr.whisper.settings import Chunked
 from streaming_asr.whisper.together import Passes, SharedPasses
@@ -75,7 +75,7 @@ class HushWord(SharedPasses, Chunked):
             prune=self.prune,
             guard=self.guard,
         )
-        self._policy = Policy.of(
+        self._policy = OnlinePolicy.of(
             whisper.context_s, self._shared.context_s, n=self.n, trim_s=self.trim_s
         )
         self._worker = None

@@ -17,7 +17,7 @@ from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, W
 from streaming_asr.whisper.encoder import PADDINGS
 from streaming_asr.whisper.settings import Chunked, OnWhisper
 from streaming_asr.whisper.together import Passes, SharedPasses
-from streaming_asr.whisper.transcribe import Times, Window, WindowDecoder, emit_window
+from streaming_asr.whisper.transcribe import DecodedWindow, Times, WindowDecoder, emit_window
 from streaming_asr.whisper.window import Heard
 
 
@@ -86,7 +86,9 @@ class _Whole(SharedPasses, OnWhisper):
                 state.move(cut)
         return committed
 
-    def _words(self, state: WholeAudio, window: Window, n_words: int, times: Times) -> list[Word]:
+    def _words(
+        self, state: WholeAudio, window: DecodedWindow, n_words: int, times: Times
+    ) -> list[Word]:
         at_s = state.start / SAMPLE_RATE
         return emit_window(state.emitter, window, n_words, times, at_s, state.heard_s)
 

@@ -25,7 +25,7 @@ LEAST_DEVIATION = 1e-8
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class AlignAttPolicy:
     """The rules of AlignAtt. Frames of 20 ms; `last_attended` None: nothing to compare with."""
 
     frame_threshold: int
@@ -117,7 +117,7 @@ class AlignAtt(Guide):
 
     def __init__(
         self,
-        policy: Policy,
+        policy: AlignAttPolicy,
         head_rows: HeadRows,
         n_frames: int,
         *,

@@ -26,7 +26,7 @@ LATE_FRAMES = 4
 
 
 @dataclass(slots=True, kw_only=True)
-class StreamState(Heard):
+class SimulWhisperState(Heard):
     """One stream. Frames (20 ms) count from the start of the stream, so nothing shifts them."""
 
     detokenizer: Detokenizer

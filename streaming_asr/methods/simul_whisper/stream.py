@@ -18,8 +18,8 @@ import torch
 
 from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import FRAME_S, NULL, Recorder, Samples, Update, Word
-from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, Policy, place
-from streaming_asr.methods.simul_whisper.state import StreamState
+from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, AlignAttPolicy, place
+from streaming_asr.methods.simul_whisper.state import SimulWhisperState
 from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
 from streaming_asr.whisper.alignment import HeadRows
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
@@ -36,7 +36,7 @@ TRUNCATIONS = ("cif", "never", "always")
 
 @dataclass(kw_only=True, eq=False)
 class SimulWhisper(SharedPasses, Chunked):
-    """The method. Weights and settings; a stream's own things are in its `StreamState`.
+    """The method. Weights and settings; what belongs to a stream is in its `SimulWhisperState`.
 
     weights: the detector for truncation=cif. truncation: drop the last word of a step's text
     `never`, `always`, or unless the detector finds that it ended (`cif`); None: cif where `weights`
@@ -91,23 +91,23 @@ class SimulWhisper(SharedPasses, Chunked):
         if rewind_frames is None:
             rewind_frames = round(REWIND_SHARE * whisper.context_frames)
         self._search = BeamSearch(self._decoder, whisper.eot, max(1, self.beam), self.guard)
-        self._policy = Policy(*thresholds, rewind_frames)
+        self._policy = AlignAttPolicy(*thresholds, rewind_frames)
         self._heads = whisper.alignment_heads
 
     # ---- the protocol -----------------------------------------------------------------------
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> SimulWhisperState:
         """Return the state of a new stream; only multilingual models take another `language`."""
         self._whisper.prompt(language)  # a language it does not know is refused here
         cache = DecoderCache(self._decoder, rows=self._search.beam)
-        return StreamState(
+        return SimulWhisperState(
             language=language,
             recorder=recorder,
             detokenizer=self._whisper.detokenizer,
             cache=cache,
         )
 
-    def _step(self, state: StreamState, audio: Samples, last: bool) -> Passes[Update]:
+    def _step(self, state: SimulWhisperState, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; with less than a chunk of it nothing changes, unless it is the last.
 
         More than half of the buffer at once is taken in portions, so that none is lost.
@@ -129,7 +129,7 @@ class SimulWhisper(SharedPasses, Chunked):
     # ---- one round --------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def _round(self, state: StreamState, n_new: int, *, at_end: bool) -> Passes[list[Word]]:
+    def _round(self, state: SimulWhisperState, n_new: int, *, at_end: bool) -> Passes[list[Word]]:
         """Encode `n_new` more samples and decode what is certain; `at_end`: all of it."""
         with state.recorder.part("policy"):
             committed = state.slide(n_new, self._buffer_samples)
@@ -152,7 +152,7 @@ class SimulWhisper(SharedPasses, Chunked):
         with state.recorder.part("finalise" if at_end else "policy"):
             return committed + state.commit(everything=at_end)
 
-    def _decode(self, state: StreamState, *, at_end: bool) -> Passes[Hypothesis]:
+    def _decode(self, state: SimulWhisperState, *, at_end: bool) -> Passes[Hypothesis]:
         """Return the new text of the window; remember where the decoder is."""
         forced = [*self._whisper.prompt(state.language), *state.tokens]
         attended = None
@@ -188,7 +188,7 @@ class SimulWhisper(SharedPasses, Chunked):
 
     # ---- room in the decoder ----------------------------------------------------------------
 
-    def _make_room(self, state: StreamState) -> list[Word]:
+    def _make_room(self, state: SimulWhisperState) -> list[Word]:
         """Leave a quarter of the decoder's positions free for what is new."""
         n_control = len(self._whisper.prompt(state.language))
         free = self._whisper.max_tokens // 4

@@ -13,7 +13,7 @@ from streaming_asr.whisper.window import BlockAudio
 
 
 @dataclass(slots=True, kw_only=True)
-class StreamState(BlockAudio):
+class StarState(BlockAudio):
     """One stream. Frames are of 20 ms; positions in the window unless noted."""
 
     features: Any

@@ -31,7 +31,7 @@ from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.star.compressors import Compressed
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
 from streaming_asr.methods.star.network import load_star
-from streaming_asr.methods.star.state import StreamState
+from streaming_asr.methods.star.state import StarState
 from streaming_asr.whisper.encoder import Part, encode_parts
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.settings import Chunked, trained
@@ -47,7 +47,7 @@ a second, far above what is spoken."""
 
 @dataclass(kw_only=True, eq=False)
 class Star(SharedPasses, Chunked):
-    """The method. Weights and settings; a stream's own things are in its `StreamState`.
+    """The method. Weights and settings; what belongs to a stream is in its `StarState`.
 
     weights: a folder of the network; None: untrained, for trials. wait_k: anchors before the first
     token. compressor: star | cif | cnn | none, checked against the network's. stride_s: segments of
@@ -93,9 +93,9 @@ class Star(SharedPasses, Chunked):
 
     # ---- the protocol -----------------------------------------------------------------------
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StarState:
         """Return the state of a new stream. `language` is for multilingual models (default en)."""
-        return StreamState(
+        return StarState(
             features=self._extractor.start(),
             compressor=self._compressor.start(),
             cache=AnchorCache(self._decoder),
@@ -108,7 +108,7 @@ class Star(SharedPasses, Chunked):
         )
 
     @torch.inference_mode()
-    def _step(self, state: StreamState, audio: Samples, last: bool) -> Passes[Update]:
+    def _step(self, state: StarState, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; a step that completes no chunk changes nothing."""
         state.arrive(audio, last)
         committed: list[Word] = []
@@ -135,7 +135,7 @@ class Star(SharedPasses, Chunked):
 
     # ---- audio ------------------------------------------------------------------------------
 
-    def _encode(self, state: StreamState, ends: Sequence[int]) -> Passes[None]:
+    def _encode(self, state: StarState, ends: Sequence[int]) -> Passes[None]:
         """Encode the window's blocks that end at `ends`, and compress their frames into anchors."""
         start, stop = state.position, ends[-1]
         with state.recorder.part("encode"):
@@ -146,7 +146,7 @@ class Star(SharedPasses, Chunked):
         n_real = max(0, min(state.n_real, stop) - start)
         self._compress(state, x[:n_real] if state.ended else x, last=False)
 
-    def _compress(self, state: StreamState, x: torch.Tensor | None, *, last: bool) -> None:
+    def _compress(self, state: StarState, x: torch.Tensor | None, *, last: bool) -> None:
         """Compress the next frames (n, d), None for no new ones, into anchors for the decoder."""
         if self.rate is not None:
             self._compress_whole(state, x, last=last)
@@ -159,7 +159,7 @@ class Star(SharedPasses, Chunked):
             compressed = self._compressor.push(state.compressor, x, last=last)
         self._take_in(state, compressed)
 
-    def _compress_whole(self, state: StreamState, x: torch.Tensor | None, *, last: bool) -> None:
+    def _compress_whole(self, state: StarState, x: torch.Tensor | None, *, last: bool) -> None:
         if x is not None:
             state.whole.append(x)
         if last and state.whole:
@@ -169,7 +169,7 @@ class Star(SharedPasses, Chunked):
                 compressed = self._compressor.compress(frames, rate=self.rate)
             self._take_in(state, compressed)
 
-    def _take_in(self, state: StreamState, compressed: Compressed) -> None:
+    def _take_in(self, state: StarState, compressed: Compressed) -> None:
         with state.recorder.part("decode"):
             self._decoder.append(state.cache, compressed.vectors, compressed.scores)
         state.ready += compressed.ready
@@ -178,7 +178,7 @@ class Star(SharedPasses, Chunked):
 
     # ---- decoding ---------------------------------------------------------------------------
 
-    def _decode(self, state: StreamState, *, ended: bool = False) -> None:
+    def _decode(self, state: StarState, *, ended: bool = False) -> None:
         """Decode a token for every segment due; all once the audio (or window) has ended."""
         wait_k = None if self.rate is not None else self.wait_k
         n_prompt = len(state.prompt)
@@ -214,10 +214,10 @@ class Star(SharedPasses, Chunked):
                 state.log_probs.append(float(log_probs[best]))
                 state.recorder.count(tokens=1)
 
-    def _words(self, state: StreamState) -> list[TokenWord]:
+    def _words(self, state: StarState) -> list[TokenWord]:
         return self._whisper.detokenizer.words(state.tokens, language=state.language)
 
-    def _commit(self, state: StreamState, *, everything: bool) -> list[Word]:
+    def _commit(self, state: StarState, *, everything: bool) -> list[Word]:
         """Return the words that can no longer grow; token t lies in segment t."""
         words = self._words(state)
         n_whole = len(words) if everything else sum(w.stop < len(state.tokens) for w in words)
@@ -233,7 +233,7 @@ class Star(SharedPasses, Chunked):
 
     # ---- beyond the context -----------------------------------------------------------------
 
-    def _next_window(self, state: StreamState) -> Passes[list[Word]]:
+    def _next_window(self, state: StarState) -> Passes[list[Word]]:
         """Begin a new window within this one, so that no word is lost at the seam."""
         committed: list[Word] = []
         if self.rate is not None:  # all audio is transcribed
@@ -261,7 +261,7 @@ class Star(SharedPasses, Chunked):
             self._decode(state)
         return committed
 
-    def _cut(self, state: StreamState) -> tuple[int, int, int]:
+    def _cut(self, state: StarState) -> tuple[int, int, int]:
         """Return the next window's first frame and token, and the committed words before them."""
         words = self._words(state)
         at = self._decoder.align(
@@ -280,7 +280,7 @@ class Star(SharedPasses, Chunked):
         first = words[n_before].start if n_before < len(words) else len(state.tokens)
         return start, first, n_before
 
-    def _ends_of(self, state: StreamState, at: Sequence[int]) -> list[int]:
+    def _ends_of(self, state: StarState, at: Sequence[int]) -> list[int]:
         """Return the frame at which each token ends: the end of the anchor before the next's."""
         ends = []
         for i in range(len(at)):

@@ -54,7 +54,7 @@ LENGTH_WEIGHT = 0.01
 
 
 @dataclass(frozen=True)
-class Batch:
+class StarBatch:
     """Windows and the text of each."""
 
     audio: list[Tensor]  # (n,) samples, whole blocks and the look-ahead
@@ -75,7 +75,7 @@ class StarModel(nn.Module):
         self.whisper, self.network = whisper, network
         self._prompt, self._eot = list(prompt), eot
 
-    def features(self, batch: Batch) -> list[Tensor]:
+    def features(self, batch: StarBatch) -> list[Tensor]:
         """Return (T, d) of each window, as a stream has them."""
         weight = next(self.parameters())
         if batch.features:  # kept in fp16
@@ -85,7 +85,7 @@ class StarModel(nn.Module):
 
     def forward(
         self,
-        batch: Batch,
+        batch: StarBatch,
         *,
         rate: float | None,
         rescale: bool,
@@ -225,7 +225,7 @@ class StarRecipe(BlockRecipe):
 
     # -- data -----------------------------------------------------------------------------------
 
-    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> StarBatch:
         """Return a batch of windows; pure in (seed, step, rank)."""
         shared = self.rng(step)  # one chunk for all ranks: equal work
         chunk, first = random_chunk(shared)
@@ -237,7 +237,7 @@ class StarRecipe(BlockRecipe):
             min(-(-len(window.audio) // FRAME_SAMPLES), blocks[-1])
             for window, blocks in zip(windows, ends, strict=True)
         ]
-        return Batch(
+        return StarBatch(
             audio,
             ends,
             n_real,
@@ -255,7 +255,7 @@ class StarRecipe(BlockRecipe):
             ends += [start + (end - start) * (i + 1) / n for i in range(n)]
         return [min(n_frames - 1, max(0, round(end / FRAME_S) - 1)) for end in ends]
 
-    def precompute(self, batch: Batch) -> Batch:
+    def precompute(self, batch: StarBatch) -> StarBatch:
         """Put the frozen features in the place of the audio: what `fit.cached_batches` keeps."""
         if self.train_features:
             return batch
@@ -272,7 +272,7 @@ class StarRecipe(BlockRecipe):
 
     # -- training -------------------------------------------------------------------------------
 
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, model: nn.Module, batch: StarBatch) -> tuple[Tensor, dict[str, float]]:
         """Return the NLL, with a segmenter that learns also the error of the lengths (equation 11)
         and the boundaries' loss, weighted.
 

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streaming_asr.config.weights import training_of
-from streaming_asr.corpora.shards import Item
+from streaming_asr.corpora.shards import ShardItem
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.methods.u2.branch import STRIDE, Branch
 from streaming_asr.methods.u2.branch_files import (
@@ -159,7 +159,7 @@ class U2BranchRecipe(BlockRecipe):
 
     # -- data -----------------------------------------------------------------------------------
 
-    def _can_be_learned(self, item: Item) -> bool:
+    def _can_be_learned(self, item: ShardItem) -> bool:
         """Return whether an item fits the context and has rows for its classes at any speed."""
         slowest, fastest = 1.0, 1.0
         if self.augment and self.augment.get("speed"):

@@ -14,7 +14,7 @@ from streaming_asr.whisper.batched import decode_windows, encode_windows
 
 
 @dataclass(frozen=True)
-class Batch:
+class U2Batch:
     """Windows and the text of each: in tokens of the decoder, and in CTC classes."""
 
     mels: list[Tensor]  # (n_mels, 2F + 1) each
@@ -34,7 +34,9 @@ class TwoPassModel(nn.Module):
         self.head = head
         self._prompt, self._eot = list(prompt), eot
 
-    def forward(self, batch: Batch, *, label_smoothing: float, **names: bool) -> dict[str, Tensor]:
+    def forward(
+        self, batch: U2Batch, *, label_smoothing: float, **names: bool
+    ) -> dict[str, Tensor]:
         """Return the losses named: `ctc` and `attention` per token, `frames` per frame."""
         encoded = self.encode(batch)
         losses: dict[str, Tensor] = {}
@@ -48,7 +50,7 @@ class TwoPassModel(nn.Module):
             losses["attention"] = self._attention_loss(encoded, batch.texts, label_smoothing)
         return losses
 
-    def encode(self, batch: Batch) -> list[Tensor]:
+    def encode(self, batch: U2Batch) -> list[Tensor]:
         """Return each window's frames, (F, d)."""
         device = self.head.weight.device
         if batch.encoded is not None:

@@ -47,7 +47,7 @@ class SegmentWord:
 
 
 @dataclass(slots=True, kw_only=True)
-class StreamState(BlockWindow):
+class U2State(BlockWindow):
     """One stream; the window holds the open segment."""
 
     encoder: StreamingEncoder
@@ -71,7 +71,7 @@ class StreamState(BlockWindow):
 
 @dataclass(kw_only=True, eq=False)
 class U2(SharedPasses, Chunked):
-    """The method. Weights and settings; a stream's own things are in its `StreamState`.
+    """The method. Weights and settings; what belongs to a stream is in its `U2State`.
 
     weights: a folder with a CTC head and what else was trained, or with a CTC branch. head: trained
     (from that folder) or embedding (untrained, of `ctc_tokens` classes; default all text tokens).
@@ -146,11 +146,11 @@ class U2(SharedPasses, Chunked):
 
     # ---- the protocol -----------------------------------------------------------------------
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> U2State:
         """Return the state of a new stream. `language` is for multilingual models (default en)."""
         whisper = self._whisper
         shape = (whisper.n_mels, 2 * whisper.context_frames + 1)
-        return StreamState(
+        return U2State(
             encoder=StreamingEncoder(whisper.model),
             cache=DecoderCache(self._decoder, rows=max(1, self.rescore)),
             mel=torch.zeros(shape, device=whisper.device),
@@ -164,7 +164,7 @@ class U2(SharedPasses, Chunked):
             next_end=self._first_frames,
         )
 
-    def _step(self, state: StreamState, audio: Samples, last: bool) -> Passes[Update]:
+    def _step(self, state: U2State, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; a step that completes no chunk changes nothing."""
         state.arrive(audio, last)
         committed: list[Word] = []
@@ -194,7 +194,7 @@ class U2(SharedPasses, Chunked):
 
     # ---- first pass -------------------------------------------------------------------------
 
-    def _encode(self, state: StreamState, ends: Sequence[int]) -> Passes[None]:
+    def _encode(self, state: U2State, ends: Sequence[int]) -> Passes[None]:
         """Encode and search the window's blocks that end at `ends`, mel frames in place."""
         start = state.position
         with state.recorder.part("encode"):
@@ -213,7 +213,7 @@ class U2(SharedPasses, Chunked):
 
     # ---- second pass ------------------------------------------------------------------------
 
-    def _close(self, state: StreamState, reason: Reason) -> Passes[list[Word]]:
+    def _close(self, state: U2State, reason: Reason) -> Passes[list[Word]]:
         """End the segment, commit its words and move the window to the next."""
         with state.recorder.part("finalise"):
             words = self._second_pass(state)
@@ -232,7 +232,7 @@ class U2(SharedPasses, Chunked):
         yield from self._encode(state, ends)
         return committed
 
-    def _second_pass(self, state: StreamState) -> list[SegmentWord]:
+    def _second_pass(self, state: U2State) -> list[SegmentWord]:
         """Return the words of the open segment, chosen by both passes; nothing is added to it."""
         state.search.advance(state.first.flush())
         hypotheses = state.search.hypotheses(max(1, self.rescore))
@@ -274,5 +274,5 @@ class U2(SharedPasses, Chunked):
             for word in self._whisper.detokenizer.words(best.tokens, language=state.language)
         ]
 
-    def _commit(self, state: StreamState, words: Sequence[SegmentWord]) -> list[Word]:
+    def _commit(self, state: U2State, words: Sequence[SegmentWord]) -> list[Word]:
         return [state.emit(word.text, word.start, word.end, word.probability) for word in words]

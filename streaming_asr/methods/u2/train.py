@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from streaming_asr.corpora.shards import Item
+from streaming_asr.corpora.shards import ShardItem
 from streaming_asr.errors import check_one_of, check_range
 from streaming_asr.method import NULL
 from streaming_asr.methods.u2.head import (
@@ -35,7 +35,7 @@ from streaming_asr.methods.u2.head import (
     load_trained,
     save_head,
 )
-from streaming_asr.methods.u2.network import Batch, TwoPassModel
+from streaming_asr.methods.u2.network import TwoPassModel, U2Batch
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.training.recipe import (
     CHUNK_FRAMES,
@@ -116,13 +116,13 @@ class U2Recipe(BlockRecipe):
 
     # -- data -----------------------------------------------------------------------------------
 
-    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> U2Batch:
         """Return a batch of windows of one chunk length; pure in (seed, step, rank)."""
         # one chunk for all ranks: equal work
         chunk, first = random_chunk(self.rng(step))
         windows = self.windows(self.rng(step, rank), self.batch)
         ends = [self.blocks(len(window.audio), chunk, first) for window in windows]
-        return Batch(
+        return U2Batch(
             [self.mel(window.audio, e) for window, e in zip(windows, ends, strict=True)],
             ends,
             self.tokens(windows),
@@ -140,7 +140,7 @@ class U2Recipe(BlockRecipe):
             place(labels, units, [1] * len(units), start, end)
         return torch.from_numpy(labels)
 
-    def precompute(self, batch: Batch) -> Batch:
+    def precompute(self, batch: U2Batch) -> U2Batch:
         """Put the encoder's output instead of the log-mel in the stages where only the head
         is trained: what `fit.cached_batches` keeps.
         """
@@ -152,7 +152,7 @@ class U2Recipe(BlockRecipe):
 
     # -- training -------------------------------------------------------------------------------
 
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, model: nn.Module, batch: U2Batch) -> tuple[Tensor, dict[str, float]]:
         """Return the stage's loss, per token (equation 1 in the stage hybrid)."""
         names = LOSSES.get(self.stage, (self.stage,))
         if self.ctc_weight == 1:
@@ -219,7 +219,7 @@ class U2Recipe(BlockRecipe):
         )
 
 
-def _subset(items: list[Item], hours: float, seed: int) -> list[Item]:
+def _subset(items: list[ShardItem], hours: float, seed: int) -> list[ShardItem]:
     """Return `hours` of the items, in an order of their own."""
     drawn = list(items)
     random.Random(f"subset-{seed}").shuffle(drawn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streaming_asr.method import Recorder, Samples
 from streaming_asr.whisper.load import Whisper
-from streaming_asr.whisper.recogniser import Hypothesis, sentence_ends_s
+from streaming_asr.whisper.recogniser import BufferTranscript, sentence_ends_s
 from streaming_asr.whisper.together import alone
 from streaming_asr.whisper.transcribe import WindowDecoder, transcribe_buffer
 
@@ -27,8 +27,8 @@ class Backbone:
 
     def transcribe(
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
-    ) -> Hypothesis:
+    ) -> BufferTranscript:
         """See `Recogniser`; less than 0.1 s of audio has no words."""
         passes = transcribe_buffer(self._windows, audio, prompt, language, recorder)
         words, _ = alone(passes, recorder)
-        return Hypothesis(tuple(words), sentence_ends_s(words))
+        return BufferTranscript(tuple(words), sentence_ends_s(words))

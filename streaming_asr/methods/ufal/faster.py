@@ -23,8 +23,8 @@ from streaming_asr.method import FRAME_SAMPLES, NULL, SAMPLE_RATE, Recorder, Sam
 from streaming_asr.methods.ufal.convert import converted
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.guard import GUARDS, even
-from streaming_asr.whisper.light import Settings, settings_of
-from streaming_asr.whisper.recogniser import Hypothesis
+from streaming_asr.whisper.light import JsonSettings, settings_of
+from streaming_asr.whisper.recogniser import BufferTranscript
 from streaming_asr.whisper.words import refuse_other_than_english
 
 NO_SPEECH = 0.9
@@ -91,7 +91,7 @@ class Model(WhisperModel):  # type: ignore[misc]
             self.config.num_mel_bins, self.config.max_source_positions
         )
         file = settings_folder / "generation_config.json"
-        settings = settings_of(file) if file.is_file() else Settings()
+        settings = settings_of(file) if file.is_file() else JsonSettings()
         suppressed = settings.suppress_tokens
         self.suppressed: list[int] = [-1] if suppressed is None else list(suppressed)
         if settings.is_multilingual and not self.model.is_multilingual:
@@ -201,10 +201,10 @@ class FasterWhisper:
 
     def transcribe(
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
-    ) -> Hypothesis:
+    ) -> BufferTranscript:
         """See `Recogniser`; less audio than one encoder frame has no words."""
         if audio.size < FRAME_SAMPLES:
-            return Hypothesis()
+            return BufferTranscript()
         model = self.model
         model.recorder = model.feature_extractor.recorder = recorder
         recorder.count(frames_real=-(-audio.size // FRAME_SAMPLES))
@@ -225,7 +225,7 @@ class FasterWhisper:
             if segment.no_speech_prob <= NO_SPEECH
             for word in segment.words or ()
         )
-        return Hypothesis(words, tuple(float(segment.end) for segment in segments))
+        return BufferTranscript(words, tuple(float(segment.end) for segment in segments))
 
     def _guarded(self, segment: Segment) -> Segment:
         """Return the segment without its unsupported copies, by the guard's rule.

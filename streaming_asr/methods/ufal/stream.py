@@ -19,7 +19,7 @@ from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal.reference import ReferenceBuffer
 from streaming_asr.whisper.encoder import PADDINGS
-from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, Policy
+from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, OnlinePolicy
 from streaming_asr.whisper.recogniser import Recogniser
 from streaming_asr.whisper.settings import Chunked
 from streaming_asr.whisper.vad import Gate, Silero
@@ -74,7 +74,7 @@ class Ufal(Chunked):
         # Settings first: loading takes seconds, and a slip is answered before it.
         self._recogniser = self._load_recogniser()
         context_s = self._recogniser.context_s
-        self._policy = Policy.of(context_s, context_s, n=self.n, trim_s=self.trim_s)
+        self._policy = OnlinePolicy.of(context_s, context_s, n=self.n, trim_s=self.trim_s)
         if self.compat and self.n != 2:
             raise UserError(f"n={self.n} with compat: the reference has only n=2")
         self._silero = Silero() if self.vad else None

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from streaming_asr.method import Recorder
-from streaming_asr.methods.whisperrt.hypothesis import Audio, Hypothesis, Settings
+from streaming_asr.methods.whisperrt.hypothesis import Audio, DecodingSettings, WindowHypothesis
 from streaming_asr.text.tokens import common_prefix
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.guard import no_guard
@@ -32,7 +32,7 @@ class _Branch:
     """A hypothesis (row `parent` of the cache) up to `stop`, and one more token."""
 
     parent: int
-    prefix: Hypothesis
+    prefix: WindowHypothesis
     score: float
     token: int
     log_prob: float
@@ -49,9 +49,9 @@ class _Branch:
 
 
 def decode_beam(
-    settings: Settings,
+    settings: DecodingSettings,
     cache: DecoderCache,
-    beams: list[Hypothesis],
+    beams: list[WindowHypothesis],
     prompt: list[int],
     floor: int,
     audio: Audio,
@@ -59,7 +59,7 @@ def decode_beam(
     *,
     raise_floor: bool = True,
     last: bool = False,
-) -> list[Hypothesis]:
+) -> list[WindowHypothesis]:
     """Return hypotheses under this audio, best first; row i of the cache is beams[i].
 
     With `raise_floor` those that disagree with the best one on its tokens older than n are dropped.
@@ -123,7 +123,7 @@ def decode_beam(
     return grown
 
 
-def _grown(settings: Settings, branch: _Branch, audio: Audio) -> Hypothesis:
+def _grown(settings: DecodingSettings, branch: _Branch, audio: Audio) -> WindowHypothesis:
     hypothesis = branch.prefix.copy()
     if branch.token != settings.eot:
         hypothesis.append(branch.token, branch.log_prob, audio.end, settings.since(audio))
@@ -131,7 +131,7 @@ def _grown(settings: Settings, branch: _Branch, audio: Audio) -> Hypothesis:
 
 
 def _without_loops(
-    settings: Settings, branches: list[_Branch], n_prompt: int, floor: int, audio: Audio
+    settings: DecodingSettings, branches: list[_Branch], n_prompt: int, floor: int, audio: Audio
 ) -> list[_Branch]:
     """Return the branches whose last token completes no unsupported copy; where all do, the first
     of them, ended before its copy."""
@@ -169,9 +169,9 @@ def _best(branches: list[_Branch], width: int, ended: list[_Branch]) -> list[_Br
 
 @torch.inference_mode()
 def _verify(
-    settings: Settings,
+    settings: DecodingSettings,
     cache: DecoderCache,
-    beams: list[Hypothesis],
+    beams: list[WindowHypothesis],
     prompt: list[int],
     floor: int,
     n_frames: int,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streaming_asr.method import Word
-from streaming_asr.methods.whisperrt.state import StreamState
+from streaming_asr.methods.whisperrt.state import WhisperRTState
 from streaming_asr.text.tokens import common_prefix
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder
@@ -33,17 +33,17 @@ class Committer:
         self._stable = stable
         self._aligns = aligns
 
-    def settle(self, state: StreamState) -> tuple[list[Word], int]:
+    def settle(self, state: WhisperRTState) -> tuple[list[Word], int]:
         """Return, after a chunk, newly committed words and how many were taken back before them."""
         if self._stable:
             state.floor = max(state.floor, len(state.hypotheses[0].tokens) - self._n)
         return self._commit(state, everything=False)
 
-    def finish(self, state: StreamState) -> tuple[list[Word], int]:
+    def finish(self, state: WhisperRTState) -> tuple[list[Word], int]:
         """Commit all there is, after the last chunk."""
         return self._commit(state, everything=True)
 
-    def _commit(self, state: StreamState, *, everything: bool) -> tuple[list[Word], int]:
+    def _commit(self, state: WhisperRTState, *, everything: bool) -> tuple[list[Word], int]:
         hypothesis = state.hypotheses[0]
         n_tokens = len(hypothesis.tokens)
         words = self.spell(state)
@@ -58,7 +58,7 @@ class Committer:
         state.partial = tuple(Word(word.text) for word in rest)
         return new, taken_back
 
-    def spell(self, state: StreamState) -> list[TokenWord]:
+    def spell(self, state: WhisperRTState) -> list[TokenWord]:
         """Return the words of the best hypothesis, the first after a cut with its space."""
         words: list[TokenWord] = self._whisper.detokenizer.words(
             state.hypotheses[0].tokens, language=state.language
@@ -67,7 +67,7 @@ class Committer:
             words[0] = replace(words[0], text=spaced(words[0].text, state.language))
         return words
 
-    def emit(self, state: StreamState, words: list[TokenWord], n_words: int) -> list[Word]:
+    def emit(self, state: WhisperRTState, words: list[TokenWord], n_words: int) -> list[Word]:
         """Commit words up to the `n_words`-th of the window."""
         hypothesis = state.hypotheses[0]
         committed = []
@@ -86,7 +86,7 @@ class Committer:
             state.emitted.append(word.text)
         return committed
 
-    def align(self, state: StreamState) -> list[tuple[float, float]]:
+    def align(self, state: WhisperRTState) -> list[tuple[float, float]]:
         """Return (start, end) of each token of the best hypothesis, in seconds of the window.
 
         What the cache holds of the tokens stays.

@@ -11,15 +11,15 @@ from __future__ import annotations
 import torch
 
 from streaming_asr.method import Recorder
-from streaming_asr.methods.whisperrt.hypothesis import Audio, Hypothesis, Settings
+from streaming_asr.methods.whisperrt.hypothesis import Audio, DecodingSettings, WindowHypothesis
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.together import Passes, Wanted
 
 
 def decode_greedy(
-    settings: Settings,
+    settings: DecodingSettings,
     cache: DecoderCache,
-    hypothesis: Hypothesis,
+    hypothesis: WindowHypothesis,
     prompt: list[int],
     floor: int,
     audio: Audio,
@@ -53,9 +53,9 @@ def decode_greedy(
 
 
 def _verify(
-    settings: Settings,
+    settings: DecodingSettings,
     cache: DecoderCache,
-    hypothesis: Hypothesis,
+    hypothesis: WindowHypothesis,
     prompt: list[int],
     floor: int,
     n_frames: int,

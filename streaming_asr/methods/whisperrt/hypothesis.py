@@ -25,7 +25,7 @@ class Audio(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DecodingSettings:
     """The decoder, and the settings of its decoding of one chunk."""
 
     decoder: Decoder
@@ -56,7 +56,7 @@ class Settings:
         """Return the frame of the stream from which on a new token can have been spoken."""
         return audio.end - max(audio.n_new, self.chunk_frames)
 
-    def n_surplus(self, hypothesis: Hypothesis, end: int, floor: int) -> int:
+    def n_surplus(self, hypothesis: WindowHypothesis, end: int, floor: int) -> int:
         """Return how many of the last tokens to drop, given the audio up to frame `end`; those
         below `floor` are committed and stay."""
         n_tokens = len(hypothesis.tokens)
@@ -64,7 +64,7 @@ class Settings:
         return min(copy.n_tokens, max(0, n_tokens - floor)) if copy else 0
 
     def allowed(
-        self, hypothesis: Hypothesis, nexts: Sequence[tuple[int, float]]
+        self, hypothesis: WindowHypothesis, nexts: Sequence[tuple[int, float]]
     ) -> tuple[int, float]:
         """Return the best next token that completes no short phrase used too often, with its
         log-probability; where all do, the best. What came too fast is for `n_surplus`: it waits."""
@@ -76,7 +76,7 @@ class Settings:
 
 
 @dataclass(slots=True)
-class Hypothesis:
+class WindowHypothesis:
     """Text tokens of the window (no prompt, no end) and what is known of each."""
 
     tokens: list[int] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Hypothesis:
             del values[:n_tokens]
         self.filled = 0
 
-    def copy(self) -> Hypothesis:
+    def copy(self) -> WindowHypothesis:
         return replace(
             self,
             tokens=list(self.tokens),

@@ -35,7 +35,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Batch:
+class PrefixBatch:
     """Windows, and per window the token rows of its prefixes packed end to end, (B, S) each.
 
     `audio` becomes `mels` and `offline` where the model is (`with_features`). The indices are
@@ -54,15 +54,15 @@ class Batch:
     mels: list[Tensor] | None = None  # (n_mels, 2F + 1), clamped at the blocks' running maximum
     offline: Tensor | None = None  # (B, n_mels, 2 * context) of the whole windows, for a teacher
 
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device) -> PrefixBatch:
         """Return the batch on `device`; from pinned memory the copies run during other work."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def pin_memory(self) -> Batch:
+    def pin_memory(self) -> PrefixBatch:
         """Return the batch in memory from which a GPU copies by itself; DataLoader calls it."""
         return self._each(lambda tensor: tensor.pin_memory())
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+    def _each(self, change: Callable[[Tensor], Tensor]) -> PrefixBatch:
         changes: dict[str, Any] = {}
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
@@ -72,7 +72,7 @@ class Batch:
         return replace(self, **changes)
 
     @torch.no_grad()
-    def with_features(self, n_mels: int, context: int, *, taught: bool) -> Batch:
+    def with_features(self, n_mels: int, context: int, *, taught: bool) -> PrefixBatch:
         """Return the batch with the features of its audio, `offline` only where `taught`.
 
         context: encoder frames of the offline model."""
@@ -86,7 +86,7 @@ class Batch:
         return replace(self, mels=log_mel_windows(audio, n_mels, self.ends), offline=offline)
 
 
-def pack(examples: Sequence[Example], eot: int, last: int | None = None) -> Batch:
+def pack(examples: Sequence[Example], eot: int, last: int | None = None) -> PrefixBatch:
     """Return the batch: each prefix a row prompt + tokens, its labels tokens + <|endoftext|>.
 
     last: of each row's tokens only so many are learned, the last ones; None: all.
@@ -117,7 +117,7 @@ def pack(examples: Sequence[Example], eot: int, last: int | None = None) -> Batc
     ends = [example.ends for example in examples]
     longest = max(each[-1] for each in ends)
     real = [torch.arange(each[-1]) + i * longest for i, each in enumerate(ends)]
-    return Batch(
+    return PrefixBatch(
         as_int16([example.audio for example in examples]),
         ends,
         learned=(padded["labels"] >= 0).flatten().nonzero()[:, 0],
@@ -134,7 +134,7 @@ class PrefixModel(nn.Module):
         self.whisper = whisper
 
     def forward(
-        self, batch: Batch, *, decode_it: bool = True, taught: bool = False
+        self, batch: PrefixBatch, *, decode_it: bool = True, taught: bool = False
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return encoder frames (B, F, d), of which row b has ends[b][-1]; the decoder's hidden
         states (n, d) at `batch.learned`, None without `decode_it`; and `offline_frames`, None where

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from streaming_asr.method import Samples, Word
-from streaming_asr.methods.whisperrt.hypothesis import Hypothesis
+from streaming_asr.methods.whisperrt.hypothesis import WindowHypothesis
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.encoder import StreamingEncoder
 from streaming_asr.whisper.window import BlockWindow
 
 
 @dataclass(slots=True, kw_only=True)
-class StreamState(BlockWindow):
+class WhisperRTState(BlockWindow):
     """One stream."""
 
     encoder: StreamingEncoder
@@ -21,7 +21,7 @@ class StreamState(BlockWindow):
 
     ready: list[int] = field(default_factory=list)
     """Ends of blocks whose mel frames are there, not yet encoded."""
-    hypotheses: list[Hypothesis] = field(default_factory=lambda: [Hypothesis()])
+    hypotheses: list[WindowHypothesis] = field(default_factory=lambda: [WindowHypothesis()])
     """Best first; one when greedy."""
     decoded: int = 0
     """Frame of the stream up to which the text has been decoded."""

@@ -24,8 +24,8 @@ from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.whisperrt.beam import decode_beam
 from streaming_asr.methods.whisperrt.commit import Committer
 from streaming_asr.methods.whisperrt.greedy import decode_greedy
-from streaming_asr.methods.whisperrt.hypothesis import Audio, Hypothesis, Settings
-from streaming_asr.methods.whisperrt.state import StreamState
+from streaming_asr.methods.whisperrt.hypothesis import Audio, DecodingSettings, WindowHypothesis
+from streaming_asr.methods.whisperrt.state import WhisperRTState
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import StreamingEncoder, encode_parts
 from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
@@ -41,7 +41,7 @@ WORD_TIMES = ("chunk", "alignment")
 
 @dataclass(kw_only=True, eq=False)
 class WhisperRT(SharedPasses, Chunked):
-    """The method. Weights and settings; a stream's own things are in its `StreamState`.
+    """The method. Weights and settings; what belongs to a stream is in its `WhisperRTState`.
 
     weights: folder of an adapter to merge, or none. adapter_scale: share of its change: dev, as dev
     chose for the chunk, or a number; 1 is the paper. beam: 0 or 1 greedy, else the beam's
@@ -86,7 +86,7 @@ class WhisperRT(SharedPasses, Chunked):
             stable=self._commit_stable,
             aligns=self.word_times == "alignment",
         )
-        self._settings = Settings(
+        self._settings = DecodingSettings(
             self._decoder,
             whisper.eot,
             n=self.n,
@@ -101,11 +101,11 @@ class WhisperRT(SharedPasses, Chunked):
 
     # ---- the protocol -----------------------------------------------------------------------
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StreamState:
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WhisperRTState:
         """Return the state of a new stream. `language` is for multilingual models (default en)."""
         whisper = self._whisper
         n_mel_frames = 2 * whisper.context_frames + 1
-        return StreamState(
+        return WhisperRTState(
             encoder=StreamingEncoder(whisper.model),
             cache=DecoderCache(self._decoder, rows=self._settings.beam),
             mel=torch.zeros(whisper.n_mels, n_mel_frames, device=whisper.device),
@@ -118,7 +118,7 @@ class WhisperRT(SharedPasses, Chunked):
         )
 
     @torch.inference_mode()
-    def _step(self, state: StreamState, audio: Samples, last: bool) -> Passes[Update]:
+    def _step(self, state: WhisperRTState, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio` and decode each block that it completes; after the last, commit all."""
         committed: list[Word] = []
         retracted = 0
@@ -146,7 +146,7 @@ class WhisperRT(SharedPasses, Chunked):
 
     # ---- one round --------------------------------------------------------------------------
 
-    def _encode(self, state: StreamState, *, again: bool = False) -> Passes[None]:
+    def _encode(self, state: WhisperRTState, *, again: bool = False) -> Passes[None]:
         start, ends, state.ready = state.position, state.ready, []
         with state.recorder.part("encode"):
             mel = mel_of_frames(state.mel, start, ends[-1])[None]
@@ -156,7 +156,7 @@ class WhisperRT(SharedPasses, Chunked):
             self._decoder.append_frames(state.cache, hidden, start)
         state.encoded(ends, block_flops(self._whisper.config, start, ends), again=again)
 
-    def _decode(self, state: StreamState, n_chunks: int) -> Passes[None]:
+    def _decode(self, state: WhisperRTState, n_chunks: int) -> Passes[None]:
         recorder, end = state.recorder, state.window_start + state.position
         audio = Audio(state.position, end, end - state.decoded, n_chunks)
         state.decoded = end
@@ -186,17 +186,17 @@ class WhisperRT(SharedPasses, Chunked):
 
     # ---- beyond the context -----------------------------------------------------------------
 
-    def _tokens_are_full(self, state: StreamState, n_dropped: int = 0) -> bool:
+    def _tokens_are_full(self, state: WhisperRTState, n_dropped: int = 0) -> bool:
         used = len(state.prompt) + len(state.hypotheses[0].tokens) - n_dropped
         return used + self._settings.max_new > self._whisper.max_tokens
 
-    def _window_is_full(self, state: StreamState) -> bool:
+    def _window_is_full(self, state: WhisperRTState) -> bool:
         if not state.more_to_come:
             return False
         next_end = state.next_end - state.window_start
         return next_end > self._seam.limit or self._tokens_are_full(state)
 
-    def _cut(self, state: StreamState) -> Passes[list[Word]]:
+    def _cut(self, state: WhisperRTState) -> Passes[list[Word]]:
         """Move the window past a word's end and encode what is kept at its new place."""
         with state.recorder.part("policy"):
             words = self._words.spell(state)
@@ -215,7 +215,7 @@ class WhisperRT(SharedPasses, Chunked):
             committed = self._words.emit(state, words, n_before)
             n_dropped = words[n_before - 1].stop if n_before else 0
             del state.hypotheses[1:]  # the other hypotheses may differ in what is dropped
-            hypothesis: Hypothesis = state.hypotheses[0]
+            hypothesis: WindowHypothesis = state.hypotheses[0]
             hypothesis.drop(n_dropped)
             state.floor = max(0, state.floor - n_dropped)
             del state.emitted[:n_before]

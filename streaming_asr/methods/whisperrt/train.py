@@ -42,7 +42,7 @@ import torch
 from torch import Tensor, nn
 
 from streaming_asr.errors import UserError, check_one_of, check_range
-from streaming_asr.methods.whisperrt.prefixes import Batch, Example, PrefixModel, pack
+from streaming_asr.methods.whisperrt.prefixes import Example, PrefixBatch, PrefixModel, pack
 from streaming_asr.training.recipe import BlockRecipe, first_chunk_frames, published_name
 from streaming_asr.training.vocabulary import vocabulary_loss
 from streaming_asr.training.windows import Window, length_buckets
@@ -140,7 +140,7 @@ class WhisperRTRecipe(BlockRecipe):
 
     # -- data -----------------------------------------------------------------------------------
 
-    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Batch:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> PrefixBatch:
         """Return a batch; pure in (seed, step, rank).
 
         In paper mode windows last for `steps_per_batch` steps.
@@ -213,12 +213,14 @@ class WhisperRTRecipe(BlockRecipe):
 
     # -- training -------------------------------------------------------------------------------
 
-    def precompute(self, batch: Batch) -> Batch:
+    def precompute(self, batch: PrefixBatch) -> PrefixBatch:
         """Return the batch with its features, made where it is."""
         n_mels, context = self.whisper.n_mels, self.whisper.context_frames
         return batch.with_features(n_mels, context, taught=self.taught)
 
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, float | Tensor]]:
+    def loss(
+        self, model: nn.Module, batch: PrefixBatch
+    ) -> tuple[Tensor, dict[str, float | Tensor]]:
         """Return the mean cross-entropy of all rows' tokens and ends, and the teacher's term; of
         `learn: encoder` only the teacher's."""
         batch = self.precompute(batch.to(self.device))
@@ -244,7 +246,7 @@ class WhisperRTRecipe(BlockRecipe):
             logs["frames"] = distance.detach()
         return loss, logs
 
-    def _distance(self, batch: Batch, frames: Tensor, offline: Tensor) -> Tensor:
+    def _distance(self, batch: PrefixBatch, frames: Tensor, offline: Tensor) -> Tensor:
         """Return how far frames (B, F, d) are from the offline model's, a mean over frames: 1
         where keys and values differ by as much as they vary."""
         assert self.reading is not None
@@ -279,7 +281,7 @@ class WhisperRTRecipe(BlockRecipe):
 
     def _heard_of(
         self, audio: Sequence[np.ndarray], chunk: int | None = None, first: int | None = None
-    ) -> Batch:
+    ) -> PrefixBatch:
         """Return a batch of windows without text, in blocks of the recipe's chunks or others."""
         chunk, first = chunk or self.chunk, first or self.first_chunk
         prompt = self.prompt_of[None]

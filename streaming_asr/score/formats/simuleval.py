@@ -84,7 +84,7 @@ def write(log: Log, folder: Path) -> list[Path]:
     return [write_lines(folder / FILE, lines)]
 
 
-class Row(msgspec.Struct):
+class Instance(msgspec.Struct):
     """A line of instances.log, as far as it is read."""
 
     prediction: str
@@ -102,7 +102,7 @@ def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
     """Return the recordings of an instances.log, and what it knows (of table.EVERYTHING)."""
     recordings: list[ForeignRecording] = []
     with_compute = True
-    for where, row in typed_rows(path, Row):
+    for where, row in typed_rows(path, Instance):
         words = [f" {word}" for word in row.prediction.split()]
         check_words(row.prediction.split(), where)
         if row.prediction_length is not None and row.prediction_length != len(row.delays):

@@ -109,7 +109,7 @@ def _tokens(text: str, unit: Unit) -> list[str]:
     return text.split() if unit == "word" else list(unit_pieces(text, unit))
 
 
-class Row(msgspec.Struct):
+class SimulstreamLine(msgspec.Struct):
     """A line: what names a recording, or a chunk with the tokens it added and took back."""
 
     id: int | str | None = None
@@ -142,7 +142,7 @@ def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
     failed: dict[str, str] = {}
     has_compute: dict[bool, str] = {}  # with where it was seen first
     chunks_of: dict[str, list[Chunk]] = {}
-    for where, row in typed_rows(path, Row):
+    for where, row in typed_rows(path, SimulstreamLine):
         if row.metadata is not None:
             name = row.metadata.get("wav_name")
             if not isinstance(name, str) or row.id is None:
@@ -159,7 +159,7 @@ def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
             chunk = _chunk(row, where)
             chunks_of.setdefault(names[row.id], []).append(chunk)
             has_compute.setdefault(chunk.compute_s is not None, where)
-        elif row != Row():  # neither a chunk nor a line that tells something else
+        elif row != SimulstreamLine():  # neither a chunk nor a line that tells something else
             raise UserError(f"{where}: no `id`; whose tokens are these?")
     if len(has_compute) == 2:
         raise UserError(
@@ -186,7 +186,7 @@ def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
     return recordings, metadata | ({CA} if has_compute.keys() == {True} else set())
 
 
-def _chunk(row: Row, where: str) -> Chunk:
+def _chunk(row: SimulstreamLine, where: str) -> Chunk:
     """Return a line's chunk. Raises UserError where it lacks a field or has tokens that are no
     words."""
     audio_s, generated, deleted = (
