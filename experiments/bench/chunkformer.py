@@ -250,7 +250,7 @@ def bench_author(settings: BenchSettings) -> dict[str, float] | None:
 
 
 def bench(only: Sequence[str], **options: Any) -> dict[str, Any]:
-    """Measure the parts in `only`; options: of `BenchSettings`. Raises UserError for another size."""
+    """Measure the parts in `only`; options: of `BenchSettings`. Raises UserError for a new size."""
     settings = BenchSettings(**options)
     if settings.size not in SHAPES:
         raise UserError(f"--size {settings.size}: one of {', '.join(SHAPES)}")
