@@ -2,23 +2,27 @@
 
     python -m experiments.claims
 
-A page is experiments/<paper>/README.md. A claim is a row of its table with the headings `no.`,
-`claim` and `verdict`; a verdict begins with one of `VERDICTS`, and the text after it limits it
-("holds at 1 s"). A difference is a row of its table with the headings `of claim`, `by`, `95 %` and
-`p, Holm`. The rule of all pages is in docs/statistics.md. Writes the last column of the
-differences, over all that a page's claims rest on, and the block `claims` of docs/statistics.md.
-A row with "p = 0.0020 uncorrected" has that p, of `score compare`; others have it off the interval.
+A page with claims has two files of data, tab-separated. experiments/<paper>/claims.tsv has a row
+for each claim: `no.`, `claim`, `theirs`, `verdict`, `ours`; a verdict begins with one of
+`VERDICTS`, and the text after it limits it ("holds at 1 s"). differences.tsv has a row for each
+difference: `of claim` (empty: no claim rests on it), `difference`, `by`, `unit`, `low`, `high` (the
+interval of 95 %), `p uncorrected` (of `score compare`; empty: p is read off the interval) and
+`p Holm`, corrected over all differences that the page's claims rest on. A difference of so few
+errors that fewer than six utterances may differ has neither an interval nor p. The rule of all
+pages is in docs/statistics.md. Writes `p Holm`, the block `claims` of each page and that of
+docs/statistics.md.
 """
 
 from __future__ import annotations
 
-import re
+import csv
+import io
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.tables import NONE, markdown, rewrite
+from experiments.tables import markdown, rewrite
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.metrics.intervals import NORMAL, holm
@@ -26,42 +30,41 @@ from streaming_asr.terminal import exit_status
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs" / "statistics.md"
-VERDICTS = ("holds", "reversed", "undecided", "not shown at this size", "not measured")
+CLAIMS, DIFFERENCES = "claims.tsv", "differences.tsv"
+NOT_MEASURED = "not measured"
+VERDICTS = ("holds", "reversed", "undecided", "not shown at this size", NOT_MEASURED)
 LIMITED, MIXED = "{} with a limit", "mixed"
 COLUMNS = (
     *(name for verdict in VERDICTS[:2] for name in (verdict, LIMITED.format(verdict))),
     *VERDICTS[2:],
     MIXED,
 )
-CLAIM = {"no.", "claim", "verdict"}
-DIFFERENCE = {"of claim", "by", "95 %", "p, Holm"}
-FEW = "few"  # so few errors that fewer than six utterances may differ: neither p nor interval
-UNCORRECTED = re.compile(r"\bp = (0\.\d+) uncorrected")
+SHOWN = ("no.", "claim", "theirs", "verdict", "ours")
 LEVEL = 0.05
 
-Rows = Iterator[tuple[int, dict[str, str]]]
+Row = dict[str, str]
 
 
-def rows(text: str, headings: set[str]) -> Rows:
-    """Yield the line's number and the cells by heading of each row under these headings."""
-    header: list[str] = []
-    for number, line in enumerate(text.splitlines()):
-        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
-        if not line.startswith("|"):
-            header = []
-        elif not header:
-            header = cells
-        elif line.startswith("| ") and headings <= set(header) and set(line) - set("|-: "):
-            if len(cells) != len(header):
-                layout = f"{len(header)} cells, as {' | '.join(header)}"
-                raise UserError(f"line {number + 1} of a page: {len(cells)} cells; give {layout}")
-            yield number, dict(zip(header, cells, strict=True))
+def read_table(path: Path) -> list[Row]:
+    """The rows of a tab-separated file. Raises UserError for a row of another length."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+    for number, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            layout = f"{len(rows[0])} cells, as {' | '.join(rows[0])}"
+            raise UserError(f"{path}, line {number + 1}: {len(row)} cells; give {layout}")
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
 
 
-def verdicts(page: Path) -> Iterator[str]:
-    """The verdict of each claim of a page, as it is written."""
-    for _, row in rows(page.read_text(encoding="utf-8"), CLAIM):
-        yield row["verdict"]
+def as_table(rows: Sequence[Row]) -> str:
+    """The text of a tab-separated file with these rows."""
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter="\t", quoting=csv.QUOTE_NONE, lineterminator="\n")
+    writer.writerows([list(rows[0]), *(list(row.values()) for row in rows)])
+    return text.getvalue()
+
+
+# -- claims ---------------------------------------------------------------------------------
 
 
 def column(verdict: str) -> str:
@@ -73,13 +76,26 @@ def column(verdict: str) -> str:
     return MIXED
 
 
-def table(pages: Sequence[Path]) -> str:
+def block(claims: Sequence[Row]) -> str:
+    """The claims of a page: a table of what was measured, and a line of what was not."""
+    measured = [row for row in claims if column(row["verdict"]) != NOT_MEASURED]
+    others = [
+        f"{row['no.']}. {row['claim']}" + (f": {row['ours']}" if row["ours"] else "")
+        for row in claims
+        if column(row["verdict"]) == NOT_MEASURED
+    ]
+    text = markdown(SHOWN, [[row[name] for name in SHOWN] for row in measured], len(SHOWN))
+    return text + (f"\n\nNot measured: {'; '.join(others)}." if others else "")
+
+
+def table(folders: Sequence[Path]) -> str:
     """A row for each page with claims, and their sum."""
-    counts = {page: Counter(map(column, verdicts(page))) for page in pages}
+    counts = {
+        folder.name: Counter(column(row["verdict"]) for row in read_table(folder / CLAIMS))
+        for folder in folders
+    }
     counted = [
-        (f"[{page.parent.name}](../experiments/{page.parent.name}/README.md)", count)
-        for page, count in counts.items()
-        if count
+        (f"[{name}](../experiments/{name}/README.md)", count) for name, count in counts.items()
     ]
     counted.append(("all", sum(counts.values(), Counter())))
     return markdown(
@@ -89,6 +105,9 @@ def table(pages: Sequence[Path]) -> str:
             for name, count in counted
         ],
     )
+
+
+# -- differences ----------------------------------------------------------------------------
 
 
 def p_value(difference: float, low: float, high: float) -> float:
@@ -103,63 +122,61 @@ def p_value(difference: float, low: float, high: float) -> float:
     return 2 * NORMAL.cdf(-z)
 
 
-def differences(text: str) -> dict[int, tuple[str, float | None]]:
-    """Return, by the line's number, the claim of each difference that one rests on, and its p by
-    Holm over them all; None where few errors are noted."""
-    effects = [(at, row) for at, row in rows(text, DIFFERENCE) if row["of claim"] != NONE]
-    for at, row in effects:
-        if row["p, Holm"] == FEW and row["95 %"] != NONE:
-            place = f"line {at + 1} of a page: {row['95 %']} of few errors"
-            raise UserError(f"{place}; few errors have no interval, give {NONE}")
-    p_values = [None if row["p, Holm"] == FEW else _uncorrected(row) for _, row in effects]
-    return {at: (row["of claim"], p) for (at, row), p in zip(effects, holm(p_values), strict=True)}
+def corrected(differences: Sequence[Row]) -> list[float | None]:
+    """The p of each difference by Holm over all that a claim rests on; None for the others and
+    where few errors differ."""
+    resting = [row for row in differences if row["of claim"]]
+    p_values = iter(holm([_uncorrected(row) for row in resting]))
+    return [next(p_values) if row["of claim"] else None for row in differences]
 
 
-def _uncorrected(row: dict[str, str]) -> float:
-    """The p that a row names, else that of its interval."""
-    named = UNCORRECTED.search(" ".join(row.values()))
-    return float(named[1]) if named else p_value(*_numbers(row))
+def _uncorrected(row: Row) -> float | None:
+    """The p that a row names, else that of its interval; None without either."""
+    if row["p uncorrected"]:
+        return float(row["p uncorrected"])
+    if not row["low"]:
+        return None
+    return p_value(*(float(row[name]) for name in ("by", "low", "high")))
 
 
-def _numbers(row: dict[str, str]) -> list[float]:
-    return [float(n) for n in re.findall(r"[+-]?\d+\.?\d*", f"{row['by']} {row['95 %']}")]
+def with_p(differences: Sequence[Row]) -> list[Row]:
+    """The differences with `p Holm`."""
+    return [
+        {**row, "p Holm": "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"}
+        for row, p in zip(differences, corrected(differences), strict=True)
+    ]
 
 
-def with_p(text: str) -> str:
-    """Return the page with the last column of its differences."""
-    lines = text.splitlines()
-    for at, (_, p) in differences(text).items():
-        p_text = FEW if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
-        lines[at] = f"{lines[at].strip().rstrip('|').rpartition(' | ')[0]} | {p_text} |"
-    return "\n".join(lines) + "\n"
-
-
-def unsupported(text: str) -> list[str]:
+def unsupported(claims: Sequence[Row], differences: Sequence[Row]) -> list[str]:
     """Return the numbers of the claims whose verdict is that they hold or are reversed though none
-    of their differences is decided; of a verdict without a limit each has to be."""
-    decided: dict[str, list[bool]] = {}
-    for claim, p in differences(text).values():
-        decided.setdefault(claim, []).append(p is not None and p < LEVEL)
-    asked = {"holds": all, "reversed": all}
-    asked |= {LIMITED.format(name): any for name in ("holds", "reversed")}
+    of their differences is significant; of a verdict without a limit each has to be."""
+    significant: dict[str, list[bool]] = {}
+    for row, p in zip(differences, corrected(differences), strict=True):
+        significant.setdefault(row["of claim"], []).append(p is not None and p < LEVEL)
+    required = {"holds": all, "reversed": all}
+    required |= {LIMITED.format(name): any for name in ("holds", "reversed")}
     return [
         row["no."]
-        for _, row in rows(text, CLAIM)
-        if (enough := asked.get(column(row["verdict"])))
-        and not enough(decided.get(row["no."], [True]))
+        for row in claims
+        if (enough := required.get(column(row["verdict"])))
+        and not enough(significant.get(row["no."], [True]))
     ]
+
+
+def pages() -> list[Path]:
+    """The folders of the papers that have claims."""
+    return sorted(path.parent for path in HERE.glob(f"*/{CLAIMS}"))
 
 
 def main() -> int:
     """The command line; returns the exit status."""
 
     def job() -> None:
-        pages = sorted(HERE.glob("*/README.md"))
-        for page in pages:
-            text = page.read_text(encoding="utf-8")
-            if with_p(text) != text:
-                write_text(page, with_p(text))
-        counted = table(pages)
+        for folder in pages():
+            differences = read_table(folder / DIFFERENCES)
+            write_text(folder / DIFFERENCES, as_table(with_p(differences)))
+            rewrite(folder / "README.md", {"claims": block(read_table(folder / CLAIMS))})
+        counted = table(pages())
         rewrite(DOCS, {"claims": counted})
         print(counted)
 

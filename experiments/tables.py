@@ -1,7 +1,9 @@
-"""What the tables of all experiments share: finished cells, how they are found, how they are shown.
+"""What the tables of all experiments share: finished cells become rows, rows become tables.
 
-A page is the Markdown file next to a `tables` module. A block is the text of a page between
-`<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+The measured rows of a page are `results.jsonl` in its folder, a line for each row of a table. A
+`tables` module makes rows of finished cells, puts them into that file, and renders the tables of
+the page from the file. A block is the text of a page between `<!-- NAME:begin -->` and
+`<!-- NAME:end -->`.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from experiments import papers
@@ -19,9 +23,11 @@ from streaming_asr.errors import UserError
 from streaming_asr.score.results import Result, read_results
 from streaming_asr.terminal import exit_status
 
-NOT_RUN, NOTHING_RUN = "not run", "Not run yet."
+NOTHING_RUN = "Not run yet."
 NONE = "–"
 """The text of a cell with nothing to show."""
+DATA = "results.jsonl"
+"""The rows of a page, in its folder."""
 
 
 # -- finished cells -------------------------------------------------------------------------
@@ -78,63 +84,183 @@ def find(cells: Iterable[Result], **values: Any) -> Result | None:
     return None
 
 
-def intervals(cell: Result) -> Mapping[str, Any]:
-    """How the intervals of 95 % were drawn, and those of `metrics`; empty without any."""
-    return cell.document.get("intervals") or {}
+# -- rows -----------------------------------------------------------------------------------
+
+Figure = float | str | Sequence[float]
+"""A number; or a number and the two ends of its interval of 95 %; or a text, as a paper has it."""
 
 
-def caption(cells: Iterable[Result], *, with_intervals: bool = True) -> str:
-    """When, where and on how much it was measured, over what intervals are, and what failed.
+@dataclass(frozen=True)
+class Row:
+    """A measured row.
 
-    with_intervals: whether the table shows them."""
-    cells = list(cells)
-    if not cells:
-        return NOTHING_RUN
-    times = [(cell.folder / "metrics.json").stat().st_mtime for cell in cells]
-    days = dict.fromkeys(str(date.fromtimestamp(at)) for at in (min(times), max(times)))
-    documents = [cell.document for cell in cells]
-    machines = {_machine(document) for document in documents}
-    counts = sorted({int(document["n_utterances"]) for document in documents})
-    drawn = {f"{i['n_drawn']} {i['drawn']}s" for c in cells if (i := intervals(c)).get("drawn")}
-    failed = sum(int(document.get("n_failed") or 0) for document in documents)
-    text = _caption(days, machines, counts, drawn if with_intervals else ())
-    return text + (f" {failed} recordings failed; they count as empty." if failed else "")
+    table: the name of its table. labels: what the row is of, by heading. figures: by heading; what
+    was not measured is missing. dates, machines: a row from the first pages has those of its whole
+    table. n: recordings. drawn: what its intervals are over. cell, hashes: the run's folder and
+    the hashes of its code, model and data.
+    """
+
+    table: str
+    labels: Mapping[str, str]
+    figures: Mapping[str, Figure]
+    dates: Sequence[str] = ()
+    machines: Sequence[str] = ()
+    n: int | None = None
+    drawn: str = ""
+    n_failed: int = 0
+    cell: str = ""
+    hashes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return (self.table, *self.labels.values())
+
+    def value(self, heading: str) -> float | None:
+        """The number of a figure without its interval."""
+        figure = self.figures.get(heading)
+        if figure is None or isinstance(figure, str):
+            return None
+        return figure if isinstance(figure, int | float) else figure[0]
 
 
-def _caption(
-    days: Iterable[str], machines: Iterable[str], counts: Iterable[int], drawn: Iterable[str]
-) -> str:
-    over = f"; intervals over {' or '.join(sorted(drawn))}" if drawn else ""
-    return (
-        f"Measured {' to '.join(dict.fromkeys(days))} on {', '.join(sorted(machines))}, one "
-        f"thread, {' or '.join(map(str, counts))} recordings in a cell{over}."
+def row_of(
+    table: str,
+    labels: Mapping[str, str],
+    cell: Result,
+    columns: Mapping[str, str],
+    more: Mapping[str, Figure | None] = MappingProxyType({}),
+) -> Row:
+    """The row of a finished cell. columns: the metric of each heading; more: further figures."""
+    document = cell.document
+    drawn = document.get("intervals") or {}
+    figures: dict[str, Figure | None] = {}
+    for heading, metric in columns.items():
+        value, bounds = cell.metrics.get(metric), (drawn.get("metrics") or {}).get(metric)
+        figures[heading] = [value, *bounds] if value is not None and bounds else value
+    machine = document.get("machine") or {}
+    return Row(
+        table,
+        labels,
+        {name: figure for name, figure in (figures | dict(more)).items() if figure is not None},
+        dates=[str(date.fromtimestamp((cell.folder / "metrics.json").stat().st_mtime))],
+        machines=[str(machine.get("gpu") or machine.get("cpu") or "an unnamed machine")],
+        n=int(document["n_utterances"]),
+        drawn=f"{drawn['n_drawn']} {drawn['drawn']}s" if drawn.get("drawn") else "",
+        n_failed=int(document.get("n_failed") or 0),
+        cell=cell.name,
+        hashes=document.get("hashes") or {},
     )
 
 
-def _machine(document: Mapping[str, Any]) -> str:
-    machine = document.get("machine") or {}
-    return str(machine.get("gpu") or machine.get("cpu") or "an unnamed machine")
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file; none where there is no such file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [Row(**json.loads(line)) for line in lines]
 
 
-# -- one cell's figures -----------------------------------------------------------------------
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Writes a line for each row, without what is empty."""
+    lines = (
+        json.dumps({name: each for name, each in asdict(row).items() if each}, ensure_ascii=False)
+        for row in rows
+    )
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def number(value: float | None, digits: int = 1) -> str:
-    return NONE if value is None else f"{value:.{digits}f}"
+def merged(rows: Iterable[Row], measured: Iterable[Row]) -> list[Row]:
+    """The rows with those that were measured again in their places, and new ones after the row
+    that was measured before them, or after their table's last."""
+    result = list(rows)
+    place = -1
+    for row in measured:
+        keys = [each.key for each in result]
+        if row.key in keys:
+            place = keys.index(row.key)
+            result[place] = row
+            continue
+        if not (0 <= place < len(result) and result[place].table == row.table):
+            of_table = [at for at, each in enumerate(result) if each.table == row.table]
+            place = max(of_table, default=len(result) - 1)
+        place += 1
+        result.insert(place, row)
+    return result
 
 
-def measure(cell: Result | None, metric: str, digits: int = 1) -> str:
-    """The figure of a cell, or `not run`."""
-    return NOT_RUN if cell is None else number(cell.metrics.get(metric), digits)
+# -- tables ---------------------------------------------------------------------------------
 
 
-def with_interval(cell: Result | None, metric: str, digits: int = 1) -> str:
-    """The figure, and in brackets its interval of 95 % where there is one."""
-    text = measure(cell, metric, digits)
-    bounds = cell and intervals(cell).get("metrics", {}).get(metric)
-    if not bounds:
-        return text
-    return f"{text} [{number(bounds[0], digits)}, {number(bounds[1], digits)}]"
+@dataclass(frozen=True)
+class Table:
+    """How rows are shown.
+
+    name: of its block, and of the rows unless `sources` names other tables, by what a reader calls
+    them. columns: the format of each figure by heading. plain: headings without intervals. across:
+    the label whose values become columns ("table": the table of the row), each of which has the
+    figures of `columns`. takes: which rows are shown.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    plain: Sequence[str] = ()
+    across: str | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+    takes: Callable[[Row], bool] = lambda row: True
+    with_caption: bool = True
+
+    def of(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows that the table shows."""
+        sources = self.sources or {self.name: self.name}
+        return [row for row in rows if row.table in sources and self.takes(row)]
+
+
+def render(table: Table, rows: Iterable[Row]) -> str:
+    """The table as Markdown, under where and when it was measured."""
+    selection = table.of(rows)
+    if not selection:
+        return NOTHING_RUN
+    lines: dict[tuple[str, ...], dict[str, str]] = {}
+    headings = dict.fromkeys(table.sources.values() if table.across == "table" else ())
+    for row in selection:
+        labels = tuple(text for name, text in row.labels.items() if name != table.across)
+        cells = {name: text_of(row, name, table) for name in table.columns}
+        if table.across is not None:
+            name = table.sources[row.table] if table.across == "table" else row.labels[table.across]
+            cells = {name: " / ".join(cells.values())}
+        headings |= dict.fromkeys(cells)
+        lines.setdefault(labels, {}).update(cells)
+    header = [name for name in selection[0].labels if name != table.across]
+    body = [
+        [*labels, *(cells.get(name, NONE) for name in headings)] for labels, cells in lines.items()
+    ]
+    text = markdown([*header, *headings], body, len(header))
+    return f"{caption(selection)}\n\n{text}" if table.with_caption else text
+
+
+def text_of(row: Row, heading: str, table: Table) -> str:
+    """A figure as the table shows it."""
+    figure = row.figures.get(heading)
+    if figure is None or isinstance(figure, str):
+        return figure or NONE
+    form = table.columns[heading]
+    numbers = [figure] if isinstance(figure, int | float) else list(figure)
+    value, *bounds = (f"{each:{form}}" for each in numbers)
+    if not bounds or heading in table.plain:
+        return value
+    return f"{value} [{', '.join(bound.lstrip('+') for bound in bounds)}]"
+
+
+def caption(rows: Sequence[Row]) -> str:
+    """When, where and on how much it was measured, over what intervals are, and what failed."""
+    days = sorted({day for row in rows for day in row.dates})
+    machines = sorted({machine for row in rows for machine in row.machines})
+    counts = sorted({row.n for row in rows if row.n is not None})
+    drawn = sorted({row.drawn for row in rows if row.drawn})
+    text = "Measured" + (f" {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else "")
+    text += f" on {', '.join(machines)}, one thread" if machines else ""
+    text += f", {' or '.join(map(str, counts))} recordings in a cell" if counts else ""
+    text += f"; intervals over {' or '.join(drawn)}." if drawn else "."
+    n_failed = sum(row.n_failed for row in rows)
+    return text + (f" {n_failed} recordings failed; they count as empty." if n_failed else "")
 
 
 def duration(chunk_ms: int | None) -> str:
@@ -156,93 +282,8 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], n_text: int =
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, rule, *rows))
 
 
-def with_older_results(block: str, before: str) -> str:
-    """The block whose rows that were not run come from the one before it: results come from
-    several machines, and no folder of outputs holds them all.
-
-    A cell is found by its table's title (a line that ends with a colon), its row's labels, which
-    are the columns flush left, and its heading.
-    """
-    if block.startswith(NOTHING_RUN) and before:
-        return before
-    old = {key: dict(cells) for key, cells, _ in _rows(before) if key}
-    lines, is_taken = [], False
-    for key, cells, line in _rows(block):
-        old_row = old.get(key, {}) if key and NOT_RUN in line else {}
-        if old_row:
-            texts = [
-                old_row.get(name, cell) if cell.startswith(NOT_RUN) else cell
-                for name, cell in cells
-            ]
-            is_taken |= texts != [cell for _, cell in cells]
-            line = "| " + " | ".join(texts) + " |"
-        lines.append(line)
-    if is_taken:
-        lines[0] = _of_both(lines[0], before.partition("\n")[0])
-    return "\n".join(lines)
-
-
-_CAPTION = re.compile(
-    r"Measured (.+?) on (.+?), one thread, (.+?) recordings in a cell(?:; intervals over (.+?))?\."
-)
-
-
-def _of_both(caption: str, other: str) -> str:
-    """The first of two captions, with the days, machines, recordings and draws of both."""
-    here, older = _CAPTION.match(caption), _CAPTION.match(other)
-    if here is None or older is None:
-        return caption
-    days, machines, counts, drawn = (
-        {part for text in pair if text for part in re.split(rule, text)}
-        for rule, *pair in zip(
-            (" to ", ", ", " or ", " or "), here.groups(), older.groups(), strict=True
-        )
-    )
-    text = _caption([min(days), max(days)], machines, sorted(map(int, counts)), drawn)
-    return text + caption[here.end() :]
-
-
-def _split(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split(" | ")]
-
-
-def _rows(block: str) -> list[tuple[tuple[str, ...], list[tuple[str, str]], str]]:
-    """Every line behind its key and its cells by heading: the key of a table's row is its title,
-    its labels' headings and its labels; other lines have neither."""
-    result: list[tuple[tuple[str, ...], list[tuple[str, str]], str]] = []
-    lines = block.splitlines()
-    title, n_labels = "", 0
-    header: list[str] = []
-    for i, line in enumerate(lines):
-        rule = lines[i + 1] if i + 1 < len(lines) else ""
-        if not line.startswith("| "):
-            header, title = [], (line if line.endswith(":") else title if not line else "")
-        elif rule.startswith("| ---"):
-            header, n_labels = _split(line), _split(rule).count("---")
-        elif header and not line.startswith("| ---"):
-            row = _split(line)
-            key = (title, *header[:n_labels], *row[:n_labels])
-            result.append((key, list(zip(header, row, strict=True)), line))
-            continue
-        result.append(((), [], line))
-    return result
-
-
-def block_of(page: str, name: str) -> str:
-    """The text of a page's block of that name; empty where there is no such place."""
-    return page.partition(f"<!-- {name}:begin -->")[2].partition(f"<!-- {name}:end -->")[0].strip()
-
-
-def rows_of(block: str) -> list[dict[str, str]]:
-    """The rows of a block's tables, the cells by their headings."""
-    return [dict(cells) for key, cells, _ in _rows(block) if key]
-
-
 def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
-    """Puts each block into `path`; what was not run stays as in the page (`with_older_results`).
-
-    Raises UserError where a block has no place, or several.
-    """
+    """Puts each block into `path`. Raises UserError where a block has no place, or several."""
     text = path.read_text(encoding="utf-8")
     for name, block in blocks.items():
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
@@ -252,9 +293,22 @@ def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
                 f"{path}: the table {name} has one place in a file; write the lines "
                 f"{begin} and {end} once, where it belongs"
             )
-        here = pattern.findall(text)[0][len(begin) : -len(end)].strip()
-        text = pattern.sub(lambda _: f"{begin}\n{with_older_results(block, here)}\n{end}", text)  # noqa: B023
+        text = pattern.sub(lambda _: f"{begin}\n{block}\n{end}", text)  # noqa: B023
     path.write_text(text, encoding="utf-8")
+
+
+def everything(rows: Sequence[Row]) -> str:
+    """All figures of one table's rows, tab-separated; an interval follows its figure."""
+    headings = list(dict.fromkeys(name for row in rows for name in row.figures))
+    lines = [[*(rows[0].labels if rows else ()), *headings]]
+    for row in rows:
+        figures = (row.figures.get(name, "") for name in headings)
+        texts = (
+            str(figure) if isinstance(figure, str | int | float) else "{} [{}, {}]".format(*figure)
+            for figure in figures
+        )
+        lines.append([*row.labels.values(), *texts])
+    return "\n".join("\t".join(line) for line in lines)
 
 
 def write(
@@ -262,36 +316,44 @@ def write(
     about: str | None = None,
     *,
     page: Path,
-    blocks: Callable[[Path], Mapping[str, str]],
-    shared: str | None = None,
-    short: Callable[[Path], str] | None = None,
-    derived: Callable[[str], Mapping[str, str]] = lambda page: {},
-    draw: Callable[[Path, Path], bool] = lambda output, folder: False,
+    rows: Callable[[Path], Iterable[Row]],
+    blocks: Callable[[Sequence[Row]], Mapping[str, str]],
+    short: Callable[[Sequence[Row]], Mapping[str, str]] | None = None,
+    draw: Callable[[Sequence[Row], Path], bool] = lambda rows, folder: False,
 ) -> int:
     """The command line of an experiment's tables; returns the exit status.
 
-    blocks: makes the blocks of `page` from the folder where `run` wrote. shared: the block that
-    `--readme` writes into another file too, there as `short` has it; None: there is no such option.
-    derived: from the text of the page with these, the blocks that are made of other blocks.
-    draw: from the same folder, the pictures into the page's; whether there was anything to draw.
+    rows: what was measured, from the folder where `run` wrote. blocks: the blocks of `page` by
+    name, from all rows of its file. short: the blocks that `--readme` writes into another file;
+    None: there is no such option. draw: the pictures of the rows into the page's folder; whether
+    there was anything to draw.
     """
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
     parser.add_argument("--here", type=Path, default=page, help="this folder's page")
+    parser.add_argument("--data", type=Path, default=page.with_name(DATA), help="the rows")
+    parser.add_argument("--show", metavar="TABLE", help="print all figures of a table; no change")
     parser.set_defaults(readme=None)
-    if shared is not None:
-        parser.add_argument("--readme", type=Path, help=f"also the block `{shared}` of this file")
+    if short is not None:
+        parser.add_argument("--readme", type=Path, help="also the table of this file")
     arguments = parser.parse_args(argv)
 
     def job() -> None:
-        written = blocks(arguments.output)
-        rewrite(arguments.here, written)
-        rewrite(arguments.here, derived(arguments.here.read_text(encoding="utf-8")))
-        pictures = " and its picture" if draw(arguments.output, arguments.here.parent) else ""
+        stored = read_rows(arguments.data)
+        if arguments.show is not None:
+            names = dict.fromkeys(row.table for row in stored)
+            if arguments.show not in names:
+                raise UserError(f"--show {arguments.show}: no such table; give {', '.join(names)}")
+            print(everything([row for row in stored if row.table == arguments.show]))
+            return
+        measured = merged(stored, rows(arguments.output))
+        if measured != stored:
+            write_rows(arguments.data, measured)
+        rewrite(arguments.here, blocks(measured))
+        pictures = " and its picture" if draw(measured, arguments.here.parent) else ""
         print(f"written: {arguments.here}{pictures}")
-        if shared is not None and arguments.readme is not None:
-            block = written[shared] if short is None else short(arguments.output)
-            rewrite(arguments.readme, {shared: block})
+        if short is not None and arguments.readme is not None:
+            rewrite(arguments.readme, short(measured))
             print(f"written: {arguments.readme}")
 
     return exit_status(job)

@@ -1,10 +1,10 @@
-"""The measured tables of this folder's README, beside the paper's.
+"""The measured tables of this folder's README, from the results of the sweeps and benchmarks.
 
     python -m experiments.chunkformer.tables [--output outputs]
 
 Reads in <output>/chunkformer */metrics.json (the sweep), memory.json (of
-experiments.chunkformer.memory) and bench.json (of `bench chunkformer --json`), and rewrites the
-blocks of this folder's README.md. What is missing stays as the page has it, or reads "not run".
+experiments.chunkformer.memory) and bench.json (of `bench chunkformer --json`) into results.jsonl,
+and renders the blocks of this folder's README.md from it.
 """
 
 from __future__ import annotations
@@ -16,28 +16,36 @@ from pathlib import Path
 from typing import Any
 
 from experiments import papers
-from experiments.bench.chunkformer_table import verdicts
 from experiments.chunkformer.memory import KINDS, TARGETS_GIB, longest_minutes, points
 from experiments.tables import (
     NONE,
-    NOT_RUN,
-    NOTHING_RUN,
-    caption,
-    markdown,
-    number,
+    Figure,
+    Row,
+    Table,
     paper_rows,
     read,
     read_json,
-    with_interval,
+    render,
+    row_of,
     write,
 )
 from streaming_asr.score.results import Result
 
 CHUNKS, SIDES = (16, 64, 128, 256), (32, 128)
 LENGTHS = {None: "one by one", 60: "a minute", 600: "ten minutes"}
-
-
-# -- table II -----------------------------------------------------------------------------------
+PAPERS_ROW = {"padded": "ChunkFormer", "masked": "+ Masked batch"}
+WER, PRINTED = "WER %", "paper: memory / time / FLOPs"
+TABLES = (
+    Table("table2", {WER: ".1f"}, across="recordings"),
+    Table(
+        "table3",
+        {
+            **{f"{minutes} min: MiB": ".0f" for minutes in (1, 4, 16)},
+            **{f"longest in {gib:g} GiB, min": ".0f" for gib in TARGETS_GIB},
+        },
+    ),
+    Table("table4", {"MiB": ".0f", "seconds": ".2f", "GFLOP": ".0f", PRINTED: ""}),
+)
 
 
 def context(cell: Result) -> str:
@@ -47,99 +55,89 @@ def context(cell: Result) -> str:
     return ", ".join(map(str, sizes)) if any(sizes[1:]) else "full context"
 
 
-def table2(cells: Sequence[Result]) -> str:
+def table2(cells: Sequence[Result]) -> list[Row]:
     """WER by context and by how long the recordings are."""
     found = {(context(cell), cell.document["config"]["data"].get("join_s")): cell for cell in cells}
     names = ["full context", *(f"{c}, {side}, {side}" for c in CHUNKS for side in SIDES)]
-    lines = [
-        [name, *(with_interval(found.get((name, join_s)), "wer") for join_s in LENGTHS)]
-        for name in names
-    ]
-    return caption(cells) + "\n\n" + markdown(["context c, l, r", *LENGTHS.values()], lines)
-
-
-# -- tables III and IV --------------------------------------------------------------------------
-
-
-def table3(result: Mapping[str, Any] | None) -> str:
-    """The longest recording by memory, and what was measured for it."""
-    lengths = sorted({m for kind in KINDS for m in points(result, kind)}) if result else []
-    own_gib = (result or {}).get("machine", {}).get("memory_gib")
-    memories = [*([own_gib] if own_gib else []), *TARGETS_GIB]
-    lines = []
-    for kind, label in KINDS.items():
-        measured = points(result, kind) if result else {}
-        row = [label, *(number(measured.get(length), 0) for length in lengths)]
-        for gib in memories:
-            minutes = longest_minutes(measured, kind, gib * 1024)
-            known = NOT_RUN if not measured else NONE if minutes is None else f"{minutes:.0f}"
-            row.append("no limit" if kind == "endless" and measured else known)
-        lines.append(row)
-    header = [
-        "ours, one recording",
-        *(f"{length:g} min: MiB" for length in lengths),
-        *(f"longest in {gib:g} GiB, min" for gib in memories),
-    ]
-    told = NOTHING_RUN
-    if result:
-        on = result["machine"]
-        told = (
-            f"Measured on {on.get('gpu', on['cpu'])}, the network `{result['size']}`; memory above "
-            "the weights. The longest recordings are computed from the last two figures of a row, "
-            "not tried."
+    return [
+        row_of(
+            "table2",
+            {"context c, l, r": name, "recordings": length},
+            found[name, join_s],
+            {WER: "wer"},
         )
-    return told + "\n\n" + markdown(header, lines)
+        for name in names
+        for join_s, length in LENGTHS.items()
+        if (name, join_s) in found
+    ]
 
 
-PAPERS_ROW = {"padded": "ChunkFormer", "masked": "+ Masked batch"}
+def table3(result: Mapping[str, Any]) -> list[Row]:
+    """The memory of one recording by its length, and the longest one by memory, which is computed
+    from the last two figures."""
+    rows = []
+    for kind, label in KINDS.items() if result else ():
+        measured = points(result, kind)
+        if not measured:
+            continue
+        figures: dict[str, Figure] = {
+            f"{length:g} min: MiB": mib for length, mib in measured.items()
+        }
+        own_gib = result["machine"].get("memory_gib")
+        for gib in [*([own_gib] if own_gib else []), *TARGETS_GIB]:
+            minutes = longest_minutes(measured, kind, gib * 1024)
+            if minutes is not None or kind == "endless":
+                figures[f"longest in {gib:g} GiB, min"] = "no limit" if minutes is None else minutes
+        on = result["machine"]
+        machines = [on.get("gpu", on["cpu"])]
+        rows.append(Row("table3", {"ours, one recording": label}, figures, machines=machines))
+    return rows
 
 
-def table4(result: Mapping[str, Any] | None) -> str:
-    """Padded against masked batch: ours beside the paper's; other models are not run."""
+def table4(result: Mapping[str, Any]) -> list[Row]:
+    """Padded against masked batch, with the paper's figures."""
     printed = {
         (row.labels["model"], row.labels["part"]): row.values
         for row in paper_rows("chunkformer", "IV")
     }
-    rows = (result or {}).get("masked", {}).get("rows", {})
-    lines = []
+    measured = result.get("masked", {}).get("rows", {})
+    rows = []
     for part in ("full model", "encoder only"):
         for kind, name in PAPERS_ROW.items():
-            ours = rows.get(part, {}).get(kind)
-            values = ("mib", 0), ("seconds", 2), ("gflop", 0)
-            measured = [number(ours[k], digits) for k, digits in values] if ours else [NOT_RUN] * 3
+            if (ours := measured.get(part, {}).get(kind)) is None:
+                continue
             paper = printed[name, part]
-            beside = " / ".join(paper[k] for k in ("memory", "time", "flops"))
-            lines.append([part, name, *measured, beside.replace(papers.NONE, NONE)])
-    header = ["part", "batch", "MiB", "seconds", "GFLOP", "paper: memory / time / FLOPs"]
-    told = NOTHING_RUN
-    if result:
-        settings, on = result["settings"], result["machine"]
-        told = (
-            f"Measured on {on.get('gpu', on['cpu'])}, {settings['threads']} thread(s), "
-            f"{result['clock']}, the network `{settings['size']}`, context 64, 128, 128; "
-            f"recordings 1/{settings['scale']:g} as long as the paper's."
-        )
-    return told + "\n\n" + markdown(header, lines, n_text=2)
+            texts = " / ".join(paper[k] for k in ("memory", "time", "flops"))
+            names = {"mib": "MiB", "seconds": "seconds", "gflop": "GFLOP"}
+            figures: dict[str, Figure] = {names[key]: ours[key] for key in names}
+            figures[PRINTED] = texts.replace(papers.NONE, NONE)
+            on = result["machine"]
+            machines = [on.get("gpu", on["cpu"])]
+            rows.append(Row("table4", {"part": part, "batch": name}, figures, machines=machines))
+    return rows
 
 
-def targets(result: Mapping[str, Any] | None) -> str:
-    """What `bench chunkformer` says was reached and missed."""
-    if not result:
-        return NOTHING_RUN
-    return "\n".join(f"- {' '.join(line.split())}" for line in verdicts(result))
+def rows(output: Path) -> list[Row]:
+    """The rows of all that ran."""
+    return [
+        *table2(read(output / "chunkformer")),
+        *table3(read_json(output / "chunkformer" / "memory.json")),
+        *table4(read_json(output / "chunkformer" / "bench.json")),
+    ]
 
 
-def blocks(output: Path) -> dict[str, str]:
+def blocks(rows: Sequence[Row]) -> dict[str, str]:
     """The tables of the page, by the names of their places."""
-    return {
-        "table2": table2(read(output / "chunkformer")),
-        "table3": table3(read_json(output / "chunkformer" / "memory.json")),
-        "table4": table4(read_json(output / "chunkformer" / "bench.json")),
-        "targets": targets(read_json(output / "chunkformer" / "bench.json")),
-    }
+    return {table.name: render(table, rows) for table in TABLES}
 
 
-main = partial(write, about=__doc__, page=Path(__file__).with_name("README.md"), blocks=blocks)
+main = partial(
+    write,
+    about=__doc__,
+    page=Path(__file__).with_name("README.md"),
+    rows=rows,
+    blocks=blocks,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=[],
         type=Path,
         metavar="FILE",
-        help="write the table, .tex or .md; may be given several times",
+        help="write the table, .tex, .md or .tsv; may be given several times",
     )
     parser.add_argument("--metrics", metavar="NAMES", help="columns of --table, comma-separated")
     arguments = parser.parse_args(argv)

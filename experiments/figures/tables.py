@@ -1,4 +1,4 @@
-"""The results as a table for a paper: LaTeX (booktabs) or Markdown."""
+"""The results as a table for a paper: LaTeX (booktabs), Markdown or tab-separated data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streaming_asr.score.results import Result, read_results
 from streaming_asr.score.table import HEADLINE, heading_of
 from streaming_asr.terminal import format_number
 
-SUFFIXES = (".md", ".tex")
+SUFFIXES = (".md", ".tex", ".tsv")
 _TEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -25,8 +25,8 @@ _TEX = str.maketrans(
 
 
 def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = None) -> Path:
-    """Write the cells under `folder` to `out`, .tex or .md: a row each, the best of each data bold,
-    95 % intervals where there are any, failed cells as rows.
+    """Write the cells under `folder` to `out`, .tex, .md or .tsv: a row each, the best of each data
+    bold but in .tsv, 95 % intervals where there are any, failed cells as rows.
 
     metrics: the columns by their names in metrics.json; default the report's. Raises UserError
     for another suffix, an unknown metric, and a folder without results.
@@ -41,9 +41,9 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
         if name not in METRICS:
             raise UserError(f"--metrics {name}: no such metric; score --list shows them all")
     cells = read_results(folder)
-    best = _best(cells, columns)
-    is_tex = out.suffix == ".tex"
-    escape: Callable[[str], str] = _tex if is_tex else _markdown
+    is_tex, is_data = out.suffix == ".tex", out.suffix == ".tsv"
+    best = {} if is_data else _best(cells, columns)
+    escape: Callable[[str], str] = _tex if is_tex else _plain if is_data else _markdown
 
     def number(cell: Result, name: str) -> str:
         if cell.error:
@@ -71,7 +71,10 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
         ]
         for cell in cells
     ]
-    lines = _latex(heads, rows) if is_tex else _piped(heads, rows)
+    if is_data:
+        lines = ["\t".join(row) for row in (heads, *rows)]
+    else:
+        lines = _latex(heads, rows) if is_tex else _piped(heads, rows)
     return write_text(out, "\n".join(lines) + "\n")
 
 
@@ -115,6 +118,10 @@ def _piped(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _tex(text: str) -> str:
     return text.translate(_TEX).replace("–", "--")
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _markdown(text: str) -> str:

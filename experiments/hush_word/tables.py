@@ -3,8 +3,7 @@
     python -m experiments.hush_word.tables [--output outputs]
 
 Reads <output>/{real,hush_word,hush_word_paddings,hush_word_words,hush_word_ablation}/*/metrics.json
-and rewrites the blocks of this folder's README.md. What is missing stays as the page has it, or
-reads "not run".
+into results.jsonl, and renders the blocks of this folder's README.md from it.
 """
 
 from __future__ import annotations
@@ -16,18 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from experiments.tables import (
-    NONE,
-    NOT_RUN,
-    caption,
+    Figure,
+    Row,
+    Table,
     duration,
     find,
-    markdown,
-    measure,
-    number,
     paper_rows,
     read,
+    render,
+    row_of,
     weights_name,
-    with_interval,
     write,
 )
 from streaming_asr.score.results import Result
@@ -56,12 +53,24 @@ ABLATION = {
     "HW + BP + pipeline (PL)": ("hush", True, "1:1"),
 }
 STREAMING = {
-    "WER %": ("wer", 1),
-    "committed p50 s": ("word_latency_committed_p50_ca_s", 2),
-    "committed p90 s": ("word_latency_committed_p90_ca_s", 2),
-    "light erasure": ("light_erasure", 2),
-    "CPU RTF": ("rtf_cpu", 2),
+    "WER %": "wer",
+    "committed p50 s": "word_latency_committed_p50_ca_s",
+    "committed p90 s": "word_latency_committed_p90_ca_s",
+    "light erasure": "light_erasure",
+    "CPU RTF": "rtf_cpu",
 }
+"""The metric of each heading."""
+WER, FINAL, CPU, WORK = "WER %", "committed p50 s", "CPU RTF", "encoder GMAC per s of audio"
+PRINTED = "paper: WER / GMAC of a window"
+TABLES = (
+    Table("words", {WER: ".1f", FINAL: ".2f", CPU: ".2f"}),
+    Table("paddings", {WER: ".1f", WORK: ".2f", PRINTED: ""}),
+    Table("searches", {WER: ".1f", FINAL: ".2f", CPU: ".2f", "mean beam": ".2f", "ratio": ".2f"}),
+    Table(
+        "ablation",
+        {"word latency, mean s": ".2f", "mean beam": ".2f", WER: ".1f", FINAL: ".2f", CPU: ".2f"},
+    ),
+)
 
 
 def reduce_ratio(mean_beam: float | None, beam: int) -> float | None:
@@ -75,21 +84,26 @@ def reduce_ratio(mean_beam: float | None, beam: int) -> float | None:
     return (beam - mean_beam) / (beam - 1)
 
 
-def paddings(cells: Sequence[Result]) -> str:
-    """Whole prompts; the paper's table 1 (medium, LibriSpeech) stands beside what it has."""
+def paddings(cells: Sequence[Result]) -> list[Row]:
+    """Whole prompts; with what the paper's table 1 has (medium, LibriSpeech)."""
     theirs = {row.labels["padding"]: row.values for row in paper_rows("whisperflow", "1")}
     kinds = ["full", "none", "hush"]
     kinds += [f"{kind} {s:g}" for kind in ("zeros", "noise") for s in LENGTHS_S]
-    lines = []
+    rows = []
     for kind in kinds:
         name, _, seconds = kind.partition(" ")
         cell = find(cells, padding=name, padding_s=float(seconds) if seconds else None)
-        values = theirs.get(PAPER_TABLE_1.get(kind, ""))
-        beside = NONE if values is None else f"{values['WER']} / {values['encoder GFLOPS']}"
-        lines.append([_named(kind), with_interval(cell, "wer"), _work(cell), _share(cell), beside])
-    header = ["padding", "WER %", "encoder GMAC per s of audio", "padding, % of frames"]
-    header += ["paper: WER / GMAC of a window"]
-    return caption(cells) + "\n\n" + markdown(header, lines)
+        if cell is None:
+            continue
+        flops, share = (cell.metrics.get(m) for m in ("encoder_gflops_per_s", "padding_share"))
+        printed = theirs.get(PAPER_TABLE_1.get(kind, ""))
+        more: dict[str, Figure | None] = {
+            WORK: None if flops is None else flops / 2,
+            "padding, % of frames": None if share is None else 100 * share,
+            PRINTED: f"{printed['WER']} / {printed['encoder GFLOPS']}" if printed else None,
+        }
+        rows.append(row_of("paddings", {"padding": _named(kind)}, cell, {WER: "wer"}, more))
+    return rows
 
 
 def _named(kind: str) -> str:
@@ -98,86 +112,74 @@ def _named(kind: str) -> str:
     return f"{name}, {seconds} s" if seconds else full.get(name, name)
 
 
-def _work(cell: Result | None) -> str:
-    if cell is None:
-        return NOT_RUN
-    flops = cell.metrics.get("encoder_gflops_per_s")
-    return number(None if flops is None else flops / 2, 2)
-
-
-def _share(cell: Result | None) -> str:
-    if cell is None:
-        return NOT_RUN
-    share = cell.metrics.get("padding_share")
-    return number(None if share is None else 100 * share)
-
-
-def searches(cells: Sequence[Result]) -> str:
+def searches(cells: Sequence[Result]) -> list[Row]:
     """By chunk: the pruned search, the full one and the greedy one; widths as in table 4."""
     theirs = {
         int(row.labels["step length"].removesuffix("ms")): row.values
         for row in paper_rows("whisperflow", "4")
         if row.labels["model"] == "Base"
     }
-    heard = [cell for cell in cells if _is_trained_word(cell)]
-    lines, used = [], []
+    own = [cell for cell in cells if cell.document["config"]["method"].get("padding") == "hush"]
+    rows = []
     for chunk in CHUNKS_MS:
         for name, wanted in SEARCHES.items():
-            cell = find(heard, method="hush_word", chunk_ms=chunk, **wanted)
-            used += [] if cell is None else [cell]
-            figures = [with_interval(cell, *each) for each in STREAMING.values()]
-            values = theirs.get(chunk) if wanted.get("prune") else None
-            beside = NONE if values is None else f"{values['avg beam']} / {values['reduce ratio']}"
-            lines.append([name, duration(chunk), *figures, _beam(cell, wanted), beside])
-    header = ["search", "chunk", *STREAMING, "mean beam / ratio", "paper: base, TED-LIUM 3"]
-    return caption(used) + "\n\n" + markdown(header, lines, 2)
+            cell = find(own, method="hush_word", chunk_ms=chunk, **wanted)
+            if cell is None:
+                continue
+            printed = theirs.get(chunk) if wanted.get("prune") else None
+            more = _widths(cell, wanted.get("beam", BEAM))
+            if printed:
+                more["paper: base, TED-LIUM 3"] = (
+                    f"{printed['avg beam']} / {printed['reduce ratio']}"
+                )
+            labels = {"search": name, "chunk": duration(chunk)}
+            rows.append(row_of("searches", labels, cell, STREAMING, more))
+    return rows
 
 
-def _is_trained_word(cell: Result) -> bool:
-    return cell.document["config"]["method"].get("padding") == "hush"
-
-
-def _beam(cell: Result | None, wanted: Mapping[str, Any]) -> str:
-    """The ratio follows from the mean: decoder steps are 1 or 5 wide."""
-    if cell is None:
-        return NOT_RUN
+def _widths(cell: Result, beam: int = BEAM) -> dict[str, Figure | None]:
+    """The mean width, and the ratio that follows from it: decoder steps are 1 or `beam` wide."""
     mean = cell.metrics.get("mean_beam")
-    return f"{number(mean, 2)} / {number(reduce_ratio(mean, wanted.get('beam', BEAM)), 2)}"
+    return {"mean beam": mean, "ratio": reduce_ratio(mean, beam)}
 
 
-def words(cells: Sequence[Result]) -> str:
+def words(cells: Sequence[Result]) -> list[Row]:
     """Hush words of other forms, each trained as long as the others."""
     by_name = {weights_name(cell): cell for cell in cells}
-    lines = [
-        [name, *(with_interval(by_name.get(entry), *each) for each in STREAMING.values())]
+    return [
+        row_of("words", {"word": name}, by_name[entry], STREAMING)
         for entry, name in WORDS.items()
+        if entry in by_name
     ]
-    return caption(cells) + "\n\n" + markdown(["word", *STREAMING], lines)
 
 
-def ablation(cells: Sequence[Result]) -> str:
+def ablation(cells: Sequence[Result]) -> list[Row]:
     """Best effort; the paper has a figure without numbers."""
-    lines = []
+    rows = []
+    columns = {"word latency, mean s": "word_latency_committed_mean_ca_s", **STREAMING}
     for name, (padding, prune, pipeline) in ABLATION.items():
         cell = find(cells, padding=padding, prune=prune, pipeline=pipeline)
-        latency = measure(cell, "word_latency_committed_mean_ca_s", 2)
-        figures = [with_interval(cell, *each) for each in STREAMING.values()]
-        lines.append([name, latency, _beam(cell, {}), *figures])
-    header = ["system", "word latency, mean s", "mean beam / ratio", *STREAMING]
-    return caption(cells) + "\n\n" + markdown(header, lines)
+        if cell is not None:
+            rows.append(row_of("ablation", {"system": name}, cell, columns, _widths(cell)))
+    return rows
 
 
-def blocks(output: Path) -> dict[str, str]:
+def rows(output: Path) -> list[Row]:
+    """The rows of all finished cells."""
+    return [
+        *words(read(output / "hush_word_words")),
+        *paddings(read(output / "hush_word_paddings")),
+        *searches(read(output / "real", output / "hush_word")),
+        *ablation(read(output / "hush_word_ablation")),
+    ]
+
+
+def blocks(rows: Sequence[Row]) -> dict[str, str]:
     """The tables of the page, by the names of their places."""
-    return {
-        "paddings": paddings(read(output / "hush_word_paddings")),
-        "words": words(read(output / "hush_word_words")),
-        "searches": searches(read(output / "real", output / "hush_word")),
-        "ablation": ablation(read(output / "hush_word_ablation")),
-    }
+    return {table.name: render(table, rows) for table in TABLES}
 
 
-main = partial(write, about=__doc__, page=PAGE, blocks=blocks)
+main = partial(write, about=__doc__, page=PAGE, rows=rows, blocks=blocks)
 
 if __name__ == "__main__":
     sys.exit(main())

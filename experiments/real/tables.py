@@ -1,41 +1,40 @@
 """The measured tables of real Whisper on real speech, from the results of the protocol.
 
     python -m experiments.real.tables [--output outputs] [--readme README.md]
+    python -m experiments.real.tables --show real_clean
 
 Reads <output>/real_other/*/metrics.json (LibriSpeech test-other), real_clean (dev-clean),
 real_native (Common Voice), real_other_base (test-other, base), {real,real_u2,star,
 chunkformer_stream} (prompts), real_voices, real_speechocean762, real_variants, real_detector,
-real_base and real_all, and rewrites the blocks of these names in this folder's results.md; with
---readme also the block `real` of that file, of real_other a row for each method at 1 s, intervals
-in columns of their own. What is missing stays as the page has it, or reads "not run".
-Rows that were never run are left out.
-`real_other_within` and pareto_other.svg are made of the rows of real_other as the page then has
-them. Differences from offline are paired (`score compare`); p is corrected over all rows that the
-page then has, but for the variants.
+real_base and real_all into results.jsonl, and renders the blocks of results.md and pareto_other.svg
+from it; with --readme also the block `real` of that file, of real_other a row for each method at
+1 s. --show prints all figures of a table. Differences from offline are paired (`score compare`); p
+is corrected over all rows of a table.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from experiments.tables import (
     NONE,
-    NOT_RUN,
     NOTHING_RUN,
-    block_of,
+    Figure,
+    Row,
+    Table,
     caption,
     duration,
     find,
     markdown,
-    measure,
     read,
-    rows_of,
-    with_interval,
+    render,
+    row_of,
+    text_of,
     write,
 )
 from streaming_asr.metrics.intervals import holm
@@ -108,45 +107,63 @@ DETECTORS = tuple((system, chunk) for chunk in (300, 1000) for system in (NEVER,
 SHORT = (HUSH, UFAL, BEAM, WHISPERRT, NEVER)
 TRAINED_H = {WHISPERRT: 1.7, BEAM: 1.7, HUSH: 0.3}
 """Hours of one core that the weights of tiny.en learned, by the pages of their trainings."""
-SHORT_COLUMNS = {
-    "WER % [95 % interval]": ("wer", 1),
-    "half of the words final within, s": ("word_latency_committed_p50_ca_s", 2),
-    "CPU s per s of audio": ("rtf_cpu", 2),
+METRICS = {
+    "WER %": "wer",
+    "ARWER grid %": "arwer_grid_ca",
+    "first shown s": "word_latency_shown_p50_ca_s",
+    "committed p50 s": "word_latency_committed_p50_ca_s",
+    "committed p90 s": "word_latency_committed_p90_ca_s",
+    "coverage %": "word_latency_coverage",
+    "erasure": "normalised_erasure",
+    "CPU RTF": "rtf_cpu",
+    "encoder GFLOP/s": "encoder_gflops_per_s",
 }
-"""By heading: the metric and its digits."""
-COLUMNS = {
-    "WER %": ("wer", 1),
-    "committed p50 s": ("word_latency_committed_p50_ca_s", 2),
-    "committed p90 s": ("word_latency_committed_p90_ca_s", 2),
-    "coverage %": ("word_latency_coverage", 0),
-    "erasure": ("normalised_erasure", 2),
-    "CPU RTF": ("rtf_cpu", 2),
-    "encoder GFLOP/s": ("encoder_gflops_per_s", 1),
-}
-WER, FINAL = "WER %", "committed p50 s"
-MANY_COLUMNS = {
-    WER: COLUMNS[WER],
-    "ARWER grid %": ("arwer_grid_ca", 1),
-    "first shown s": ("word_latency_shown_p50_ca_s", 2),
-    **COLUMNS,
-}
-"""Those of the first table."""
-PLAIN = ("coverage %",)
-"""Columns without intervals."""
+"""The metric of each heading."""
+WER, FINAL, CPU = "WER %", "committed p50 s", "CPU RTF"
+OVER, DIFFER, UNCORRECTED, HOLM = "over offline, beam 5, points", "differ", "p uncorrected", "p"
 WITHIN = {WER: (15, 20, 25), FINAL: (1.2, 1.5, 2.0)}
-UNCORRECTED, HOLM = "p uncorrected", "p"
-COMPARED = ("over offline, beam 5, points", "differ", UNCORRECTED, HOLM)
-CORPORA = ("real_clean", "real_native", "real_voices", "real_speechocean762")
-COMPARED_BLOCKS = ("real_other", *CORPORA, "real_other_base", "real")
-OTHER_BLOCKS = ("real_variants", "real_detector", "real_base", "real_all")
 COMPARED_MS = (300, 320, 960, 1000)
 
 LANGUAGES = ("en", "fr", "es", "it", "ru")
 BASE = (OFFLINE, GREEDY, WHISPERRT, NEVER, UFAL)
 BASE_ENGLISH = (*BASE, HUSH, ZEROS, FULL)
 WHOLE = ("prompts", "speechocean762")
+SETS = {
+    "real_clean": "dev-clean",
+    "real_native": "Common Voice",
+    "real": "prompts",
+    "real_voices": "`voices`",
+    "real_speechocean762": "speechocean762",
+}
+"""The sets of one table each in the data, and together on the page."""
 
-Rows = Sequence[tuple[str, int | None]]
+COMPARED = {
+    WER: ".1f",
+    FINAL: ".2f",
+    "committed p90 s": ".2f",
+    CPU: ".2f",
+    OVER: "+.1f",
+    HOLM: ".4f",
+}
+LATE = ("committed p90 s",)
+TABLES = (
+    Table("real_other", COMPARED, plain=LATE),
+    Table("sets", {WER: ".1f"}, across="table", sources=SETS),
+    Table("real_other_base", COMPARED, plain=LATE),
+    Table(
+        "real_variants",
+        {WER: ".1f", FINAL: ".2f", CPU: ".2f"},
+        takes=lambda row: row.labels["system"] in (ALWAYS, MASK, REENCODE, ZEROS, FULL),
+    ),
+    Table("real_detector", {WER: ".1f", FINAL: ".2f"}),
+    Table("real_base", {WER: ".1f"}, across="language"),
+)
+
+Wanted = Sequence[tuple[str, int | None]]
+"""Systems and their chunks in ms."""
+
+
+# -- rows -----------------------------------------------------------------------------------
 
 
 def cell(cells: Sequence[Result], system: str, chunk: int | None) -> Result | None:
@@ -156,194 +173,174 @@ def cell(cells: Sequence[Result], system: str, chunk: int | None) -> Result | No
     return next((each for each in found if each is not None), None)
 
 
-def over_offline(cells: Sequence[Result], rows: Rows) -> dict[Path, tuple[str, ...]]:
+def over_offline(cells: Sequence[Result], wanted: Wanted) -> dict[Path, dict[str, Figure | None]]:
     """By folder of a cell: its WER minus that of offline with beam 5, in points with the interval,
-    in how many of the clusters the two differ, its p uncorrected and by Holm over these cells."""
+    in how many of the clusters the two differ, and its p uncorrected."""
     offline = cell(cells, OFFLINE, None)
-    found = [cell(cells, system, chunk) for system, chunk in rows if chunk in COMPARED_MS]
+    found = [cell(cells, system, chunk) for system, chunk in wanted if chunk in COMPARED_MS]
     others = list(dict.fromkeys(each.folder for each in found if each is not None))
     if offline is None or not others:
         return {}
     comparisons = compare(read_runs([str(folder) for folder in (offline.folder, *others)]))
     wers = [row for row in differences(comparisons) if row["metric"] == "wer"]
     return {
-        each.run.folder: (
-            f"{row['difference']:+.1f}" + _bounds(row["interval"]),
-            str(row["n_differ"]),
-            NONE if row["p_value"] is None else f"{row['p_value']:.5f}",
-            _shown(row["p_holm"]),
-        )
+        each.run.folder: {
+            OVER: [row["difference"], *(row["interval"] or [])]
+            if row["interval"]
+            else row["difference"],
+            DIFFER: row["n_differ"],
+            UNCORRECTED: row["p_value"],
+        }
         for each, row in zip(comparisons, wers, strict=True)
         if "difference" in row
     }
 
 
-def _shown(p_value: float | None) -> str:
-    return NONE if p_value is None else f"{p_value:.4f}"
-
-
-def _bounds(interval: Sequence[float] | None) -> str:
-    return "" if interval is None else f" [{interval[0]:.1f}, {interval[1]:.1f}]"
-
-
-def table(
-    cells: Sequence[Result],
-    rows: Rows,
-    *,
-    compared: bool = True,
-    columns: Mapping[str, tuple[str, int]] = COLUMNS,
-) -> str:
-    """The rows as Markdown, under what was measured and where."""
-    against = over_offline(cells, rows) if compared else {}
-    shown, used = [], []
-    for system, chunk in rows:
-        found = cell(cells, system, chunk)
-        if found is not None:
-            used.append(found)
-        line = [
-            system,
-            duration(chunk),
-            *_measured(found, columns),
-        ]
-        if compared:
-            none = (NOT_RUN if found is None else NONE,) * len(COMPARED)
-            line += none if found is None else against.get(found.folder, none)
-        shown.append(line)
-    header = ["system", "chunk", *columns, *(COMPARED if compared else [])]
-    return _under_caption(used, header, shown)
-
-
-def _measured(found: Result | None, columns: Mapping[str, tuple[str, int]] = COLUMNS) -> list[str]:
-    """The figures of a cell in these columns."""
+def of_systems(table: str, cells: Sequence[Result], wanted: Wanted) -> list[Row]:
+    """The rows of those systems that ran."""
+    against = over_offline(cells, wanted)
+    found = {each: cell(cells, *each) for each in wanted}
     return [
-        (measure if name in PLAIN else with_interval)(found, *each)
-        for name, each in columns.items()
+        row_of(
+            table,
+            {"system": system, "chunk": duration(chunk)},
+            each,
+            METRICS,
+            against.get(each.folder, {}),
+        )
+        for (system, chunk), each in found.items()
+        if each is not None
     ]
 
 
-def _under_caption(
-    cells: Sequence[Result], header: Sequence[str], rows: Sequence[Sequence[str]]
-) -> str:
-    """The rows under what was measured and where; without any cell only that."""
-    return caption(cells) + (f"\n\n{markdown(header, rows, 2)}" if cells else "")
+def by_data(
+    table: str,
+    cells: Sequence[Result],
+    heading: str,
+    key: str,
+    systems: Mapping[str, Sequence[str]],
+) -> list[Row]:
+    """The rows of systems for each value that `key` has in the cells' data."""
+    rows = []
+    for value, names in systems.items():
+        own = [each for each in cells if each.document["config"]["data"].get(key) == value]
+        for name in names:
+            if (each := cell(own, name, None)) is not None:
+                rows.append(row_of(table, {heading: value, "system": name}, each, METRICS))
+    return rows
 
 
-def prompts(output: Path) -> list[Result]:
-    """The finished cells on the prompts of the protocol."""
-    return read(*(output / name for name in ("real", "real_u2", "star", "chunkformer_stream")))
-
-
-def blocks(output: Path) -> dict[str, str]:
-    """The tables of the page, by the names of their places."""
+def rows(output: Path) -> list[Row]:
+    """The rows of all finished cells."""
+    prompts = read(*(output / each for each in ("real", "real_u2", "star", "chunkformer_stream")))
     variants = read(output / "real_variants", output / "real")
-    return {
-        "real_other": table(read(output / "real_other"), MANY_VOICES, columns=MANY_COLUMNS),
-        **{name: table(read(output / name), OTHER_VOICES) for name in CORPORA},
-        "real_other_base": table(read(output / "real_other_base"), OTHER_BASE),
-        "real": table(prompts(output), ROWS),
-        "real_variants": table(variants, VARIANTS),
-        "real_detector": table(read(output / "real_detector"), DETECTORS, compared=False),
-        "real_base": base(output),
-        "real_all": whole(output),
-    }
-
-
-def derived(page: str) -> dict[str, str]:
-    """The blocks of the page that are made of its blocks."""
-    many = {name: block_of(page, name) for name in COMPARED_BLOCKS}
-    corrected = {name: by_holm(block) for name, block in many.items()}
-    others = {name: block_of(page, name) for name in OTHER_BLOCKS}
-    shown = {name: measured_only(block) for name, block in (corrected | others).items()}
-    return shown | {"real_other_within": within(shown["real_other"])}
-
-
-def measured_only(block: str) -> str:
-    """The table without rows that were not run; in the others a dash for what was not measured."""
-    rows = [list(row.values()) for row in rows_of(block)]
-    ran = [row for row in rows if set(row[2:]) - {NOT_RUN, NONE}]
-    if not ran:
-        return block
-    shown = [[NONE if figure == NOT_RUN else figure for figure in row] for row in ran]
-    return f"{block.partition(chr(10))[0]}\n\n{markdown(list(rows_of(block)[0]), shown, 2)}"
-
-
-def by_holm(block: str) -> str:
-    """The table with p corrected over all its rows, measured together or not."""
-    rows = rows_of(block)
-    tested = [row for row in rows if row[UNCORRECTED] != NOT_RUN and row[COMPARED[0]] != NONE]
-    p_values = [None if row[UNCORRECTED] == NONE else float(row[UNCORRECTED]) for row in tested]
-    for row, p_value in zip(tested, holm(p_values), strict=True):
-        row[HOLM] = _shown(p_value)
-    if not tested:
-        return block
-    lines = [list(row.values()) for row in rows]
-    return f"{block.partition(chr(10))[0]}\n\n{markdown(list(rows[0]), lines, 2)}"
-
-
-def within(block: str) -> str:
-    """Which row of a table is soonest within so many errors, and which errs least within so much
-    latency.
-
-    It takes the table as printed, since no folder of outputs holds all of its rows."""
-    rows = [
-        {WER: _number(row[WER]), FINAL: _number(row[FINAL]), "row": row}
-        for row in rows_of(block)
-        if row["system"] not in (OFFLINE, GREEDY) and not {row[WER], row[FINAL]} & {NOT_RUN, NONE}
+    languages = {name: BASE if name != "en" else BASE_ENGLISH for name in LANGUAGES}
+    whole = dict.fromkeys(WHOLE, (OFFLINE, GREEDY, WHISPERRT))
+    return [
+        *of_systems("real_other", read(output / "real_other"), MANY_VOICES),
+        *(
+            row
+            for name in SETS
+            for row in (
+                of_systems(name, prompts, ROWS)
+                if name == "real"
+                else of_systems(name, read(output / name), OTHER_VOICES)
+            )
+        ),
+        *of_systems("real_other_base", read(output / "real_other_base"), OTHER_BASE),
+        *of_systems("real_variants", variants, VARIANTS),
+        *of_systems("real_detector", read(output / "real_detector"), DETECTORS),
+        *by_data("real_base", read(output / "real_base"), "language", "language", languages),
+        *by_data("real_all", read(output / "real_all"), "speech", "name", whole),
     ]
-    if not rows:
+
+
+# -- the page -------------------------------------------------------------------------------
+
+
+def with_holm(rows: Sequence[Row]) -> list[Row]:
+    """The rows with p corrected over all rows of their table."""
+    result = list(rows)
+    for table in dict.fromkeys(row.table for row in rows):
+        own = [at for at, row in enumerate(rows) if row.table == table and OVER in row.figures]
+        p_values = holm([rows[at].value(UNCORRECTED) for at in own])
+        for at, p_value in zip(own, p_values, strict=True):
+            if p_value is not None:
+                result[at] = replace(rows[at], figures={**rows[at].figures, HOLM: p_value})
+    return result
+
+
+def within(rows: Sequence[Row]) -> str:
+    """Which row is soonest within so many errors, and which errs least within so much latency."""
+    many = TABLES[0]
+    streams = [row for row in many.of(rows) if row.labels["system"] not in (OFFLINE, GREEDY)]
+    if not streams:
         return NOTHING_RUN
     lines = []
     for limited, other in ((WER, FINAL), (FINAL, WER)):
         for limit in WITHIN[limited]:
-            inside = [each for each in rows if each[limited] <= limit]
-            best = min(inside, key=lambda each: (each[other], each[limited]), default=None)
-            shown = ("system", "chunk", WER, FINAL)
+            inside = [row for row in streams if _value(row, limited) <= limit]
             words = "{:g} % of the words wrong" if limited == WER else "final after {:g} s"
-            lines.append(
-                [words.format(limit), *(best["row"][name] if best else NONE for name in shown)]
-            )
-    header = ["at most", "best", "chunk", WER, FINAL]
-    return f"{block.partition(chr(10))[0]}\n\n{markdown(header, lines, 2)}"
+            line = [words.format(limit)]
+            if inside:
+                best = min(inside, key=lambda row: (_value(row, other), _value(row, limited)))
+                line += [
+                    *best.labels.values(),
+                    *(text_of(best, name, many) for name in (WER, FINAL)),
+                ]
+            lines.append(line + [NONE] * (5 - len(line)))
+    return markdown(["at most", "best", "chunk", WER, FINAL], lines, 2)
 
 
-def _number(figure: str) -> float:
-    """A figure without its interval."""
-    return float(figure.partition(" ")[0])
+def _value(row: Row, heading: str) -> float:
+    value = row.value(heading)
+    return math.inf if value is None else value
 
 
-_FIGURE = re.compile(r"-?[0-9.]+")
+def blocks(rows: Sequence[Row]) -> dict[str, str]:
+    """The tables of the page, by the names of their places."""
+    corrected = with_holm(rows)
+    places = {(system, duration(chunk)): at for at, (system, chunk) in enumerate(ROWS)}
+    in_order = sorted(corrected, key=lambda row: places.get(tuple(row.labels.values()), 0))
+    written = {
+        table.name: render(table, in_order if table.across == "table" else corrected)
+        for table in TABLES
+    }
+    return written | {"real_other_within": within(rows)}
 
 
-def cells_of(block: str) -> list[Result]:
-    """The rows of a table as printed, each as a cell with what a picture shows of it."""
-    found = []
-    for row in rows_of(block):
-        shown = {COLUMNS[name][0]: row[name] for name in (WER, FINAL)}
-        if set(shown.values()) & {NOT_RUN, NONE}:
-            continue
-        bounds = {name: _FIGURE.findall(figure)[1:] for name, figure in shown.items()}
-        found.append(
-            Result(
-                folder=Path(row["system"], row["chunk"]),
-                name=f"{row['system']} {row['chunk']}",
-                method=SYSTEMS[row["system"]][0]["method"],
-                variant=row["system"].partition(", ")[2],
-                chunk_s=None if row["chunk"] == "whole" else _number(row["chunk"]) / 1000,
-                split="",
-                metrics={name: _number(figure) for name, figure in shown.items()},
-                document={
-                    "intervals": {
-                        "metrics": {name: list(map(float, each)) for name, each in bounds.items()}
+def cells_of(rows: Sequence[Row]) -> list[Result]:
+    """The rows of test-other, each as a cell with what a picture shows of it."""
+    shown = {name: METRICS[name] for name in (WER, FINAL)}
+    return [
+        Result(
+            folder=Path(*row.labels.values()),
+            name=" ".join(row.labels.values()),
+            method=SYSTEMS[row.labels["system"]][0]["method"],
+            variant=row.labels["system"].partition(", ")[2],
+            chunk_s=None
+            if row.labels["chunk"] == "whole"
+            else float(row.labels["chunk"].partition(" ")[0]) / 1000,
+            split="",
+            metrics={metric: row.value(name) for name, metric in shown.items()},
+            document={
+                "intervals": {
+                    "metrics": {
+                        metric: list(figure[1:])
+                        for name, metric in shown.items()
+                        if isinstance(figure := row.figures[name], Sequence)
                     }
-                },
-            )
+                }
+            },
         )
-    return found
+        for row in TABLES[0].of(rows)
+        if set(shown) <= set(row.figures)
+    ]
 
 
-def picture(output: Path, folder: Path) -> bool:
-    """Draws the page's table of test-other; whether there was a row to draw."""
-    cells = cells_of(block_of((folder / PAGE.name).read_text(encoding="utf-8"), "real_other"))
+def picture(rows: Sequence[Row], folder: Path) -> bool:
+    """Draws the table of test-other; whether there was a row to draw."""
+    cells = cells_of(rows)
     if not cells:
         return False
     from experiments.figures.draw import draw_cells
@@ -352,67 +349,33 @@ def picture(output: Path, folder: Path) -> bool:
     return True
 
 
-def base(output: Path) -> str:
-    """Whisper base on prompts of each language at 1 s."""
-    systems = {name: BASE if name != "en" else BASE_ENGLISH for name in LANGUAGES}
-    return _by_data(read(output / "real_base"), "language", "language", systems)
-
-
-def whole(output: Path) -> str:
-    """The offline model and WhisperRT at 300 ms on all clips of a corpus."""
-    systems = dict.fromkeys(WHOLE, (OFFLINE, GREEDY, WHISPERRT))
-    return _by_data(read(output / "real_all"), "speech", "name", systems)
-
-
-def _by_data(
-    cells: Sequence[Result], heading: str, key: str, systems: Mapping[str, Sequence[str]]
-) -> str:
-    """Rows of systems for each value that `key` has in the cells' data."""
-    rows = []
-    for value, names in systems.items():
-        heard = [each for each in cells if each.document["config"]["data"].get(key) == value]
-        for name in names:
-            rows.append([value, name, *_measured(cell(heard, name, None))])
-    return _under_caption(cells, [heading, "system", *COLUMNS], rows)
-
-
-def short(output: Path) -> str:
+def short(rows: Sequence[Row]) -> dict[str, str]:
     """The table for another page: the baseline and each method once at 1 s, many voices, by WER."""
-    cells = read(output / "real_other")
-    baseline = GREEDY if cell(cells, OFFLINE, None) is None else OFFLINE
-    methods = {system: cell(cells, system, 1000) for system in SHORT}
-
-    def errors(system: str) -> float:
-        found = methods[system]
-        return math.inf if found is None else found.metrics["wer"]
-
-    order = sorted(SHORT, key=errors)
-    rows = {baseline: cell(cells, baseline, None), **{name: methods[name] for name in order}}
-    shown = [
+    many = [row for row in rows if row.table == "real_other"]
+    at = {(row.labels["system"], row.labels["chunk"]): row for row in many}
+    baseline = at.get((OFFLINE, "whole")) or at.get((GREEDY, "whole"))
+    methods = [at[system, "1000 ms"] for system in SHORT if (system, "1000 ms") in at]
+    used = ([baseline] if baseline else []) + sorted(methods, key=lambda row: _value(row, WER))
+    columns = {
+        "WER % [95 % interval]": WER,
+        "half of the words final within, s": FINAL,
+        "CPU s per s of audio": CPU,
+    }
+    lines = [
         [
-            system,
-            str(TRAINED_H.get(system, NONE)),
-            *(with_interval(found, *each) for each in SHORT_COLUMNS.values()),
+            row.labels["system"],
+            str(TRAINED_H.get(row.labels["system"], NONE)),
+            *(text_of(row, name, TABLES[0]) for name in columns.values()),
         ]
-        for system, found in rows.items()
+        for row in used
     ]
-    used = [found for found in rows.values() if found is not None]
-    headings = ["method", "our training, core hours", *SHORT_COLUMNS]
-    return caption(used) + (f"\n\n{markdown(headings, shown)}" if used else "")
+    headings = ["method", "our training, core hours", *columns]
+    return {"real": caption(used) + (f"\n\n{markdown(headings, lines)}" if used else "")}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return write(
-        argv,
-        __doc__,
-        page=PAGE,
-        blocks=blocks,
-        shared="real",
-        short=short,
-        derived=derived,
-        draw=picture,
-    )
+    return write(argv, __doc__, page=PAGE, rows=rows, blocks=blocks, short=short, draw=picture)
 
 
 if __name__ == "__main__":

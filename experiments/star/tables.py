@@ -3,8 +3,8 @@
     python -m experiments.star.tables [--output outputs]
 
 Reads <output>/{star_rates,star_rates_other,star_noise}/*/metrics.json and
-<output>/star_bench*.json, and rewrites the blocks of this folder's README.md. What is missing stays
-as the page has it, or reads "not run".
+<output>/star_bench*.json into results.jsonl, and renders the blocks of this folder's README.md
+from it.
 """
 
 from __future__ import annotations
@@ -14,147 +14,135 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from experiments.bench.star import verdicts
-from experiments.tables import (
-    NOT_RUN,
-    NOTHING_RUN,
-    caption,
-    find,
-    markdown,
-    measure,
-    paper_rows,
-    read,
-    read_json,
-    with_interval,
-    write,
-)
+from experiments.tables import Row, Table, find, read, read_json, render, row_of, write
 from streaming_asr.score.results import Result
 
 OTHER_RATES = (5, 12, 18, 30, 50)
 SHARES = (0, 10, 20, 30, 40, 50)
-STEPS = (5, 30, 97)
 TRAINED = ((12, 0), (18, 0), (18, 1), (30, 0))
 """Rates and seeds of the networks for whole recordings."""
 COMPRESSORS = ("star", "cif", "cnn")
 BENCHED = (None, 2, 5, 10, 20)
-FRAMES = (1000, 3000, 5000)
-
+WER = "WER %"
+TABLES = (
+    Table("figure4", {WER: ".1f"}, across="compressor"),
+    Table("figure8", {WER: ".1f"}, plain=(WER,), across="r"),
+    Table("table1", {WER: ".1f"}, plain=(WER,), across="noise"),
+)
 
 Cells = Sequence[Result]
 
 
-def figure4(cells: Cells, trained: Sequence[tuple[int, int]] = TRAINED) -> str:
-    """WER on whole recordings by compressor, and by the rate and seed of `trained`."""
-    rows = [
-        [str(rate), str(seed)]
-        + [
-            with_interval(find(cells, weights=f"{name}{rate}_{seed}", rate=rate), "wer")
-            for name in COMPRESSORS
-        ]
-        for rate, seed in trained
+def figure4(table: str, cells: Cells) -> list[Row]:
+    """WER on whole recordings by compressor, and by the rate and seed of training."""
+    return [
+        row_of(
+            table,
+            {"r": str(rate), "seed": str(seed), "compressor": name.upper()},
+            cell,
+            {WER: "wer"},
+        )
+        for rate, seed in TRAINED
+        for name in COMPRESSORS
+        if (cell := find(cells, weights=f"{name}{rate}_{seed}", rate=rate))
     ]
-    return caption(cells) + "\n\n" + markdown(["r", "seed", "STAR", "CIF", "CNN"], rows, 2)
 
 
-def figure8(cells: Cells) -> str:
+def figure8(cells: Cells) -> list[Row]:
     """Networks trained at 12 and at 18 at other rates."""
-    rows = [
-        [f"{name.upper()}, trained at {trained}", str(seed)]
-        + [
-            measure(find(cells, weights=f"{name}{trained}_{seed}", rate=rate), "wer")
-            for rate in OTHER_RATES
-        ]
-        for trained, seed in TRAINED
-        if trained != 30  # which ran at its own rate only
-        for name in ("star", "cif")
-    ]
-    return markdown(["WER %", "seed", *(f"r = {rate}" for rate in OTHER_RATES)], rows, 2)
-
-
-def table1(cells: Cells) -> str:
-    """WER by the share of noise, the paper's in brackets."""
-    printed = paper_rows("star", "1")
-    paper = {(r.labels["model"], r.labels["noise"]): r.values["WER"] for r in printed}
     rows = []
-    for name, seed in ((name, seed) for name in ("cnn", "cif", "star") for seed in (0, 1)):
-        label = f"S2T + {name.upper()}"
-        line = [label, str(seed)]
-        for share in SHARES:
-            cell = find(cells, weights=f"{name}18_{seed}", path=str(share))
-            line.append(f"{measure(cell, 'wer')} ({paper[label, f'{share}%']})")
-        rows.append(line)
-    header = ["WER % (paper)", "seed", *(f"{share} %" for share in SHARES)]
-    return caption(cells) + "\n\n" + markdown(header, rows, 2)
+    for trained, seed in TRAINED:
+        for name in ("star", "cif"):
+            for rate in OTHER_RATES:
+                cell = find(cells, weights=f"{name}{trained}_{seed}", rate=rate)
+                if trained != 30 and cell is not None:  # 30 ran at its own rate only
+                    network = f"{name.upper()}, trained at {trained}"
+                    labels = {"network": network, "seed": str(seed), "r": f"r = {rate}"}
+                    rows.append(row_of("figure8", labels, cell, {WER: "wer"}))
+    return rows
 
 
-def table3(output: Path) -> str:
-    """Memory by compression, the paper's in brackets; 100 % is no compression."""
-    paper = {
-        (r.labels["length"], r.labels["compression"]): r.values["memory"]
-        for r in paper_rows("star", "3")
-        if r.labels["stage"] == "Inference"
-    }
-    parts = []
+def table1(cells: Cells) -> list[Row]:
+    """WER by the share of noise."""
+    return [
+        row_of(
+            "table1",
+            {"compressor": name.upper(), "seed": str(seed), "noise": f"{share} %"},
+            cell,
+            {WER: "wer"},
+        )
+        for name in ("cnn", "cif", "star")
+        for seed in (0, 1)
+        for share in SHARES
+        if (cell := find(cells, weights=f"{name}18_{seed}", path=str(share)))
+    ]
+
+
+def table3(output: Path) -> list[Row]:
+    """Memory by compression, as a share of that without."""
+    rows = []
+    parts = {"pass_mib": "one pass", "stream_mib": "what a stream holds"}
     for attention in ("fused", "eager"):
         content = read_json(output / f"star_bench_{attention}.json")
-        rows = {row["frames"]: row["cells"] for row in content.get("memory", [])}
-        for part, what in (("pass_mib", "one pass"), ("stream_mib", "what a stream holds")):
-            lines = []
-            for n in FRAMES:
-                cells = rows.get(n)
-                base = "not run" if cells is None else f"{cells[0][part]:.0f} MiB"
-                line = [str(n), base]
-                for i, rate in enumerate(BENCHED[1:], start=1):
-                    ours = NOT_RUN
-                    if cells is not None:
-                        ours = f"{100 * cells[i][part] / cells[0][part]:.0f} %"
-                    theirs = 100 * float(paper[str(n), f"r={rate}"]) / float(paper[str(n), "none"])
-                    line.append(f"{ours} ({theirs:.0f} %)" if part == "pass_mib" else ours)
-                lines.append(line)
-            header = ["frames", "no compression", *(f"r = {r}" for r in BENCHED[1:])]
-            if part == "pass_mib" or attention == "fused":
-                parts += [f"{what}, {attention} attention:", markdown(header, lines)]
-    return "\n\n".join(parts)
+        for part, what in parts.items():
+            if part == "stream_mib" and attention == "eager":
+                continue  # a stream holds the same
+            for row in content.get("memory", []):
+                base, *others = (cell[part] for cell in row["cells"])
+                shares = {
+                    f"r = {rate}, %": 100 * mib / base
+                    for rate, mib in zip(BENCHED[1:], others, strict=True)
+                }
+                labels = {"of": what, "attention": attention, "frames": str(row["frames"])}
+                machines = [content["machine"]["cpu"]]
+                rows.append(Row("table3", labels, {"MiB": base, **shares}, machines=machines))
+    return rows
 
 
-def steps(output: Path) -> str:
-    """Milliseconds per chunk early, in the middle and late, beside recomputing everything."""
+def steps(output: Path) -> list[Row]:
+    """Milliseconds per chunk early, in the middle and late, and those of recomputing everything."""
     content = read_json(output / "star_bench_fused.json")
-    step = content.get("step")
-    header = ["chunk", "encoder", "decoder", "ours", "recompute", "speed-up"]
-    if step is None:
-        return NOTHING_RUN + "\n\n" + markdown(header, [[str(k), *[NOT_RUN] * 5] for k in STEPS])
-    lines = [
-        [
-            str(row["chunk"]),
-            *(f"{row[k]:.1f}" for k in ("encode_ms", "decode_ms", "ours_ms", "recompute_ms")),
-            f"{row['recompute_ms'] / row['ours_ms']:.1f}",
-        ]
-        for row in step["rows"]
+    names = {"encode_ms": "encoder", "decode_ms": "decoder", "ours_ms": "ours"}
+    return [
+        Row(
+            "step",
+            {"chunk": str(row["chunk"])},
+            {
+                **{heading: row[name] for name, heading in names.items()},
+                "recompute": row["recompute_ms"],
+                "speed-up": row["recompute_ms"] / row["ours_ms"],
+            },
+            machines=[content["machine"]["cpu"]],
+        )
+        for row in (content.get("step") or {"rows": []})["rows"]
     ]
-    same = "the same tokens" if step["same_tokens"] else "NOT the same tokens"
-    notes = [f"- {step['n_tokens']} tokens: {same} from both"]
-    notes += [f"- {verdict}" for verdict in verdicts(step)]
-    said = f"Dimensions of Whisper {step['model']}, {step['clock']}, {content['machine']['cpu']}."
-    return "\n\n".join([said, markdown(header, lines), "\n".join(notes)])
 
 
-def blocks(output: Path) -> dict[str, str]:
-    """The tables of the page, by the names of their places."""
+def rows(output: Path) -> list[Row]:
+    """The rows of all that ran."""
     rates = read(output / "star_rates")
-    return {
-        "figure4": figure4(rates),
-        "figure4_other": figure4(
-            read(output / "star_rates_other"), [each for each in TRAINED if each[1] == 0]
-        ),
-        "figure8": figure8(rates),
-        "table1": table1(read(output / "star_noise")),
-        "table3": table3(output),
-        "step": steps(output),
-    }
+    return [
+        *figure4("figure4", rates),
+        *figure4("figure4_other", read(output / "star_rates_other")),
+        *figure8(rates),
+        *table1(read(output / "star_noise")),
+        *table3(output),
+        *steps(output),
+    ]
 
 
-main = partial(write, about=__doc__, page=Path(__file__).with_name("README.md"), blocks=blocks)
+def blocks(rows: Sequence[Row]) -> dict[str, str]:
+    """The tables of the page, by the names of their places."""
+    return {table.name: render(table, rows) for table in TABLES}
+
+
+main = partial(
+    write,
+    about=__doc__,
+    page=Path(__file__).with_name("README.md"),
+    rows=rows,
+    blocks=blocks,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

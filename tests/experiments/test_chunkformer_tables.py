@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from table_cells import figures
+from table_cells import by_labels
 
 from experiments import svg
 from experiments.chunkformer import memory, tables
@@ -41,33 +41,21 @@ def test_cells_are_found_by_their_context_and_others_are_not_run(tmp_path: Path)
     finished(tmp_path, {"name": "prompts", "join_s": None}, 11.0, **sizes)
     whole = {"chunk_frames": 8000, "left_frames": 0, "right_frames": 0}
     finished(tmp_path, {"name": "prompts", "join_s": 600}, 13.5, **whole)
-    made = tables.table2(read(tmp_path))
-    assert figures(made, "16, 32, 32") == [11.0, "not run", "not run"]
-    assert figures(made, "full context") == ["not run", "not run", 13.5]
-    assert made.count("not run") == 25
+    found = by_labels(tables.table2(read(tmp_path)))
+    assert {labels: figures["WER %"] for labels, figures in found.items()} == {
+        ("16, 32, 32", "one by one"): 11.0,
+        ("full context", "ten minutes"): 13.5,
+    }
 
 
-def test_the_papers_figures_stand_where_nothing_was_run() -> None:
-    fourth = tables.table4(None)
-    assert figures(fourth, "full model", "+ Masked batch") == [
-        *["not run"] * 3,
-        (19.6, 0.8, 19.3),
-    ]
-
-
-def test_ours_stands_beside_the_papers_row_of_the_same_batch() -> None:
+def test_ours_has_the_papers_row_of_the_same_batch() -> None:
     row = {"mib": 120.4, "seconds": 3.25, "gflop": 800.0}
-    made = tables.table4(
-        {
-            "settings": {"scale": 20.0, "threads": 1, "size": "small"},
-            "clock": "CPU time of the thread",
-            "machine": {"cpu": "a processor"},
-            "masked": {"rows": {"encoder only": {"padded": row}}},
-        }
+    (made,) = tables.table4(
+        {"machine": {"cpu": "a processor"}, "masked": {"rows": {"encoder only": {"padded": row}}}}
     )
-    assert figures(made, "encoder only", "ChunkFormer") == [120, 3.25, 800, (25.8, 2.2, 56.7)]
-    assert figures(made, "encoder only", "+ Masked batch")[0] == "not run"
-    assert "1/20 as long as the paper's" in made
+    assert made.key == ("table4", "encoder only", "ChunkFormer")
+    assert list(made.figures.values()) == [120.4, 3.25, 800.0, "25.8 / 2.2 / 56.7"]
+    assert tables.table4({}) == tables.table3({}) == []
 
 
 @pytest.mark.parametrize(
@@ -93,10 +81,10 @@ def test_the_third_table_and_its_picture_are_of_what_was_measured(
         "machine": {"cpu": "a processor", "memory_gib": 16.0},
         "mib": {"full": {"1": 64.0, "2": 256.0}, "endless": {"1": 40.0, "2": 40.0}},
     }
-    made = tables.table3(result)
-    assert figures(made, "full context") == [64, 256, 16, 11, 36]
-    assert figures(made, "the same, endless") == [40, 40, *["no limit"] * 3]
-    assert figures(made, "c 64, l 128, r 128")[-1] == "not run"
+    made = by_labels(tables.table3(result))
+    assert [round(each) for each in made["full context",].values()] == [64, 256, 16, 11, 36]
+    assert list(made["the same, endless",].values()) == [40, 40, *["no limit"] * 3]
+    assert len(made) == 2
     drawn: list[Any] = []
     monkeypatch.setattr(svg, "save_svg", lambda figure, *_: drawn.append(figure))
     memory.draw(result, tmp_path / "memory.svg")

@@ -5,59 +5,65 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from table_cells import row
 
 from experiments.claims import (
+    CLAIMS,
+    DIFFERENCES,
     DOCS,
-    HERE,
     MIXED,
+    block,
     column,
-    differences,
+    corrected,
     p_value,
+    pages,
+    read_table,
     table,
     unsupported,
-    verdicts,
     with_p,
 )
 from streaming_asr.errors import UserError
 
-PAGES = [page for page in sorted(HERE.glob("*/README.md")) if list(verdicts(page))]
-PAGE = """\
-| model | verdict |
-|---|---|
-| a table of | something else |
-
-| no. | claim | theirs | verdict | ours |
-|---|---|---|---|---|
-| 1 | A | 1 % | holds | 1 % |
-| 2 | B | 1 % | holds at 1 s | 2 % |
-| 3 | C | – | not measured | |
-| 4 | D | – | STAR ahead holds | |
-
-| of claim | difference | by | 95 % | p, Holm |
-|---|---|---:|---:|---:|
-| 1 | a less b | 2.0 points | [0.0, 9.0] | |
-| 2 | a less c | -1.0 s | [-9.0, -0.5] | |
-| 2 | a less d | 0.5 points | – | few |
-| – | a less e | 9.0 points | – | – |
+CLAIMED = """\
+no.	claim	theirs	verdict	ours
+1	A	1 %	holds	1 %
+2	B	1 %	holds at 1 s	2 %
+3	C	–	not measured	needs a GPU
+4	D	–	STAR ahead holds	
 """
+HEAD = "of claim	difference	by	unit	low	high	p uncorrected	p Holm\n"
+DIFFER = (
+    HEAD
+    + """\
+1	a less b	2.0	points	0.0	9.0		
+2	a less c	-1.0	s	-9.0	-0.5		
+2	a less d	0.5	points				
+	a less e	9.0	points				
+"""
+)
 
 
-def test_a_row_that_names_its_uncorrected_p_has_that_and_not_the_intervals() -> None:
-    named = PAGE.replace("a less b |", "a less b; p = 0.0020 uncorrected |")
-    first = [next(iter(differences(page).values())) for page in (named, PAGE)]
-    assert first == [("1", pytest.approx(0.004)), ("1", pytest.approx(0.1))]  # the second of three
+def rows(folder: Path, text: str) -> list[dict[str, str]]:
+    path = folder / "rows.tsv"
+    path.write_text(text)
+    return read_table(path)
+
+
+def test_a_row_that_names_its_uncorrected_p_has_that_and_not_the_intervals(tmp_path: Path) -> None:
+    named = DIFFER.replace("0.0	9.0		", "0.0	9.0	0.0020	")
+    first = [corrected(rows(tmp_path, text))[0] for text in (named, DIFFER)]
+    assert first == [pytest.approx(0.004), pytest.approx(0.1)]  # the second of three
 
 
 def test_claims_are_counted_by_the_verdict_they_begin_with(tmp_path: Path) -> None:
-    page = tmp_path / "paper" / "README.md"
-    page.parent.mkdir()
-    page.write_text(PAGE)
-    counted = row(table([page]), "all")
-    assert counted == {
-        "claims": 4, "holds": 1, "holds with a limit": 1, "reversed": 0,
-        "reversed with a limit": 0, "undecided": 0, "not shown at this size": 0,
-        "not measured": 1, "mixed": 1,
+    (tmp_path / CLAIMS).write_text(CLAIMED)
+    header, _, one, total = (
+        line.strip("| ").split(" | ") for line in table([tmp_path]).split("\n")
+    )
+    assert one[1:] == total[1:]
+    assert dict(zip(header[1:], total[1:], strict=True)) == {
+        "claims": "4", "holds": "1", "holds with a limit": "1", "reversed": "0",
+        "reversed with a limit": "0", "undecided": "0", "not shown at this size": "0",
+        "not measured": "1", "mixed": "1",
     }  # fmt: skip
 
 
@@ -71,6 +77,12 @@ def test_claims_are_counted_by_the_verdict_they_begin_with(tmp_path: Path) -> No
 )
 def test_what_stands_behind_a_verdict_limits_it(verdict: str, counts_as: str) -> None:
     assert column(verdict) == counts_as
+
+
+def test_a_page_shows_what_was_measured_and_lists_the_other_claims(tmp_path: Path) -> None:
+    text = block(rows(tmp_path, CLAIMED))
+    assert text.splitlines()[2] == "| 1 | A | 1 % | holds | 1 % |"
+    assert "| 3 |" not in text and text.endswith("\n\nNot measured: 3. C: needs a GPU.")
 
 
 @pytest.mark.parametrize(
@@ -91,39 +103,37 @@ def test_an_interval_without_its_difference_is_refused() -> None:
         p_value(3.0, 0.0, 1.0)
 
 
-def test_a_row_with_a_cell_too_few_is_refused() -> None:
-    with pytest.raises(UserError, match="line 18 of a page: 4 cells; give 5 cells"):
-        differences(PAGE + "| 1 | a less f | 1.0 | [0, 2] |\n")
+def test_a_row_with_a_cell_too_few_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="line 6: 7 cells; give 8 cells"):
+        rows(tmp_path, DIFFER + "1	a less f	1.0	points	0	2	\n")
 
 
-def test_few_errors_have_no_interval() -> None:
-    with pytest.raises(UserError, match=r"line 16 of a page: \[0.1, 1.0\] of few errors; few"):
-        differences(PAGE.replace("0.5 points | – | few", "0.5 points | [0.1, 1.0] | few"))
-
-
-def test_p_is_corrected_over_all_that_the_claims_rest_on() -> None:
+def test_p_is_corrected_over_all_that_the_claims_rest_on(tmp_path: Path) -> None:
     # three of four rows rest on a claim: the smallest p is taken three times, the next twice
-    found = list(differences(PAGE).values())
-    assert [(claim, p and round(p, 4)) for claim, p in found] == [
-        ("1", 0.1), ("2", 0.0003), ("2", None)
-    ]  # fmt: skip
-    lines = with_p(PAGE).splitlines()[-4:]
-    assert [line.split(" | ")[-1] for line in lines] == ["0.100 |", "< 0.001 |", "few |", "– |"]
-    assert with_p(with_p(PAGE)) == with_p(PAGE)
+    differences = rows(tmp_path, DIFFER)
+    assert [p and round(p, 4) for p in corrected(differences)] == [0.1, 0.0003, None, None]
+    again = with_p(differences)
+    assert [row["p Holm"] for row in again] == ["0.100", "< 0.001", "", ""]
+    assert with_p(again) == again
 
 
-def test_a_claim_that_holds_rests_on_a_decided_difference() -> None:
-    assert unsupported(PAGE) == ["1"]  # p 0.1; claim 2 has a limit, and one of two is decided
+def test_a_claim_that_holds_rests_on_a_significant_difference(tmp_path: Path) -> None:
+    claims, differences = rows(tmp_path, CLAIMED), rows(tmp_path, DIFFER)
+    assert unsupported(claims, differences) == ["1"]  # p 0.1; of 2, one of two is significant
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_the_pages_keep_the_rule(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert MIXED not in map(column, verdicts(page))
-    assert with_p(text) == text
-    assert unsupported(text) == []
+    claims, differences = read_table(page / CLAIMS), read_table(page / DIFFERENCES)
+    assert MIXED not in {column(row["verdict"]) for row in claims}
+    assert [int(row["no."]) for row in claims] == [*range(1, len(claims) + 1)]
+    assert {row["of claim"] for row in differences} - {""} <= {row["no."] for row in claims}
+    assert with_p(differences) == differences
+    assert unsupported(claims, differences) == []
+    text = (page / "README.md").read_text(encoding="utf-8")
+    assert f"<!-- claims:begin -->\n{block(claims)}\n<!-- claims:end -->" in text
 
 
 def test_the_docs_show_the_count_of_the_pages() -> None:
-    assert len(PAGES) == 7
-    assert table(sorted(HERE.glob("*/README.md"))) in DOCS.read_text()
+    assert len(pages()) == 7
+    assert table(pages()) in DOCS.read_text()

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from table_cells import empty_page, figures, row
+from places import ROOT
+from table_cells import by_labels
 
-from experiments.mini import tables as mini_tables
+from experiments.chunkformer import tables as chunkformer_tables
+from experiments.hush_word import tables as hush_word_tables
 from experiments.mini.fingerprint import RECORD, cells
+from experiments.real import tables as real_tables
+from experiments.star import tables as star_tables
 from experiments.tables import (
-    duration,
+    DATA,
+    Row,
+    Table,
+    everything,
     find,
     markdown,
-    measure,
-    number,
+    merged,
     read,
+    read_rows,
+    render,
     rewrite,
-    with_interval,
+    row_of,
     write,
+    write_rows,
 )
 from experiments.whisperrt import tables
 from streaming_asr.config.build import new_method
@@ -138,87 +148,64 @@ def page(folder: Path, *names: str) -> Path:
     return path
 
 
-def test_table_1_is_written_from_the_results_and_says_where_whisperrt_loses(tmp_path: Path) -> None:
+def test_table_1_of_mini_has_every_system_at_its_chunk(tmp_path: Path) -> None:
     finished(tmp_path, "table1", "offline", "300ms", "clean", 4.0)
     finished(tmp_path, "table1", "reencode", "300ms", "clean", 6.0)
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.5, weights="/a/300ms")
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.0, weights="/a/300ms", beam=3)
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 40.0)
-    own = page(tmp_path, "table1", "table3")
-    assert mini_tables.main(["--output", str(tmp_path), "--here", str(own)]) == 0
-
-    filled = own.read_text()
-    assert filled.startswith("# before\n<!-- table1:begin -->\n") and filled.endswith("after\n")
-    text = filled.split("<!-- table1:end -->")[0]
-    assert "old" not in text
-    assert "a processor, one thread, 60 recordings in a cell." in text
-    clean = text.split("mini `clean`:")[1]
-    for system, chunk, wer in (
-        ("offline", "whole", 4.0),
-        ("WhisperRT greedy", "300 ms", 7.5),
-        ("WhisperRT beam 3", "300 ms", 7.0),
-        ("mask alone", "300 ms", 40.0),
-    ):
-        there = row(clean, system, chunk)
-        assert [there[name] for name in ("RWER", "ARWER", "WER")] == [wer + 1, wer + 2, wer]
-        assert (there["ARWER grid"], there["RTF"]) == (wer + 30, 0.062)
-        assert there["committed p50 / p90"] == (0.5, 1.25)
-    absent = row(clean, "re-encoding", "100 ms")
-    assert {absent[name] for name in ("WER", "ARWER grid", "RTF")} == {"not run"}
-    # It loses to re-encoding, and the table says so.
-    assert "- WER: WhisperRT greedy is worse than re-encoding at clean 300 ms." in text
-    assert "- WER: WhisperRT greedy is worse than mask alone nowhere (1 compared)." in text
-
-    beam = row(clean, "WhisperRT beam 3", "300 ms", "300ms")
-    assert beam["stable p50 / p90"] == (0.25, None)
-    assert beam["paper, base"] == (7.53, 8.12, 6.55)
+    finished(tmp_path, "table1", "whisperrt", "300ms", "other", 50.0, weights="/a/300ms")
+    found = by_labels(tables.rows(tmp_path), "mini_table1")
+    assert {labels: figures["WER"] for labels, figures in found.items()} == {
+        ("offline", "whole", "none"): 4.0,
+        ("re-encoding", "300 ms", "none"): 6.0,
+        ("mask alone", "300 ms", "none"): 40.0,
+        ("WhisperRT greedy", "300 ms", "300ms"): 7.5,
+        ("WhisperRT beam 3", "300 ms", "300ms"): 7.0,
+    }
+    beam = found["WhisperRT beam 3", "300 ms", "300ms"]
+    assert (beam["RWER"], beam["ARWER"], beam["ARWER grid"], beam["RTF"]) == (8, 9, 37, 0.0625)
+    assert beam["stable p50"] == 0.25 and "stable p90" not in beam  # nothing to show
 
 
-def test_table_3_sets_the_random_adapter_beside_the_one_of_this_chunk_alone(tmp_path: Path) -> None:
+def test_table_3_has_the_random_adapter_and_the_one_of_this_chunk_only(tmp_path: Path) -> None:
     finished(tmp_path, "table1", "whisperrt", "100ms", "clean", 8.0, weights="/a/100ms", beam=3)
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.0, weights="/a/any_chunk", beam=3)
     finished(tmp_path, "table3", "whisperrt", "100ms", "clean", 9.5, weights="/a/any_chunk", beam=3)
-    found = [r for name in ("table3", "table1") for r in read(tmp_path / name)]
-    text = tables.table3(found)
-    at_100, at_300 = (row(text, "clean", "beam 3", f"{ms} ms") for ms in (100, 300))
-    assert at_100 == {
-        "fixed": (9.0, 10.0, 8.0),
-        "random": (10.5, 11.5, 9.5),
-        "WER, random - fixed": 1.5,
-        "paper: fixed, base": (9.28, 9.99, 7.75),
-        "paper: random, base": (10.58, 11.26, 9.0),
+    found = by_labels(tables.rows(tmp_path), "mini_table3")
+    assert {labels: figures["WER"] for labels, figures in found.items()} == {
+        ("clean", "beam 3", "100 ms", "fixed"): 8.0,
+        ("clean", "beam 3", "100 ms", "random"): 9.5,
+        ("clean", "beam 3", "300 ms", "random"): 7.0,
     }
-    assert (at_300["fixed"], at_300["random"]) == ("not run", (8.0, 9.0, 7.0))
-    assert at_300["WER, random - fixed"] is None
 
 
-def test_figure_6_sets_the_kept_cache_beside_the_exact_one(tmp_path: Path) -> None:
-    for beam, exact, kept in ((0, 5.0, 6.0), (7, 4.5, 9.0)):
+def test_figure_6_has_the_kept_cache_next_to_the_exact_one(tmp_path: Path) -> None:
+    for beam, exact, kept in ((0, 5.0, 6.0), (7, 4.5, 9.0), (3, 4.0, None)):
         for cache, wer in ((False, exact), (True, kept)):
-            finished(
-                tmp_path, "fig6", "whisperrt", "300ms", "clean", wer, beam=beam, cache=cache,
-                weights="/a/300ms", n_failed=int(cache),
-            )  # fmt: skip
-    finished(tmp_path, "fig6", "whisperrt", "300ms", "other", 1.0, weights="/a/300ms")
-    text = tables.fig6(read(tmp_path / "fig6"), split="clean")
-    assert "2 recordings failed; they count as empty." in text
-    assert figures(text, "greedy") == [5.0, 6.0, 0.05, 0.05]
-    assert figures(text, "beam 7") == [4.5, 9.0, 0.05, 0.05]
-    assert figures(text, "beam 3") == ["not run"] * 4
+            if wer is not None:
+                finished(
+                    tmp_path, "fig6_dev", "whisperrt", "300ms", "clean", wer, beam=beam,
+                    cache=cache, weights="/a/300ms", n_failed=int(cache),
+                )  # fmt: skip
+    found = by_labels(tables.rows(tmp_path), "fig6_dev")
+    assert set(found) == {("greedy",), ("beam 7",)}
+    assert list(found["beam 7",].values()) == [4.5, 0.05, 9.0, 0.05]
 
 
 def test_table_5_leaves_out_what_was_not_run(tmp_path: Path) -> None:
-    path = tmp_path / "table5.json"
     rows = [
         {"system": "Ufal-Whisper", "beam": 5, "mean_ms": None, "rtf": None},
         {"system": "WhisperRT", "beam": 3, "mean_ms": 90.0, "rtf": 0.3},
     ]
     head = {"measured": "2026-01-31", "machine": "a processor", "device": "cpu", "threads": 1}
     head |= {"size": "base", "duration_s": 15.0, "chunk_ms": 300}
-    path.write_text(json.dumps(head | {"rows": rows}))
-    text = tables.table5(path)
-    assert "Ufal-Whisper" not in text
-    assert figures(text, "WhisperRT", "3") == [90.0, 0.3, 0.094]
+    (tmp_path / "table5").mkdir()
+    (tmp_path / "table5" / "table5.json").write_text(json.dumps(head | {"rows": rows}))
+    (found,) = tables.rows(tmp_path)
+    assert found.key == ("table5", "WhisperRT", "3")
+    assert list(found.figures.values()) == [90.0, 0.3, "0.094"]
+    assert (found.dates, found.machines) == (["2026-01-31"], ["a processor"])
 
 
 def test_table_1_of_real_whisper_takes_each_model_from_the_sweeps_that_have_it(
@@ -233,48 +220,126 @@ def test_table_1_of_real_whisper_takes_each_model_from_the_sweeps_that_have_it(
     add = partial(add, method="simul_whisper", beam=0, model="base")
     add("table1_other", chunk="300ms", wer=20.0, truncation="never")
     add("table1_other", chunk="1s", wer=1.0, truncation="always")
-    text = tables.blocks(tmp_path)["table1_other"]
-    fast = row(text, "tiny.en", "WhisperRT, beam 3", "40 ms")
-    assert [fast[name] for name in ("RWER", "ARWER", "WER", "ARWER grid")] == [10, 11, 9, 39]
-    assert (fast["CPU RTF"], fast["paper, base"]) == (0.05, None)  # theirs is no tiny.en
-    assert row(text, "tiny.en", "WhisperRT, beam 3", "1000 ms")["WER"] == 8.0
-    assert row(text, "tiny.en", "WhisperRT, beam 3", "300 ms")["WER"] == "not run"
-    base = row(text, "base", "WhisperRT, beam 3", "1000 ms")
-    assert (base["WER"], base["paper, base"]) == (7.0, None)
-    detector = "Simul-Whisper, no detector"
-    assert row(text, "base", detector, "300 ms")["WER"] == 20.0
-    assert row(text, "base", detector, "300 ms")["paper, base"] == (24.27, 27.85, 23.46)
-    assert row(text, "base", detector, "1000 ms")["WER"] == "not run"
-    assert row(text, "base", "UFAL", "300 ms")["paper, base"] == (16.78, 18.06, 15.45)
-    assert row(text, "base", "offline, beam 5", "whole")["WER"] == 3.0
-    assert "12.40" in text  # the paper's offline base
+    found = by_labels(tables.rows(tmp_path), "table1_other")
+    assert {
+        labels: (figures["WER"], figures.get("paper, base")) for labels, figures in found.items()
+    } == {
+        ("tiny.en", "WhisperRT, beam 3", "40 ms"): (9.0, None),  # theirs is no tiny.en
+        ("tiny.en", "WhisperRT, beam 3", "1000 ms"): (8.0, None),
+        ("base", "offline, beam 5", "whole"): (3.0, "– / – / 12.40"),
+        ("base", "WhisperRT, beam 3", "1000 ms"): (7.0, None),  # no chunk of the paper
+        ("base", "Simul-Whisper, no detector", "300 ms"): (20.0, "24.27 / 27.85 / 23.46"),
+    }
 
 
-def test_the_pages_have_a_place_for_every_table(tmp_path: Path) -> None:
-    own = empty_page(tables.HERE / "README.md", tmp_path)
-    assert tables.main(["--output", str(tmp_path / "none"), "--here", str(own)]) == 0
-    assert own.read_text().count("Not run yet.") == 3  # table 5 stays as it was measured
-    mini = empty_page(mini_tables.PAGE, tmp_path)
-    assert mini_tables.main(["--output", str(tmp_path / "none"), "--here", str(mini)]) == 0
-    clean = mini.read_text()
-    assert row(clean, "WhisperRT beam 3", "40 ms")["paper, base"] == (10.57, 11.44, 9.04)
-    assert row(clean, "WhisperRT greedy", "40 ms")["WER"] == "not run"
+# -- rows -----------------------------------------------------------------------------------
 
 
-def test_a_table_is_written_into_another_file_too_where_it_has_a_shorter_form(tmp_path) -> None:
-    own, other = page(tmp_path, "real"), tmp_path / "other.md"
-    other.write_text("top\n<!-- real:begin -->\nold\n<!-- real:end -->\nbottom\n")
-    given = ["--output", str(tmp_path), "--here", str(own), "--readme", str(other)]
+def test_a_row_has_its_figures_and_where_they_come_from(tmp_path: Path) -> None:
+    finished(tmp_path, "table1", "offline", "300ms", "clean", 4.0, n_failed=2)
+    (cell,) = read(tmp_path / "table1")
+    drawn = {"drawn": "speaker", "n_drawn": 12, "metrics": {"wer": [3.04, 5.06]}}
+    cell.document.update(intervals=drawn, hashes={"code": "c0de"})
+    made = row_of("a table", {"system": "x"}, cell, {"WER": "wer", "RTF": "rtf_total"}, {"more": 2})
+    assert made.figures == {"WER": [4.0, 3.04, 5.06], "RTF": 0.0625, "more": 2}
+    assert (made.n, made.drawn, made.n_failed) == (60, "12 speakers", 2)
+    assert (made.machines, made.hashes) == (["a processor"], {"code": "c0de"})
+    path = tmp_path / "rows.jsonl"
+    write_rows(path, [made])
+    assert read_rows(path) == [made]
+    assert read_rows(tmp_path / "none.jsonl") == []
 
-    def long(output: Path) -> dict[str, str]:
-        return {"real": f"all of {output.name}"}
 
-    called = partial(write, given, "About.", page=own, blocks=long)
-    assert called(shared="real", short=lambda output: "some") == 0
-    assert f"<!-- real:begin -->\nall of {tmp_path.name}\n<!-- real:end -->" in own.read_text()
-    assert other.read_text() == "top\n<!-- real:begin -->\nsome\n<!-- real:end -->\nbottom\n"
+def a_row(table: str, wer: float, *labels: str) -> Row:
+    return Row(table, {f"label {i}": label for i, label in enumerate(labels)}, {"WER": wer})
+
+
+def test_what_was_measured_again_takes_its_place_and_what_is_new_follows_its_table() -> None:
+    before = [a_row("t", 1, "a"), a_row("t", 2, "c"), a_row("u", 3, "a")]
+    measured = [a_row("t", 9, "a"), a_row("t", 5, "b"), a_row("u", 6, "z"), a_row("v", 7, "a")]
+    assert merged(before, measured) == [
+        measured[0], measured[1], before[1], before[2], measured[2], measured[3]
+    ]  # fmt: skip
+    assert merged(before, []) == before and merged([], measured) == measured
+
+
+def test_a_table_shows_the_rows_figures_in_its_formats() -> None:
+    rows = [
+        Row("t", {"system": "a", "chunk": "1 s"}, {"WER": [4.04, 3.0, 5.0], "d": [1.0, -2.0, 3.0]},
+            ["2026-01-05"], ["new"], 60, "60 utterances"),
+        Row("t", {"system": "b", "chunk": "1 s"}, {"WER": 5.06, "paper": "1 / 2"},
+            ["2026-01-02", "2026-01-03"], ["old"], 272, "9 speakers", 3),
+        Row("u", {"system": "b", "chunk": "1 s"}, {"WER": 1.0}),
+    ]  # fmt: skip
+    columns = {"WER": ".1f", "d": "+.1f", "paper": ""}
+    assert render(Table("t", columns), rows).splitlines() == [
+        "Measured 2026-01-02 to 2026-01-05 on new, old, one thread, "
+        "60 or 272 recordings in a cell; intervals over 60 utterances or 9 speakers. "
+        "3 recordings failed; they count as empty.",
+        "",
+        "| system | chunk | WER | d | paper |",
+        "| --- | --- | ---: | ---: | ---: |",
+        "| a | 1 s | 4.0 [3.0, 5.0] | +1.0 [-2.0, 3.0] | – |",
+        "| b | 1 s | 5.1 | – | 1 / 2 |",
+    ]
+    assert "| a | 1 s | 4.0 | +1.0 |" in render(Table("t", columns, plain=("WER", "d")), rows)
+    across = Table("x", {"WER": ".0f"}, across="table", sources={"u": "U", "t": "T"})
+    assert render(across, rows).splitlines()[-2:] == [
+        "| a | 1 s | – | 4 [3, 5] |",
+        "| b | 1 s | 1 | 5 |",
+    ]
+    by_chunk = render(Table("t", {"WER": ".0f"}, across="chunk", with_caption=False), rows)
+    assert by_chunk.splitlines()[0] == "| system | 1 s |"
+    assert render(Table("none", columns), rows) == "Not run yet."
+    assert everything(rows[:2]).splitlines()[1] == "a\t1 s\t4.04 [3.0, 5.0]\t1.0 [-2.0, 3.0]\t"
+
+
+# -- pages ----------------------------------------------------------------------------------
+
+PAGES = [chunkformer_tables, hush_word_tables, real_tables, star_tables, tables]
+
+
+@pytest.mark.parametrize("module", PAGES, ids=lambda module: module.__name__.split(".")[1])
+def test_the_tables_of_a_page_are_those_of_its_rows(module: Any) -> None:
+    folder = Path(module.__file__).parent
+    text = "".join(
+        path.read_text("utf-8") for path in (folder / "README.md", folder / "results.md")
+        if path.is_file()
+    )  # fmt: skip
+    blocks = module.blocks(read_rows(folder / DATA))
+    assert blocks
+    for name, block in blocks.items():
+        assert f"<!-- {name}:begin -->\n{block}\n<!-- {name}:end -->" in text, name
+        assert "Not run yet." not in block
+
+
+def test_a_command_puts_what_was_measured_into_the_rows_and_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, other, data = page(tmp_path, "t"), tmp_path / "other.md", tmp_path / DATA
+    other.write_text("top\n<!-- t:begin -->\nold\n<!-- t:end -->\nbottom\n")
+    write_rows(data, [a_row("t", 1, "a"), a_row("t", 2, "b")])
+
+    def call(*more: str, **settings: Any) -> int:
+        return write(
+            ["--output", str(tmp_path), "--here", str(own), "--data", str(data), *more],
+            "About.",
+            page=own,
+            rows=lambda output: [a_row("t", 5, "b")],
+            blocks=lambda rows: {"t": " ".join(str(row.figures["WER"]) for row in rows)},
+            **settings,
+        )
+
+    assert call("--show", "t") == 0
+    assert capsys.readouterr().out == "label 0\tWER\na\t1\nb\t2\n"
+    assert call("--show", "x") == 2 and "no such table; give t" in capsys.readouterr().err
+    assert "old" in own.read_text()
+    assert call("--readme", str(other), short=lambda rows: {"t": "some"}) == 0
+    assert "<!-- t:begin -->\n1 5\n<!-- t:end -->" in own.read_text()
+    assert [row.figures["WER"] for row in read_rows(data)] == [1, 5]
+    assert other.read_text() == "top\n<!-- t:begin -->\nsome\n<!-- t:end -->\nbottom\n"
     with pytest.raises(SystemExit):  # what has no shorter form has no such option
-        called()
+        call("--readme", str(other))
 
 
 def test_a_page_without_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
@@ -285,53 +350,52 @@ def test_a_page_without_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
         rewrite(path, {"fig6": "new"})
 
 
-def test_what_was_not_run_stays_as_it_stands_on_the_page(tmp_path: Path) -> None:
-    path = page(tmp_path, "results")
-    header = ["system", "chunk", "WER", "RTF"]
-
-    def table(days: str, cpu: str, n: int, *rows: list[str]) -> str:
-        told = f"Measured {days} on {cpu}, one thread, {n} recordings in a cell"
-        return f"{told}; intervals over {n} utterances.\n\n{markdown(header, rows, 2)}"
-
-    a, b, c = (["a", "1 s", "4.0", "0.1"], ["b", "1 s", "5.0", "0.2"], ["b", "2 s", "6.0", "0.3"])
-    rewrite(path, {"results": table("2026-01-02", "old", 60, a, b)})
-    ours = ["b", "1 s", "5.5", "not run"], ["a", "1 s", "not run", "not run"], c
-    rewrite(path, {"results": table("2026-01-05 to 2026-01-06", "new", 272, *ours)})
-    both = table("2026-01-02 to 2026-01-06", "new, old", 60, [*b[:2], "5.5", "0.2"], a, c)
-    both = both.replace("60 rec", "60 or 272 rec").replace("60 utt", "272 utterances or 60 utt")
-    assert path.read_text().split("-->")[1].split("<!--")[0].strip() == both
-    rewrite(path, {"results": "Not run yet."})
-    assert both in path.read_text()
-    # The same row under another title is another row.
-
-    def titled(*wers: str) -> str:
-        tables = [markdown(header, [["a", "1 s", wer, "0.1"]], 2) for wer in wers]
-        return f"clean:\n\n{tables[0]}\n\nother:\n\n{tables[1]}"
-
-    rewrite(path, {"results": titled("4.0", "5.0")})
-    rewrite(path, {"results": titled("not run", "not run")})
-    assert titled("4.0", "5.0") in path.read_text()
-    # Under another header a row says something else.
-    header[2] = "ARWER"
-    other = table("2026-01-07", "new", 60, ["a", "1 s", "not run", "1.0"])
-    rewrite(path, {"results": other})
-    assert other in path.read_text()
-
-
-def test_figures_are_rounded_bracketed_and_written_as_a_table(tmp_path: Path) -> None:
-    finished(tmp_path, "table1", "offline", "300ms", "clean", 4.0)
-    (cell,) = read(tmp_path / "table1")
-    cell.document["intervals"] = {"metrics": {"wer": [3.04, 5.06]}}
-    assert (number(0.0625, 3), number(None), duration(40), duration(None)) == (
-        *("0.062", "–", "40 ms", "whole"),
-    )
-    assert with_interval(cell, "wer", 2) == "4.00 [3.04, 5.06]"
-    assert with_interval(cell, "rwer") == measure(cell, "rwer") == "5.0"
-    assert with_interval(None, "wer") == measure(None, "wer") == "not run"
-    assert measure(cell, "word_latency_stable_p90_ca_s") == "–"
+def test_a_markdown_table_has_its_labels_flush_left() -> None:
     assert markdown(["a", "b"], [["x", "1.0"], ["y", "–"]]) == (
         "| a | b |\n| --- | ---: |\n| x | 1.0 |\n| y | – |"
     )
+
+
+INTERVAL = re.compile(r"([+-]?\d+(?:\.\d+)?)( [a-z%]+)? \[([+-]?\d[\d.]*), ([+-]?\d[\d.]*)\]")
+
+
+def triples(text: str) -> set[tuple[float, ...]]:
+    """The numbers with intervals of a text, without sign: a difference may be told either way."""
+    return {
+        tuple(sorted(abs(float(number)) for number in (found[1], found[3], found[4])))
+        for found in INTERVAL.finditer(text)
+    }
+
+
+def measured_triples() -> set[tuple[float, ...]]:
+    found = set()
+    for path in (ROOT / "experiments").glob(f"*/{DATA}"):
+        for row in read_rows(path):
+            for figure in row.figures.values():
+                if isinstance(figure, list):
+                    found |= {
+                        tuple(sorted(abs(round(number, digits)) for number in figure))
+                        for digits in (0, 1, 2)
+                    }
+    for path in (ROOT / "experiments").glob("*/differences.tsv"):
+        for line in path.read_text("utf-8").splitlines()[1:]:
+            numbers = line.split("\t")[2:6:1]
+            if numbers[2]:
+                found.add(tuple(sorted(abs(float(n)) for n in (numbers[0], *numbers[2:]))))
+    return found
+
+
+def test_every_number_with_an_interval_in_a_page_has_its_row() -> None:
+    measured = measured_triples()
+    missing = {}
+    for path in [
+        *(ROOT / "experiments").glob("*/*.md"),
+        *(ROOT / "experiments").glob("*/claims.tsv"),
+    ]:
+        lacking = triples(path.read_text("utf-8")) - measured
+        if lacking:
+            missing[str(path.relative_to(ROOT))] = sorted(lacking)
+    assert missing == {}
 
 
 def test_a_cell_is_found_by_what_it_and_its_method_were_set_to(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The tables of the hush word's experiment, from finished cells."""
+"""The rows of the hush word's experiment, from finished cells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from table_cells import empty_page, figures, row
+import pytest
+from table_cells import by_labels
 
 from experiments.hush_word import tables
 
@@ -33,49 +34,56 @@ def finished(folder: Path, chunk: str, method: dict[str, Any], wer: float, **fig
     (cell / "metrics.json").write_text(json.dumps(document))
 
 
-def test_each_table_has_its_cells_and_the_paper_beside_them(tmp_path: Path) -> None:
-    whole = tmp_path / "hush_word_paddings"
+def test_a_padding_has_its_work_and_the_papers_figures(tmp_path: Path) -> None:
+    folder = tmp_path / "hush_word_paddings"
     work = {"encoder_gflops_per_s": 4.0, "padding_share": 0.25}
-    finished(whole, "25s", {"padding": "none", "padding_s": None}, 20.0, **work)
-    finished(whole, "25s", {"padding": "zeros", "padding_s": 5.0}, 30.0, **work)
+    finished(folder, "25s", {"padding": "none", "padding_s": None}, 20.0, **work)
+    finished(folder, "25s", {"padding": "zeros", "padding_s": 5.0}, 30.0, **work)
+    finished(folder, "25s", {"padding": "noise", "padding_s": 5.0}, 40.0, **work)
+    found = by_labels(tables.rows(tmp_path), "paddings")
+    assert {labels: list(figures.values()) for labels, figures in found.items()} == {
+        ("none",): [[20.0, 17.0, 24.0], 2.0, 25.0, "0.097 / 152.5"],
+        ("zeros, 5 s",): [[30.0, 27.0, 34.0], 2.0, 25.0, "0.083 / 243.8"],
+        ("noise, 5 s",): [[40.0, 37.0, 44.0], 2.0, 25.0],
+    }
+
+
+def test_a_search_has_its_width_and_other_paddings_are_left_out(tmp_path: Path) -> None:
     pruned = {"padding": "hush", "beam": 5, "prune": True}
     finished(tmp_path / "real", "500ms", pruned, 25.0, mean_beam=3.0)
     greedy = {"padding": "hush", "beam": 1, "prune": True}
     finished(tmp_path / "hush_word", "500ms", greedy, 26.0, mean_beam=1.0)
     silent = {"padding": "zeros", "beam": 5, "prune": False}
     finished(tmp_path / "hush_word", "500ms", silent, 99.0, mean_beam=5.0)
-    finished(tmp_path / "hush_word_words", "1s", {"weights": "/a/mel_500"}, 40.0)
-    ablation = tmp_path / "hush_word_ablation"
-    hush = {"padding": "hush", "prune": True}
-    finished(ablation, "20ms", {**hush, "pipeline": "1:1"}, 50.0, mean_beam=2.0)
-    late = {"word_latency_committed_mean_ca_s": 1.5}
-    finished(ablation, "20ms", {**hush, "prune": False, "pipeline": "none"}, 60.0, **late)
-    page = empty_page(Path(tables.__file__).parent / "README.md", tmp_path)
-    assert tables.main(["--output", str(tmp_path), "--here", str(page)]) == 0
-    text = Path(page).read_text()
-    paddings, words, searches, ablation = (
-        text.split(f"<!-- {name}:begin -->")[1].split(f"<!-- {name}:end -->")[0]
-        for name in ("paddings", "words", "searches", "ablation")
-    )
-    assert figures(paddings, "none") == [(20.0, 17.0, 24.0), 2.0, 25.0, (0.097, 152.5)]
-    assert figures(paddings, "zeros, 5 s") == [(30.0, 27.0, 34.0), 2.0, 25.0, (0.083, 243.8)]
-    assert figures(paddings, "hush word, 0.5 s") == [*["not run"] * 3, None]
-    assert figures(words, "log-mel, 0.5 s")[0] == (40.0, 37.0, 44.0)
-    assert figures(words, "samples, 1 s")[0] == "not run"
-    assert row(searches, "beam 5, pruned", "500 ms")["WER %"] == (25.0, 22.0, 29.0)
-    assert row(searches, "beam 5, pruned", "500 ms")["mean beam / ratio"] == (3.0, 0.5)
-    assert row(searches, "greedy", "500 ms")["mean beam / ratio"] == (1.0, None)
-    assert row(searches, "beam 5", "500 ms")["WER %"] == "not run"
-    piped = figures(ablation, "HW + BP + pipeline (PL)")
-    assert piped[:3] == [None, (2.0, 0.75), (50.0, 47.0, 54.0)]
-    assert figures(ablation, "hush word (HW)")[:3] == [1.5, (None, None), (60.0, 57.0, 64.0)]
-    assert set(figures(ablation, "HW + BP")) == {"not run"}
+    found = by_labels(tables.rows(tmp_path), "searches")
+    assert {labels: list(figures.values()) for labels, figures in found.items()} == {
+        ("beam 5, pruned", "500 ms"): [[25.0, 22.0, 29.0], 3.0, 0.5, "2.794 / 0.552"],
+        ("greedy", "500 ms"): [[26.0, 23.0, 30.0], 1.0],
+    }
 
 
-def test_without_a_sweep_everything_is_not_run(tmp_path: Path) -> None:
-    page = empty_page(Path(tables.__file__).parent / "README.md", tmp_path)
-    assert tables.main(["--output", str(tmp_path), "--here", str(page)]) == 0
-    text = Path(page).read_text()
-    assert text.count("Not run yet.") == 4
-    paddings = text.split("<!-- paddings:begin -->")[1].split("<!-- paddings:end -->")[0]
-    assert figures(paddings, "none")[:3] == ["not run"] * 3
+@pytest.mark.parametrize(
+    ("folder", "chunk", "method", "labels"),
+    [
+        ("words", "1s", {"weights": "/a/mel_500"}, ("log-mel, 0.5 s",)),
+        (
+            "ablation",
+            "20ms",
+            {"padding": "hush", "prune": True, "pipeline": "1:1"},
+            ("HW + BP + pipeline (PL)",),
+        ),
+        (
+            "ablation",
+            "20ms",
+            {"padding": "hush", "prune": False, "pipeline": "none"},
+            ("hush word (HW)",),
+        ),
+    ],
+)
+def test_a_cell_has_the_name_of_what_it_was_set_to(
+    folder: str, chunk: str, method: dict[str, Any], labels: tuple[str], tmp_path: Path
+) -> None:
+    finished(tmp_path / f"hush_word_{folder}", chunk, method, 40.0)
+    (found,) = tables.rows(tmp_path)
+    assert found.key == (folder, *labels)
+    assert found.figures == {"WER %": [40.0, 37.0, 44.0]}

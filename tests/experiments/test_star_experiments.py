@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from table_cells import figures as numbers
+from table_cells import by_labels
 
 from experiments.star import picture, tables
 from experiments.star.noisy import inject
@@ -41,33 +41,42 @@ def cell(folder, name, wer, **method):
     (folder / name / "metrics.json").write_text(json.dumps(document))
 
 
-def test_every_compressor_stands_in_its_column_by_rate_and_seed(tmp_path):
+def test_every_compressor_has_its_rate_and_seed(tmp_path):
     for name, wer in (("star18_0", 20.0), ("cif18_0", 21.5), ("cnn18_1", 19.0)):
-        cell(tmp_path, name, wer, weights=f"outputs/train/tiny.en/star/{name}", rate=18.0)
-    text = tables.figure4(tables.read(tmp_path))
-    assert "| 18 | 0 | 20.0 | 21.5 | not run |" in text
-    assert "| 18 | 1 | not run | not run | 19.0 |" in text
-    assert numbers(tables.figure8(tables.read(tmp_path)), "CIF, trained at 18", "0")[2] == 21.5
+        weights = f"outputs/train/tiny.en/star/{name}"
+        cell(tmp_path / "star_rates", name, wer, weights=weights, rate=18.0)
+    found = tables.rows(tmp_path)
+    assert {labels: each["WER %"] for labels, each in by_labels(found, "figure4").items()} == {
+        ("18", "0", "STAR"): 20.0,
+        ("18", "0", "CIF"): 21.5,
+        ("18", "1", "CNN"): 19.0,
+    }
+    assert {labels: each["WER %"] for labels, each in by_labels(found, "figure8").items()} == {
+        ("STAR, trained at 18", "0", "r = 18"): 20.0,
+        ("CIF, trained at 18", "0", "r = 18"): 21.5,
+    }
 
 
-def test_the_papers_memory_stands_beside_ours(tmp_path):
-    one_pass = tables.table3(tmp_path).split("what a stream holds")[0]
-    assert numbers(one_pass, "5000")[:3] == ["not run", "not run (80 %)", "not run (68 %)"]
-
-
-def test_the_step_stands_beside_recomputing_and_says_whether_it_is_flat(tmp_path):
-    assert numbers(tables.steps(tmp_path), "97") == ["not run"] * 5
+def test_the_benchmark_has_memory_as_shares_and_steps_with_their_speed_up(tmp_path):
+    cells = [{"pass_mib": mib, "stream_mib": mib / 4} for mib in (200, 220, 200, 190, 100)]
     rows = [
         {"chunk": k, "encode_ms": 6.0, "decode_ms": 3.0, "ours_ms": ours, "recompute_ms": 50.0}
         for k, ours in ((5, 10.0), (97, 12.5))
     ]
-    step = {"model": "base", "clock": "CPU time", "rows": rows, "same_tokens": True, "n_tokens": 9}
-    content = {"machine": {"cpu": "a processor"}, "step": step}
-    (tmp_path / "star_bench_fused.json").write_text(json.dumps(content))
-    text = tables.steps(tmp_path)
-    assert numbers(text, "97") == [6.0, 3.0, 12.5, 50.0, 4.0]
-    assert "9 tokens: the same tokens from both" in text
-    assert "reached  chunk 97 takes 1.25 times chunk 5" in text
+    content = {"machine": {"cpu": "a processor"}, "memory": [{"frames": 1000, "cells": cells}]}
+    for name, more in (("fused", {"step": {"rows": rows}}), ("eager", {})):
+        (tmp_path / f"star_bench_{name}.json").write_text(json.dumps(content | more))
+    found = tables.rows(tmp_path)
+    memory = by_labels(found, "table3")
+    assert list(memory) == [
+        ("one pass", "fused", "1000"),
+        ("what a stream holds", "fused", "1000"),
+        ("one pass", "eager", "1000"),
+    ]
+    assert list(memory["one pass", "fused", "1000"].values()) == pytest.approx(
+        [200, 110, 100, 95, 50]
+    )
+    assert list(by_labels(found, "step")["97",].values()) == [6.0, 3.0, 12.5, 50.0, 4.0]
 
 
 def test_a_picture_marks_the_ends_of_the_segments_and_the_words(tmp_path, monkeypatch):

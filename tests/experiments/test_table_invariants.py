@@ -61,6 +61,8 @@ def test_stability_is_shown_beside_wer_and_not_without_one(
     assert "wer" in capsys.readouterr().out
     heads = write_table(cell, tmp_path / "t.md", ["light_erasure"]).read_text().splitlines()[0]
     assert "WER" in heads
+    plain = write_table(cell, tmp_path / "t.tsv", ["light_erasure"]).read_text().splitlines()
+    assert [len(line.split("\t")) for line in plain] == [5, 5] and "**" not in plain[1]
 
 
 def test_a_corpus_without_references_has_no_stability_in_the_table(tmp_path: Path) -> None:
