@@ -66,6 +66,12 @@ class Browser:
         keyboard = {"type": "key", "id": "keyboard", "actions": actions}
         self.call("POST", "/actions", {"actions": [keyboard]})
 
+    def resize(self, width: int, height: int = 900) -> None:
+        """Gives the page a screen of this size; the window itself has a least width."""
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        command = {"cmd": "Emulation.setDeviceMetricsOverride", "params": screen}
+        self.call("POST", "/goog/cdp/execute", command)
+
     def console(self) -> list[str]:
         """What the page wrote to its console since the last call."""
         return [each["message"] for each in self.call("POST", "/se/log", {"type": "browser"})]

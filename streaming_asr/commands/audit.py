@@ -275,30 +275,32 @@ def _texts(answer: Audit) -> list[list[str]]:
 def _lines(answer: Audit) -> list[str]:
     metrics = answer.metrics
     p50, p90 = (metrics[f"word_latency_committed_{p}_ca_s"] for p in ("p50", "p90"))
-    near = 100 * answer.gaps
     lines = [
-        f"boundaries of steps: {near:.0f} % of the gaps between words are within a word of one"
+        f"{100 * answer.gaps:.0f} % of the gaps between words are at most one word from a boundary "
+        "of steps"
     ]
     if not answer.is_labelled:
         lines.append("no reference: errors are the distance to batch's text")
     if p50 is not None:
-        lines.append(
-            f"lag of final words: {p50:.2f} s in half, {format_number(p90, 2)} s in 90 % of them; "
-            f"it grows by {format_number(answer.growth, 2)} s per minute"
+        line = (
+            f"lag of final words: at most {p50:.2f} s for half, {format_number(p90, 2)} s for 90 %"
         )
+        if answer.growth is not None:
+            line += f"; within a recording it changes by {answer.growth:+.2f} s per minute"
+        lines.append(line)
     if metrics["turns_cut_off"] is not None:
         late = format_number(metrics["turn_end_delay_p90_ca_s"], 2)
         lines.append(
             f"turns: {metrics['turns_cut_off']:.0f} % cut off, "
-            f"{format_number(metrics['turns_missed'], 0)} % never ended; "
-            f"the end comes within {late} s in 90 %"
+            f"{format_number(metrics['turns_missed'], 0)} % missed; "
+            f"90 % of the ends come within {late} s"
         )
     for name, n in zip(("stream", "batch"), answer.n_failed, strict=True):
         if n:
             lines.append(f"{n} recordings failed in the {name}: they count with an empty text")
     total = answer.total.difference
     p = "" if total.p_value is None else f", p {total.p_value:.4f}"
-    return [*lines, f"drawn: {answer.clusters}; they differ in {total.n_differ}{p}"]
+    return [*lines, f"stream and batch differ in {total.n_differ} of {answer.clusters}{p}"]
 
 
 def _page(
@@ -325,6 +327,7 @@ def _page(
         rows=_texts(answer),
         lines=_lines(answer),
         parts=PARTS,
+        is_labelled=answer.is_labelled,
         places=[(place, _clip(place, sounds)) for place in answer.places],
     )
     name = re.sub(r"[^\w.=,+-]", "_", f"{stream.resolve().parent.name}-{stream.resolve().name}")

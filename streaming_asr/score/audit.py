@@ -28,6 +28,7 @@ from streaming_asr.score.folder import EVENTS
 from streaming_asr.utterance import TimedWord
 
 N_PLACES = 10
+LONG_S = 30.0  # of a recording in which the lag has a trend
 AROUND = 3  # words that are shown on either side of a place
 
 
@@ -172,11 +173,12 @@ def _audit(pairs: Sequence[tuple[Trace, Trace]], clusters: Clusters, is_labelled
 
 def growth(streams: Sequence[Trace]) -> float | None:
     """Return how fast the lag of right words grows within a recording, in seconds per minute: the
-    slope of least squares, each recording about its own mean. None without word times."""
+    slope of least squares, each recording about its own mean. None without word times and without
+    a recording of LONG_S."""
     over = under = 0.0
     for trace in streams:
         words = timed(trace)
-        if words is None or trace.batch > 1 or len(words.hits) < 2:
+        if words is None or len(words.hits) < 2 or trace.batch > 1 or trace.duration_s < LONG_S:
             continue
         at = np.array([hit.end_s / 60 for hit in words.hits])
         lag = np.array(words.latencies("committed", "ca"))

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from browser import CHROMIUM, DRIVER, browser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from remote_fakes import websocket
@@ -25,7 +26,7 @@ from streaming_asr.metrics import Trace
 from streaming_asr.metrics.accuracy import word_errors
 from streaming_asr.metrics.intervals import Clusters
 from streaming_asr.metrics.losses import PARTS, blocks, counts
-from streaming_asr.score.audit import _audit
+from streaming_asr.score.audit import _audit, growth
 
 SAID = "the harbour opens at noon and closes after lunch on friday"
 SHORT = "the harbour opens at noon"
@@ -107,6 +108,17 @@ def test_the_parts_add_up_to_the_difference_of_the_error_rates(
         assert sum(getattr(row, name) for row in answer.parts) == pytest.approx(rate)
     total = sum(row.difference.value for row in answer.parts)
     assert total == pytest.approx(answer.total.difference.value)
+
+
+@pytest.mark.parametrize(("seconds", "slope"), [(60.0, 6.0), (29.0, None)])
+def test_the_lag_grows_by_the_slope_over_a_long_recording(
+    seconds: float, slope: float | None
+) -> None:
+    """Lags of 1 s at 10 s and of 4 s at 40 s: three seconds in half a minute."""
+    steps = [(11.0, 0.0, "the", ""), (44.0, 0.0, "the cat", "")]
+    trace = a_trace("the cat", steps, ends=[10.0, 40.0], duration_s=seconds)
+    assert growth([trace]) == (slope and pytest.approx(slope))
+    assert growth([]) is None
 
 
 # -- a server -------------------------------------------------------------------------------------
@@ -239,17 +251,43 @@ def test_a_server_that_takes_no_upload_is_named(
     assert error in capsys.readouterr().err
 
 
-def a_cell(folder: Path, **texts: str | None) -> Path:
+def a_cell(folder: Path, audio: Path | None = None, **texts: str | None) -> Path:
     """A cell of one step for each recording; None is a recording that failed."""
     with EventWriter(folder / "events.jsonl", {"config": {"normaliser": "whisper"}}) as writer:
         for utt, text in texts.items():
-            log = UtteranceLog(utt, SHORT, 32_000)
+            log = UtteranceLog(utt, SHORT, 32_000, audio_path=audio and str(audio))
             words = [] if text is None else [f" {word}" for word in text.split()]
             log.steps = [Step("flush", 32_000, {"wall": 0}, committed=words)]
             if text is None:
                 log.error, log.status = "no sound", "failed"
             writer.write_utterance(log)
     return folder
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium or chromedriver here")
+def test_the_page_fits_a_telephone_and_plays_its_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    soundfile.write("talk.wav", np.zeros(32_000, np.float32), 16_000)
+    name = "method=whisperrt,chunk=300ms,limit=20,method.beam=3,model=tiny.en"
+    texts = dict.fromkeys((f"recording-of-the-harbour-{k}" for k in range(12)), SHORT)
+    batch = a_cell(tmp_path / "batch", **texts)
+    stream = a_cell(tmp_path / name, Path("talk.wav"), **dict.fromkeys(texts, "the harbour opens"))
+    assert main([str(stream), "--batch", str(batch)]) == 1
+    (page,) = Path("outputs/audit").resolve().glob("*.html")
+    with browser(tmp_path / "profile") as window:
+        for width in (390, 1280):
+            window.resize(width)
+            window.open(page)
+            parts = "[document.documentElement, document.querySelector('.scroll')]"
+            wide = f"return {parts}.map((each) => each.scrollWidth - each.clientWidth)"
+            assert window.run(wide) == [0, 0]
+        sounds = "[...document.querySelectorAll('audio')]"
+        window.run(f"{sounds}.forEach((sound) => sound.play())")
+        assert window.wait(f"return {sounds}.filter((sound) => sound.ended).length === 10")
+        assert window.console() == []
 
 
 def test_two_logs_need_no_model_and_a_failed_recording_counts(
