@@ -1,7 +1,9 @@
 """Word times made on the way: `data.align=auto`.
 
 One aligner model per corpus, whatever model and method run on it, so that latencies of all methods
-are against the same times: tiny.en for English, base for anything else. What is aligned is kept in
+are against the same times: tiny.en for English, base for anything else, both by cross-attention.
+`data.align=ctc` takes the package's CTC model of English, which is more exact. What is aligned is
+kept in
 <cache>/align/<aligner>-<hash of its settings>/<corpus>-<split>-<hash of the data>.
 """
 
@@ -15,6 +17,7 @@ from typing import Any, Self
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from streaming_asr.align import english
 from streaming_asr.align.cache import AlignmentCache
 from streaming_asr.align.command import fill, label, safe, settings_of
 from streaming_asr.config.build import build
@@ -39,20 +42,30 @@ class AutoAligner:
     def choose(cls, choice: str, languages: Iterable[str]) -> Self:
         """Return the aligner that `data.align=choice` names for a corpus in these languages.
 
-        choice: auto, a model's name, or its path. Raises UserError where the model is not there.
+        choice: auto, ctc, a model's name, or its path. Raises UserError where the model is not
+        there, and for ctc where one of the languages is not English.
         """
         model = choice
-        if choice == "auto":
-            spoken = set(languages) or {"en"}
+        spoken = set(languages) or {"en"}
+        if choice == "ctc":
+            model = english.NAME
+            if others := sorted(spoken - {english.LANGUAGE}):
+                raise UserError(
+                    f"data.align=ctc: the package's CTC model knows {english.LANGUAGE} only, and "
+                    f"the corpus has {', '.join(others)}; take data.align=auto"
+                )
+        elif choice == "auto":
             model = ALIGNERS.get(spoken.pop(), OTHER_ALIGNER) if len(spoken) == 1 else OTHER_ALIGNER
         named = (CONF_DIR / "model" / f"{model}.yaml").is_file()
         overrides = [f"model={model}"] if named else ["model=whisper", f"model.path={model}"]
-        config = compose_raw([*overrides, "aligner=whisper"], config_name="align")
+        kind = "ctc" if choice == "ctc" else "whisper"
+        config = compose_raw([*overrides, f"aligner={kind}"], config_name="align")
         with open_dict(config):
             del config["hydra"], config["data"]
         OmegaConf.resolve(config)
         try:
-            config.aligner.path = locate(config.aligner.path)
+            key = "model_path" if choice == "ctc" else "path"
+            config.aligner[key] = locate(config.aligner[key])
         except UserError as error:
             raise UserError(f"data.align={choice}: {error}") from error
         return cls(config, settings_of(config))

@@ -12,6 +12,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from streaming_asr.align import english
 from streaming_asr.align.cache import AlignmentCache
 from streaming_asr.align.quality import Quality, lines, measure
 from streaming_asr.chunking import parse_duration
@@ -113,7 +114,9 @@ def home(corpus: Any, config: DictConfig) -> Path:
 def label(config: DictConfig) -> str:
     """Return the aligner and its model as a folder's name."""
     kind = str(config.aligner._target_).split(".")[-2]
-    if kind == "whisper":
+    if is_english_ctc(config.aligner):
+        name = english.NAME
+    elif kind == "whisper":
         name = str(config.model.get("name") or Path(str(config.aligner.path)).name)
         name = Path(str(config.aligner.path)).name if name == "whisper" else name
     else:
@@ -128,6 +131,8 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
     settings = OmegaConf.to_container(config.aligner)
     assert isinstance(settings, dict)
     paths = [settings.get("path"), settings.get("model_path")]
+    if is_english_ctc(config.aligner):
+        paths[0] = f"ctc {english.HASH}"
     relevant = {str(k): v for k, v in settings.items() if k not in (*NEUTRAL, "path", "model_path")}
     hashed = {"model": {"path": paths[0]}, "method": {"weights": paths[1]}}
     for key in MODELS:
@@ -135,6 +140,11 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
         if key in relevant and (file := Path(str(relevant[key])).expanduser()).is_file():
             relevant[key] = f"{file.name} {files_hash([file])}"
     return {**relevant, "model": model_hash(hashed)}
+
+
+def is_english_ctc(aligner: DictConfig) -> bool:
+    """Return whether the aligner is the package's CTC model of English."""
+    return str(aligner._target_).endswith(".CtcAligner") and aligner.get("path") is None
 
 
 def safe(name: str) -> str:

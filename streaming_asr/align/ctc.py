@@ -1,7 +1,7 @@
 """Word times from a CTC model: the transcript's most probable path through its frames.
 
-The model is any of transformers' CTC models (wav2vec 2.0, HuBERT, MMS), or a folder that training
-U2 left (our CTC head on Whisper's encoder).
+The model is any of transformers' CTC models (wav2vec 2.0, HuBERT, MMS), a folder that training
+U2 left (our CTC head on Whisper's encoder), or the package's own for English (`english`).
 
 CTC emits a token for a frame or two somewhere in its sound, so a word's first and last spikes lie
 inside the word. Its edges are put there, and then grown over the sound around them, half of the
@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from streaming_asr.align import english
 from streaming_asr.align.result import OneByOne, loud_frames, words_of
 from streaming_asr.align.viterbi import ANYTHING, align
 from streaming_asr.errors import UserError, check_range
@@ -41,7 +42,8 @@ class Emitter(Protocol):
 
 
 class CtcAligner(OneByOne):
-    """Aligns with a CTC model. `path`: see the module; `model_path` is U2's Whisper."""
+    """Aligns with a CTC model. `path`: see the module, None is the package's; `model_path` is
+    U2's Whisper."""
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class CtcAligner(OneByOne):
     ) -> None:
         """Load the model. target_lang: the adapter of an MMS model, as deu. delay_s: how long after
         a sound the model emits it, as a causal one does. Raises UserError without a model."""
+        self._language = english.LANGUAGE if path is None else None
         settings: dict[str, Any] = {"aligner.delay_s": delay_s}
         check_range(0, **settings)
         self._delay_s = delay_s
@@ -61,6 +64,12 @@ class CtcAligner(OneByOne):
 
     def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
         samples = utterance.load()
+        if self._language not in (None, utterance.language or self._language):
+            raise UserError(
+                f"{utterance.id}: is in {utterance.language}, and the package's CTC model knows "
+                f"{self._language} only; take aligner=whisper, or give a CTC model with "
+                "aligner.path="
+            )
         written = words_of(utterance)
         has_spaces = unit_of(utterance.language) == "word"
         tokens, spans = self._spelled(written, self._model.space if has_spaces else None)
@@ -130,16 +139,11 @@ def emitter(
     path: str | None, model_path: str, device: str, dtype: str, target_lang: str | None
 ) -> Emitter:
     """Return the model that `path` is. Raises UserError where it is none of them."""
-    if path is None:
-        raise UserError(
-            "aligner.path: names no CTC model; give a transformers CTC model (as "
-            "facebook/mms-1b-all with aligner.target_lang=eng, or facebook/wav2vec2-base-960h), "
-            "or a folder that `python -m streaming_asr.train method=u2` left"
-        )
-    folder = Path(path).expanduser()
+    folder = english.branch_folder(model_path) if path is None else Path(path).expanduser()
     if (folder / "ctc_head.safetensors").is_file() or (folder / "branch.json").is_file():
         return U2Head(folder, model_path, device, dtype)
-    return TransformersCtc(str(folder) if is_local(path) else path, device, dtype, target_lang)
+    name = str(folder) if path is None or is_local(path) else path
+    return TransformersCtc(name, device, dtype, target_lang)
 
 
 class TransformersCtc:

@@ -72,7 +72,8 @@ class Loader(ABC):
     limit: takes so many, the same ones whatever their order (`choose`).
     alignments: a file or folder of word times; without it they are taken from beside the audio.
     align: where words still have no times, `auto` makes them once with the aligner model of the
-    corpus's language, a model's name or folder with that model; None leaves them. Who reads the
+    corpus's language, `ctc` with the package's CTC model of English, a model's name or folder with
+    that model; None leaves them. Who reads the
     corpus hands in what makes them, `time` (`align.auto.give_times`).
     join_s: joins each speaker's clips to recordings of so many seconds (`join.join`).
     per_speaker: of each speaker only the first so many recordings, of which `limit` takes its own.

@@ -84,6 +84,13 @@ class Result:
         return str((self.config.get("model") or {}).get("name") or "")
 
     @property
+    def aligner(self) -> str:
+        """The aligner that timed the words, as whisper-tiny.en; "" where none did."""
+        data = self.config.get("data")
+        source = data.get("word_times") if isinstance(data, Mapping) else None
+        return next(iter(str(source or "").split()), "")
+
+    @property
     def is_labelled(self) -> bool:
         """Whether there is a reference to count errors against, or no result to tell."""
         return not self.metrics or "wer" not in self.metrics or self.metrics["wer"] is not None

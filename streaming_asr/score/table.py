@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streaming_asr.config.defaults import ALIGNER_ERRORS_MS
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.intervals import LEAST
@@ -199,6 +200,19 @@ def remarks_of(results: Sequence[Result]) -> list[str]:
     n = max((result.document.get("n_utterances") or 0 for result in judged), default=0)
     if 0 < n < FEW:
         remarks.append(f"few recordings ({n}): chance decides much of such a WER; run more of them")
+    return [*remarks, *errors_of_times(results)]
+
+
+def errors_of_times(results: Sequence[Result]) -> list[str]:
+    """Return for each aligner that timed the words of a run's latency how wrong its times are."""
+    timed = [result for result in results if result.metrics.get(MAIN[1]) is not None]
+    remarks = []
+    for name in dict.fromkeys(result.aligner for result in timed if result.aligner):
+        error = "whose error was not measured"
+        if name in ALIGNER_ERRORS_MS:
+            edges, ends = ALIGNER_ERRORS_MS[name]
+            error = f"median error {edges} ms, at word ends {ends} ms, on synthetic speech"
+        remarks.append(f"word times: {name}, {error}; latencies count from these ends")
     return remarks
 
 

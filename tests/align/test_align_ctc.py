@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 from tiny import noise, tiny_folder
 
-from streaming_asr.align import ctc
+from streaming_asr.align import auto, ctc, english
 from streaming_asr.align.ctc import CtcAligner, TransformersCtc, U2Head, grow
 from streaming_asr.align.viterbi import ANYTHING, align
 from streaming_asr.errors import UserError
+from streaming_asr.methods.u2.branch_files import read_branch
 from streaming_asr.utterance import Utterance
 
 BLANK = 0
@@ -223,8 +225,6 @@ def test_letters_take_the_case_of_the_vocabulary_and_numbers_are_anything(wav2ve
 def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(
     wav2vec2: Path, tmp_path: Path
 ) -> None:
-    import shutil
-
     folder = tmp_path / "model"
     shutil.copytree(wav2vec2, folder)
     vocabulary = json.loads((folder / "vocab.json").read_text())
@@ -234,16 +234,63 @@ def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(
         CtcAligner(str(folder), "none")
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        (None, "names no CTC model; give a transformers CTC model"),
-        ("./nowhere", "not loaded as a CTC model .*; give a Hugging Face folder"),
-    ],
-)
-def test_without_a_model_it_says_which_there_are(path: str | None, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        CtcAligner(path, "none")
+def test_without_a_model_it_says_which_there_are() -> None:
+    with pytest.raises(UserError, match="not loaded as a CTC model .*; give a Hugging Face folder"):
+        CtcAligner("./nowhere", "none")
+
+
+# -- the package's model of English ---------------------------------------------------------
+
+
+def copy_branch(source: Path, target: Path) -> Path:
+    target.mkdir(parents=True)
+    for name in english.FILES:
+        shutil.copyfile(source / name, target / name)
+    return target
+
+
+def test_the_packages_branch_and_its_adapter_are_the_frozen_ones() -> None:
+    card, _ = read_branch(english.branch_folder("none"), "none")  # it checks the adapter's sha256
+    assert (card.classes, card.adapter[:12]) == (501, "408474e3a4b3")
+
+
+def test_another_training_of_u2_does_not_move_the_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = english.branch_folder("none")
+    frozen, u2 = tmp_path / "aligner", copy_branch(source, tmp_path / "u2")
+    monkeypatch.setattr(english, "HOMES", (frozen, u2))
+    assert english.branch_folder("none") == u2
+    content = bytearray((u2 / "branch.safetensors").read_bytes())
+    content[-1] ^= 1
+    (u2 / "branch.safetensors").write_bytes(content)
+    with pytest.raises(UserError, match=f"no files with the hash {english.HASH} in .*aligner.path"):
+        english.branch_folder("none")
+    copy_branch(source, frozen)
+    assert english.branch_folder("none") == frozen
+
+
+def test_the_packages_branch_is_refused_on_another_whisper() -> None:
+    with pytest.raises(UserError, match="runs on tiny.en, and model.path=.* give model=tiny.en"):
+        CtcAligner(None, str(tiny_folder()))
+
+
+def test_the_packages_branch_aligns_no_other_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctc, "emitter", lambda *_: Known([0, 1, 0]))
+    clips = [replace(utterance("a"), language=language) for language in ("de", "en", None)]
+    german, *rest = CtcAligner(None, "none").align(clips)
+    assert german.words is None and "knows en only" in german.reason
+    assert all(each.words for each in rest)
+
+
+def test_data_align_ctc_names_the_aligner_and_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "locate", lambda path: str(tiny_folder()))
+    chosen = auto.AutoAligner.choose("ctc", {"en"})
+    assert chosen.name.startswith("ctc-tiny.en ") and chosen.config.aligner.path is None
+    monkeypatch.setattr(english, "HASH", "0" * 16)
+    assert auto.AutoAligner.choose("ctc", set()).name != chosen.name
+    with pytest.raises(UserError, match="data.align=ctc: .* knows en only, .* has de, fr; take"):
+        auto.AutoAligner.choose("ctc", {"fr", "en", "de"})
 
 
 # -- our own heads --------------------------------------------------------------------------

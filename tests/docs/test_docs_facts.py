@@ -69,3 +69,13 @@ def test_the_citation_has_the_project_s_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     page = (ROOT / "docs" / "reference.md").read_text("utf-8")
     assert re.search(r"version = \{(.*)\}", page)[1] == project["version"]  # type: ignore[index]
+
+
+def test_the_error_below_a_table_is_the_one_that_was_measured() -> None:
+    from streaming_asr.config.defaults import ALIGNER_ERRORS_MS
+
+    rows = rows_of("align.md", "The report")
+    begin = [row[0] for row in rows].index("the 60 of `data=voices`")
+    measured = {row[1].split(",")[0]: (row[3], row[5]) for row in rows[begin : begin + 2]}
+    errors = {name.split("-")[0]: pair for name, pair in ALIGNER_ERRORS_MS.items()}
+    assert {name: tuple(f"{ms} ms" for ms in pair) for name, pair in errors.items()} == measured

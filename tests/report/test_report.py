@@ -307,6 +307,25 @@ def test_a_busy_machine_and_few_recordings_are_remarked(tmp_path: Path) -> None:
     assert "\nfew recordings (2): chance decides much of such a WER" in text
 
 
+def test_a_table_of_aligned_recordings_names_the_error_of_their_times(tmp_path: Path) -> None:
+    cells = {"ufal": "whisper-tiny.en 0123", "star": "ctc-tiny.en 45", "u2": "whisper-x 6, of the"}
+    for method, source in {**cells, "offline": None, "whisperrt": ["odd"]}.items():
+        path = write_cell(tmp_path / f"method={method},chunk=300ms") / "metrics.json"
+        document = json.loads(path.read_text())
+        document["config"]["data"]["word_times"] = source
+        if method == "whisperrt":
+            document["config"]["data"] = [1]
+        path.write_text(json.dumps(document))
+    text = " ".join(rendered(tmp_path).split())
+    for line in (
+        "word times: whisper-tiny.en, median error 95 ms, at word ends 115 ms, on synthetic speech",
+        "word times: ctc-tiny.en, median error 20 ms, at word ends 30 ms, on synthetic speech",
+        "word times: whisper-x, whose error was not measured; latencies count from these ends",
+    ):
+        assert line in text
+    assert text.count("word times:") == 3
+
+
 @pytest.mark.parametrize("name", ["empty", "missing"])
 def test_a_folder_without_results_is_the_users_error(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
