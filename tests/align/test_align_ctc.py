@@ -235,7 +235,7 @@ def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(
 
 
 def test_without_a_model_it_says_which_there_are() -> None:
-    with pytest.raises(UserError, match="not loaded as a CTC model .*; give a Hugging Face folder"):
+    with pytest.raises(UserError, match=r"not loaded as a CTC model .*; give a Hugging Face"):
         CtcAligner("./nowhere", "none")
 
 
@@ -271,7 +271,7 @@ def test_another_training_of_u2_does_not_move_the_times(
 
 
 def test_the_packages_branch_is_refused_on_another_whisper() -> None:
-    with pytest.raises(UserError, match="runs on tiny.en, and model.path=.* give model=tiny.en"):
+    with pytest.raises(UserError, match=r"runs on tiny.en, and model.path=.* give model=tiny.en"):
         CtcAligner(None, str(tiny_folder()))
 
 
@@ -289,7 +289,7 @@ def test_data_align_ctc_names_the_aligner_and_its_files(monkeypatch: pytest.Monk
     assert chosen.name.startswith("ctc-tiny.en ") and chosen.config.aligner.path is None
     monkeypatch.setattr(english, "HASH", "0" * 16)
     assert auto.AutoAligner.choose("ctc", set()).name != chosen.name
-    with pytest.raises(UserError, match="data.align=ctc: .* knows en only, .* has de, fr; take"):
+    with pytest.raises(UserError, match=r"data.align=ctc: .* knows en only, .* has de, fr; take"):
         auto.AutoAligner.choose("ctc", {"fr", "en", "de"})
 
 
