@@ -104,7 +104,7 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     if config.data is not None:
         _transcribe(config)
     if not Path(config.train_data).is_dir():
-        remedy = f"python -m streaming_asr.data shards data=... out={config.train_data}"
+        remedy = f"streaming-asr data shards data=... out={config.train_data}"
         if config.model.get("name") == "mini":
             remedy = f"python -m experiments.mini.corpus train --hours 14 --out {config.train_data}"
         raise UserError(
@@ -113,8 +113,8 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
         )
     if not Path(config.dev_manifest).is_file():
         raise UserError(
-            f"dev_manifest={config.dev_manifest}: no such manifest; make it with `python -m "
-            f"streaming_asr.data manifest data=... out={config.dev_manifest}`, or name another"
+            f"dev_manifest={config.dev_manifest}: no such manifest; make it with "
+            f"`streaming-asr data manifest data=... out={config.dev_manifest}`, or name another"
         )
     if config.recipe.get("stages"):
         if config.recipe.stage is None:
@@ -206,7 +206,7 @@ def _choose_data(config: DictConfig) -> None:
         if config[key] is None and name != "mini":
             raise UserError(
                 f"{key}: has no default for model={name}, as only mini can be trained on mini's "
-                "voices; `python -m streaming_asr.data shards data=... out=FOLDER` makes "
+                "voices; `streaming-asr data shards data=... out=FOLDER` makes "
                 "train_data=FOLDER, `... manifest data=... out=FILE.jsonl` dev_manifest=FILE.jsonl"
             )
         config[key] = config[key] or default

@@ -6,7 +6,7 @@ Recipes, checkpoints and settings are chosen by it:
         [--sets clean-dev-100=FOLDER/manifest.jsonl ...] [--chunks 300ms 1s]
 
 A set is a manifest under a name. Of a name that is a frozen list only its utterances are scored,
-and without a manifest it is read where `python -m streaming_asr get` keeps that list. Each set is
+and without a manifest it is read where `streaming-asr get` keeps that list. Each set is
 streamed greedily, some streams in phase. Printed are its word errors beside those of the offline
 model, which --offline keeps so that they are computed once, and at the end the geometric mean over
 the sets of WER over offline's WER. A set without an error counts as half an error.
@@ -72,11 +72,7 @@ def dev_set(given: str) -> DevSet:
     if not path.is_file():
         raise UserError(
             f"--sets {given}: {path} is not there; name its manifest with NAME=MANIFEST"
-            + (
-                f", or get it: python -m streaming_asr get {whole_list(name)}"
-                if not manifest
-                else ""
-            )
+            + (f", or get it: streaming-asr get {whole_list(name)}" if not manifest else "")
         )
     utterances = read_manifest(path)
     if name in list_names():

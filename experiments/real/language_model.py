@@ -10,7 +10,7 @@ addresses on the State of the Union since 1900, example sentences of WordNet, el
 CTC head or branch; a branch's are of plain letters, so that sentences with digits are no lines of
 its model. git fetches the books; where it cannot, --books names a folder with them. Left out are
 sentences that are kept for tests, speakers and texts of the frozen lists, and what is said in
---dev. Kaldingram counts, smooths (Kneser-Ney) and prunes: pip install 'streaming-asr[lm]'.
+--dev. Kaldingram counts, smooths (Kneser-Ney) and prunes: pip install -e '.[lm]'.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _kaldingram(*arguments: str) -> None:
     if done.returncode:
         message = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
         raise UserError(
-            f"kaldingram {arguments[0]}: {message}; install it with pip install 'streaming-asr[lm]'"
+            f"kaldingram {arguments[0]}: {message}; install it with pip install -e '.[lm]'"
         )
 
 

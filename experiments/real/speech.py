@@ -3,7 +3,7 @@
     python -m experiments.real.speech --hours 1 --out outputs/real/speech
         [--kokoro 0.5] [--voices af_heart,am_adam] [--blended 0.5] [--speed 0.85 1.2]
         [--seed 0] [--processes N]
-    python -m streaming_asr.data shards data=manifest out=outputs/real/speech/shards \\
+    streaming-asr data shards data=manifest out=outputs/real/speech/shards \\
         data.path=outputs/real/speech/manifest.jsonl            the shards that train_data= takes
 
 OUT/manifest.jsonl is what data=manifest reads, OUT/audio holds Ogg Opus of 24 kbit/s at 16 kHz,

@@ -6,7 +6,7 @@
 
 OUT/shards: the clips of --speech whose voices are not held out, and where it is named the train
 speakers of speechocean762. Word times stand in the manifests or in --alignments, which
-`python -m streaming_asr.align` leaves. Texts are cleaned of what is not spoken; those without
+`streaming-asr align` leaves. Texts are cleaned of what is not spoken; those without
 capitals, or in capitals alone, become sentences.
 
 OUT/sound, with --sound: all these, timed or not, and the recordings of --sound, which need no text:

@@ -1,4 +1,4 @@
-"""Forced alignment: `python -m streaming_asr.align data=... aligner=mfa|ctc|whisper`."""
+"""Forced alignment: `streaming-asr align data=... aligner=mfa|ctc|whisper`."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Word times for a corpus: `python -m streaming_asr.align data=... aligner=mfa|ctc|whisper`."""
+"""Word times for a corpus: `streaming-asr align data=... aligner=mfa|ctc|whisper`."""
 
 from __future__ import annotations
 

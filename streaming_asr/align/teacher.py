@@ -124,7 +124,7 @@ def prepare(data: DictConfig, model: DictConfig, output: Path) -> tuple[Path, Pa
             raise UserError(
                 f"data: {each.id} {'has a text' if each.text else 'is no file of its own'}; the "
                 "model transcribes files without texts here. Transcribed speech is trained on "
-                "with train_data=: `python -m streaming_asr.data shards data=... data.align=auto "
+                "with train_data=: `streaming-asr data shards data=... data.align=auto "
                 "out=FOLDER`"
             )
     aligner = AutoAligner.choose(data.get("align") or "auto", {language})

@@ -59,7 +59,7 @@ def _make(arguments: argparse.Namespace) -> None:
     except ImportError as error:
         raise UserError(
             f"dashboard: the package wandb-workspaces is missing ({error}); install it with "
-            "`pip install 'streaming-asr[dashboard]'`"
+            "`pip install -e '.[dashboard]'`"
         ) from error
     mode = os.environ.get("WANDB_MODE", "online")
     if mode == "disabled":

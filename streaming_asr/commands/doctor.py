@@ -1,6 +1,6 @@
 """Says what works on this machine, and what to do about what does not.
 
-    python -m streaming_asr doctor [--offline]
+    streaming-asr doctor [--offline]
 
 Only what the two main commands need decides the exit status; everything else is optional.
 """
@@ -41,7 +41,7 @@ class Check(NamedTuple):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a line per check and return the exit status, 1 where something needed is broken."""
-    parser = command_parser("python -m streaming_asr doctor", "What works on this machine.")
+    parser = command_parser("streaming-asr doctor", "What works on this machine.")
     parser.add_argument("--offline", action="store_true", help="try no connection")
     add_json(parser)
     arguments = parser.parse_args(argv)
@@ -108,7 +108,7 @@ def _models() -> Iterator[Check]:
             seen = f"{place.where}: {place.folder}" if place else "not on this machine"
         except UserError as error:
             place, seen = None, str(error)
-        remedy = f"python -m streaming_asr get {model.model}"
+        remedy = f"streaming-asr get {model.model}"
         yield Check(f"model={model.model}", place is not None, seen, remedy)
 
 

@@ -1,6 +1,6 @@
 """Merges an adapter into its model for other programs: Hugging Face's form and CTranslate2's.
 
-    python -m streaming_asr export OUT method=whisperrt model=mini chunk=300ms
+    streaming-asr export OUT method=whisperrt model=mini chunk=300ms
         [--ctranslate2] [--results outputs/table1]
 
 The settings are those of `run`, which finds the adapter by them. OUT becomes a Hugging Face folder

@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Obtain what is named and return the exit status."""
     names_of = table()
     about = "Obtains weights and recordings, prints where they lie and their licence."
-    parser = command_parser("python -m streaming_asr get", about)
+    parser = command_parser("streaming-asr get", about)
     parser.add_argument(
         "name",
         nargs="+",

@@ -1,6 +1,6 @@
 """Lists what there is to choose from: methods, models, corpora, metrics.
 
-python -m streaming_asr list [methods|models|corpora|metrics]
+streaming-asr list [methods|models|corpora|metrics]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GROUPS = {"methods": "method", "models": "model", "corpora": "data"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     text = "Methods, models and corpora that run takes, and the metrics it reports."
-    parser = command_parser("python -m streaming_asr list", text)
+    parser = command_parser("streaming-asr list", text)
     parser.add_argument("what", nargs="?", choices=(*GROUPS, "metrics"), help="default: all")
     add_json(parser)
     arguments = parser.parse_args(argv)
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif what is None:
         from streaming_asr.metrics import METRICS
 
-        print(f"{len(METRICS)} metrics: python -m streaming_asr list metrics")
+        print(f"{len(METRICS)} metrics: streaming-asr list metrics")
     return 0
 
 

@@ -39,7 +39,7 @@ BY_PATH = {
 }
 # What brings more of a group than there is.
 PLUGINS = {
-    "hydra/launcher": "; pip install 'streaming-asr[launch]' brings joblib and Slurm's",
+    "hydra/launcher": "; pip install -e '.[launch]' brings joblib and Slurm's",
     "hydra/sweeper": "; pip install hydra-optuna-sweeper brings optuna",
 }
 

@@ -63,7 +63,7 @@ def join(utterances: Sequence[Utterance], join_s: float) -> list[Utterance]:
         if not utterance.duration_s:
             raise UserError(
                 f"data.join_s={join_s:g}: the duration of {utterance.id} cannot be read "
-                f"({utterance.audio_path}); `python -m streaming_asr.data check` reports why"
+                f"({utterance.audio_path}); `streaming-asr data check` reports why"
             )
         if isinstance(utterance.audio, Noisy):
             raise UserError(

@@ -151,7 +151,7 @@ def obtained(ids: str | None) -> Path:
     """Return the folder of the speech of the list `ids`. Raises UserError where it is not there."""
     if ids in list_names() and place_of(str(ids)).is_dir():
         return place_of(str(ids))
-    get = f"; `python -m streaming_asr get {whole_list(str(ids))}` obtains that of {ids}"
+    get = f"; `streaming-asr get {whole_list(str(ids))}` obtains that of {ids}"
     raise UserError(
         "data.path: has no default; give data.path=<the corpus's folder>"
         + (get if ids in list_names() else "")
@@ -243,8 +243,8 @@ def _as_listed(
         if hashlib.sha256(file.read_bytes()).hexdigest() != row.files[form]:
             return UserError(
                 f"{file}: other audio than {name} of {listed.name}, whose {form} has the sha256 "
-                f"{row.files[form][:12]}...; take the right file, or all from `python -m "
-                f"streaming_asr get {whole_list(listed.name)}`"
+                f"{row.files[form][:12]}...; take the right file, or all from "
+                f"`streaming-asr get {whole_list(listed.name)}`"
             )
     else:
         unknown[form] += 1

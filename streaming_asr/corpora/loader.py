@@ -33,7 +33,7 @@ else:
     Split = str | list  # `Loader` joins the names of a list
 """Of a corpus whose `data.split` may be a list."""
 
-CHECK = "`python -m streaming_asr.data check` names every one"
+CHECK = "`streaming-asr data check` names every one"
 
 
 def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance]:

@@ -105,8 +105,8 @@ def read_shards(folder: Path) -> list[ShardItem]:
             )
     if not items:
         raise UserError(
-            f"{folder}: no training shards (shard-*.npy, shard-*.jsonl); make them with `python -m "
-            "streaming_asr.data shards data=... out=FOLDER`, mini's with `python -m "
+            f"{folder}: no training shards (shard-*.npy, shard-*.jsonl); make them with "
+            "`streaming-asr data shards data=... out=FOLDER`, mini's with `python -m "
             "experiments.mini.corpus train --out FOLDER`"
         )
     return items
@@ -118,7 +118,7 @@ def read_timed_shards(folder: Path) -> list[ShardItem]:
     if not items:
         raise UserError(
             f"train_data={folder}: no utterance with word times there; make mini's with "
-            "experiments.mini.corpus, or time the words with `python -m streaming_asr.align`"
+            "experiments.mini.corpus, or time the words with `streaming-asr align`"
         )
     return items
 
@@ -180,7 +180,7 @@ def write_shards(
     if not n_written:
         raise UserError(
             f"data: none of its utterances has word times ({n_without}) and at most {max_s:g} s "
-            f"({n_long} longer); align it: python -m streaming_asr.align data=..."
+            f"({n_long} longer); align it: streaming-asr align data=..."
         )
     return n_written, n_without, n_long
 

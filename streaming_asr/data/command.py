@@ -1,4 +1,4 @@
-"""`python -m streaming_asr.data check data=...`, `... shards data=... out=...`, `... manifest`."""
+"""`streaming-asr data check data=...`, `... shards data=... out=...`, `... manifest`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from streaming_asr.config.schema import check_settings, setting
 from streaming_asr.errors import UserError, did_you_mean
 
 HELP = """\
-python -m streaming_asr.data check data=librispeech data.path=/corpora/LibriSpeech
+streaming-asr data check data=librispeech data.path=/corpora/LibriSpeech
     is it whole? counts, durations, word times; names every broken file, exit status 1 for any
-python -m streaming_asr.data shards data=librispeech data.path=... data.split=train-clean-100 \\
+streaming-asr data shards data=librispeech data.path=... data.split=train-clean-100 \\
     data.alignments=... out=outputs/librispeech/train
     training shards of the utterances with word times, without what a test list holds;
     'data.split=[train-clean-100,train-clean-360]' fills them from several splits
-python -m streaming_asr.data manifest data=librispeech data.path=... data.split=dev-other \\
+streaming-asr data manifest data=librispeech data.path=... data.split=dev-other \\
     limit=200 out=outputs/librispeech/dev.jsonl
     a manifest of its utterances, as data=manifest and dev_manifest= take it
 
-  data=NAME        a corpus: python -m streaming_asr list corpora; data.KEY=VALUE sets its options
+  data=NAME        a corpus: streaming-asr list corpora; data.KEY=VALUE sets its options
   limit=N          so many utterances
   check: decode=false reads headers only; workers=4 reads so many files at once
   shards: out=FOLDER; max_s=30 leaves out what is longer
@@ -95,7 +95,7 @@ def main() -> int:
     if command not in COMMANDS:
         print(
             f"error: {command}: no such command{did_you_mean(command, COMMANDS)}; there are "
-            f"{', '.join(COMMANDS)}, as in: python -m streaming_asr.data check data=mini",
+            f"{', '.join(COMMANDS)}, as in: streaming-asr data check data=mini",
             file=sys.stderr,
         )
         return 2

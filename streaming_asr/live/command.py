@@ -1,8 +1,8 @@
 """Methods side by side on your own voice, or on a file as if it were spoken now.
 
-    python -m streaming_asr live audio=mic                            # pip install -e .[live]
-    python -m streaming_asr live method=whisperrt,hush_word audio=talk.wav
-    python -m streaming_asr live audio=talk.wav speed=0               # as fast as it goes
+    streaming-asr live audio=mic                            # pip install -e .[live]
+    streaming-asr live method=whisperrt,hush_word audio=talk.wav
+    streaming-asr live audio=talk.wav speed=0               # as fast as it goes
 
   audio=FILE|mic     the source; default mic
   audio_track=N      of a file with several, from 1; default: the one that it names
@@ -192,8 +192,7 @@ def _open_microphone() -> Callable[[Control], Any]:
         import sounddevice
     except ModuleNotFoundError as error:
         raise UserError(
-            "audio=mic: needs the package sounddevice; pip install 'streaming-asr[live]', or give "
-            "audio=FILE"
+            "audio=mic: needs the package sounddevice; pip install -e '.[live]', or give audio=FILE"
         ) from error
     except OSError as error:
         raise UserError(

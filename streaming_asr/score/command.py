@@ -1,6 +1,6 @@
 """Turn event logs into metrics; needs neither the model nor the audio.
 
-    python -m streaming_asr.score outputs/default
+    streaming-asr score outputs/default
 
 A log can be scored again whenever a metric changes: the run is not repeated.
 """
@@ -46,13 +46,13 @@ clocks
   _ca  a step happens when its computation is done: what a listener sees
 
 examples
-  python -m streaming_asr.score outputs/default
-  python -m streaming_asr.score outputs/default --metrics wer,al_ca_ms,rtf_chunk
-  python -m streaming_asr.score outputs/default --all
-  python -m streaming_asr.score outputs/default --json > runs.json
-  python -m streaming_asr.score --list            what each metric means
+  streaming-asr score outputs/default
+  streaming-asr score outputs/default --metrics wer,al_ca_ms,rtf_chunk
+  streaming-asr score outputs/default --all
+  streaming-asr score outputs/default --json > runs.json
+  streaming-asr score --list            what each metric means
 
-commands (python -m streaming_asr.score NAME --help says more; a folder of that name: ./NAME)
+commands (streaming-asr score NAME --help says more; a folder of that name: ./NAME)
 """
 
 
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _score(argv: Sequence[str]) -> int:
     commands = "\n".join(f"  {name:9} {what}" for name, (_, what) in COMMANDS.items())
     about = "Compute every metric from the event logs of a folder of results."
-    parser = command_parser("python -m streaming_asr.score", about, HELP_EPILOG + commands)
+    parser = command_parser("streaming-asr score", about, HELP_EPILOG + commands)
     parser.add_argument("folder", nargs="?", help="a cell of results or a folder of cells")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--metrics", metavar="NAMES", help="columns of the table, comma-separated")

@@ -39,12 +39,12 @@ how to read it
   p           that the truth is 0, two-sided, corrected by Holm for all runs of the table
 
 examples
-  python -m streaming_asr.score compare outputs/a/method=offline,... outputs/a/method=whisperrt,...
-  python -m streaming_asr.score compare outputs/mini --against method=offline
+  streaming-asr score compare outputs/a/method=offline,... outputs/a/method=whisperrt,...
+  streaming-asr score compare outputs/mini --against method=offline
       streaming minus offline, for each corpus of a sweep
-  python -m streaming_asr.score compare outputs/mini --against method=reencode
+  streaming-asr score compare outputs/mini --against method=reencode
       each run minus reencode at its own chunk
-  python -m streaming_asr.score compare accepted outputs/today --worse wer=0.5
+  streaming-asr score compare accepted outputs/today --worse wer=0.5
       a gate: status 1 where today is surely worse by more than half a point
 """
 
@@ -78,7 +78,7 @@ class Comparison:
 def main(argv: Sequence[str]) -> int:
     """Run the command line. Raises UserError for runs that cannot be compared."""
     about = "Differences of runs in WER and word latency, with intervals over speakers."
-    parser = command_parser("python -m streaming_asr.score compare", about, EPILOG)
+    parser = command_parser("streaming-asr score compare", about, EPILOG)
     parser.add_argument("runs", nargs="+", help="cells or folders of cells; the first is baseline")
     parser.add_argument(
         "--against",

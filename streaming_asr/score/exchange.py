@@ -37,8 +37,8 @@ references
   What FILE does not tell stays null: docs/formats.md has a table.
 
 examples
-  python -m streaming_asr.score import simuleval instances.log --into outputs/rivals/theirs
-  python -m streaming_asr.score import whisper_online lines/ --manifest test.jsonl --name ufal
+  streaming-asr score import simuleval instances.log --into outputs/rivals/theirs
+  streaming-asr score import whisper_online lines/ --manifest test.jsonl --name ufal
 """
 EXPORT_EPILOG = """\
 formats
@@ -46,15 +46,15 @@ formats
   place for every cell.
 
 examples
-  python -m streaming_asr.score export simuleval outputs/default
-  python -m streaming_asr.score export whisper_online outputs/default --comp-unaware
+  streaming-asr score export simuleval outputs/default
+  streaming-asr score export whisper_online outputs/default --comp-unaware
 """
 
 
 def import_command(argv: Sequence[str]) -> int:
     """Make a cell of results of another tool's log and score it."""
     about = "Score another tool's log by the same code."
-    parser = command_parser("python -m streaming_asr.score import", about, IMPORT_EPILOG)
+    parser = command_parser("streaming-asr score import", about, IMPORT_EPILOG)
     parser.add_argument("format", choices=FORMATS, metavar="FORMAT")
     parser.add_argument("file", type=Path, metavar="FILE", help="the log, or a folder of them")
     parser.add_argument("--manifest", type=Path, help="the references: JSONL, STM or a cell")
@@ -149,7 +149,7 @@ def _in_the_first_quarter(utterances: Sequence[UtteranceLog]) -> str | None:
 def export_command(argv: Sequence[str]) -> int:
     """Write the log of every cell in another tool's format."""
     about = "Write logs in another tool's format."
-    parser = command_parser("python -m streaming_asr.score export", about, EXPORT_EPILOG)
+    parser = command_parser("streaming-asr score export", about, EXPORT_EPILOG)
     parser.add_argument("format", choices=FORMATS, metavar="FORMAT")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a cell or a folder of cells")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="where to write instead")

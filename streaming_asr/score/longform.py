@@ -39,14 +39,14 @@ what it computes, per cell, into longform.json
   All of it needs word times in the corpus. Hours and minutes of all recordings are pooled.
 
 example
-  python -m streaming_asr.score longform outputs/long --lag-every 30
+  streaming-asr score longform outputs/long --lag-every 30
 """
 
 
 def main(argv: Sequence[str]) -> int:
     """Run `score longform FOLDER`."""
     about = "Figures for long recordings: StreamLAAL, error rate and lag over time."
-    parser = command_parser("python -m streaming_asr.score longform", about, EPILOG)
+    parser = command_parser("streaming-asr score longform", about, EPILOG)
     parser.add_argument("folder", type=Path, help="a cell of results or a folder of cells")
     parser.add_argument("--wer-every", type=float, default=3600.0, metavar="SECONDS")
     parser.add_argument("--lag-every", type=float, default=60.0, metavar="SECONDS")

@@ -180,8 +180,8 @@ Both ran with feed=fixed and batch=1 on the same recordings. Both run on one dev
 in which their audio arrives. A recording that failed in one of them is failed.
 
 example
-  python -m streaming_asr.score join outputs/a/method=whisperrt outputs/a/method=offline"""
-    parser = command_parser("python -m streaming_asr.score join", about, epilog)
+  streaming-asr score join outputs/a/method=whisperrt outputs/a/method=offline"""
+    parser = command_parser("streaming-asr score join", about, epilog)
     parser.add_argument("draft", metavar="DRAFT", help="the cell whose words are shown at once")
     parser.add_argument("final", metavar="FINAL", help="the cell whose words are final")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="outputs/joined/DRAFT+FINAL")
@@ -328,9 +328,9 @@ def show_command(argv: Sequence[str]) -> int:
 Only guesses are held back; final words are shown at once, unless there is a reading speed.
 
 examples
-  python -m streaming_asr.score show outputs/a/method=ufal --hold 0,1,2,3,500ms,1s
-  python -m streaming_asr.score show outputs/a/method=ufal --hold 1 --reading 3,4"""
-    parser = command_parser("python -m streaming_asr.score show", about, epilog)
+  streaming-asr score show outputs/a/method=ufal --hold 0,1,2,3,500ms,1s
+  streaming-asr score show outputs/a/method=ufal --hold 1 --reading 3,4"""
+    parser = command_parser("streaming-asr score show", about, epilog)
     parser.add_argument("cell", metavar="CELL", type=Path, help="a cell, imported ones too")
     parser.add_argument(
         "--hold", default="0,1,2", metavar="LIST", help="words or times that guesses are held back"

@@ -45,8 +45,8 @@ columns
   headroom is how many times slower still the machine may be with every queue bounded
 
 examples
-  python -m streaming_asr.score retime outputs/default/CELL --slowdown 2
-  python -m streaming_asr.score retime outputs/a/CELL --traces outputs/b/CELL outputs/c/CELL
+  streaming-asr score retime outputs/default/CELL --slowdown 2
+  streaming-asr score retime outputs/a/CELL --traces outputs/b/CELL outputs/c/CELL
 """
 
 
@@ -70,7 +70,7 @@ class Retimed:
 def main(argv: Sequence[str]) -> int:
     """Run the command line. Raises UserError for logs that cannot be retimed."""
     about = "Both clocks again, from other compute times."
-    parser = command_parser("python -m streaming_asr.score retime", about, EPILOG)
+    parser = command_parser("streaming-asr score retime", about, EPILOG)
     parser.add_argument("folder", help="the cell to retime")
     parser.add_argument("--slowdown", type=float, default=1.0, help="times all compute")
     parser.add_argument("--traces", nargs="+", default=[], help="further runs of the same cell")

@@ -1,6 +1,6 @@
 """Serves methods to browsers and programs, in the wire format of OpenAI's Realtime transcription.
 
-    python -m streaming_asr.serve method=whisperrt,hush_word model=tiny.en port=8000
+    streaming-asr serve method=whisperrt,hush_word model=tiny.en port=8000
 
   host=127.0.0.1        another address needs token=
   port=8000
@@ -25,7 +25,7 @@
   /v1/models /healthz /metrics
 
 Each session is logged as a run is, in outputs/serve/<time>/<session>/<method>/events.jsonl. With
-keep_audio=true its latencies follow from `python -m streaming_asr live session=<its folder>`.
+keep_audio=true its latencies follow from `streaming-asr live session=<its folder>`.
 SIGTERM lets open sessions finish the audio they have.
 """
 

@@ -49,7 +49,7 @@ def serve(argv: Sequence[str]) -> int:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
-        raise UserError(f"serve: needs {error.name}; pip install 'streaming-asr[live]'") from error
+        raise UserError(f"serve: needs {error.name}; pip install -e '.[live]'") from error
     listening = bound(settings)
     try:
         return _serve(settings, line, listening)

@@ -78,7 +78,7 @@ class CorpusRecipe:
         refuse_listed(
             items,
             f"train_data={self.train_data}",
-            "write the shards again: `python -m streaming_asr.data shards` leaves such speech out",
+            "write the shards again: `streaming-asr data shards` leaves such speech out",
         )
         self.train_on(items)
         dev = read_manifest(Path(self.dev_manifest))

@@ -93,8 +93,7 @@ def load_ngram(lm: str | None, weights: str | Path | None) -> Ngram | None:
         import kenlm
     except ImportError as error:
         raise UserError(
-            f"method.lm={lm}: needs KenLM; pip install 'streaming-asr[lm]', or do without: "
-            "method.lm=none"
+            f"method.lm={lm}: needs KenLM; pip install -e '.[lm]', or do without: method.lm=none"
         ) from error
     settings = kenlm.Config()
     settings.show_progress = False

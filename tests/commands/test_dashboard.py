@@ -171,4 +171,4 @@ def test_what_cannot_be_made_is_said_before_anything_is_sent(
     assert "holds several sweeps (grid, two); name the folder of one" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "wandb_workspaces.workspaces", None)
     assert dashboard.main([str(sweep / "method=ufal,chunk=300ms")]) == 2
-    assert "pip install 'streaming-asr[dashboard]'" in capsys.readouterr().err
+    assert "pip install -e '.[dashboard]'" in capsys.readouterr().err

@@ -113,7 +113,7 @@ def test_the_hubs_cache_comes_before_a_package_and_a_revision_is_never_a_package
 
 def test_half_of_a_split_package_is_one_sentence(nano, install, tmp_path):
     install(1)
-    with pytest.raises(UserError, match=r"nano-part2 is not installed.*streaming_asr get nano"):
+    with pytest.raises(UserError, match=r"nano-part2 is not installed.*streaming-asr get nano"):
         find.find(HUB)
     assert kept(tmp_path) == []
 
@@ -134,8 +134,8 @@ def test_where_nothing_works_one_error_names_every_remedy(nano):
     with pytest.raises(UserError) as told:
         find.find(HUB)
     for remedy in (
-        "python -m streaming_asr get nano",
-        'pip install "streaming-asr[nano]"',
+        "streaming-asr get nano",
+        "pip install -e '.[nano]'",
         "hf download me/whisper-nano",
         "model.path=models/whisper-nano",
     ):
@@ -181,7 +181,7 @@ def test_every_pinned_model_is_a_model_of_its_name():
 
 def test_doctor_says_which_models_are_there(nano, install, monkeypatch):
     (check,) = _models()
-    assert (check.state, check.remedy) == ("absent", "python -m streaming_asr get nano")
+    assert (check.state, check.remedy) == ("absent", "streaming-asr get nano")
     install(1)
     (check,) = _models()
     assert check.state == "absent" and "nano-part2 is not installed" in check.seen

@@ -337,7 +337,7 @@ def test_a_recipe_without_its_corpus_says_how_to_make_it(
 
     assert "train_data: has no default for model=base" in told()
     places = [f"train_data={tmp_path}/none", f"dev_manifest={tmp_path}/none.jsonl"]
-    makes = "make it with `python -m streaming_asr.data"
+    makes = "make it with `streaming-asr data"
     refused = told(*places)
     assert f"none: no such folder; {makes} shards data=... out={tmp_path}/none`" in refused
     (tmp_path / "none").mkdir()

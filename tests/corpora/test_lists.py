@@ -195,7 +195,7 @@ def test_a_folder_of_manifests_says_which_splits_it_has(clips: Path) -> None:
 def test_other_audio_and_other_text_under_a_listed_id_are_refused(clips: Path) -> None:
     manifest = clips / "all.jsonl"
     sound(clips / f"{IDS[0]}.flac", seed=9)
-    with pytest.raises(UserError, match=f"{IDS[0]}.flac: other .* streaming_asr get toy`"):
+    with pytest.raises(UserError, match=f"{IDS[0]}.flac: other .* streaming-asr get toy`"):
         corpus("librispeech", clips, "ids=toy").utterances()
     manifest.write_text(manifest.read_text().replace("number 1x", "number nine"))
     with pytest.raises(UserError, match=f"{IDS[0]}: its text 'he hoped number nine' is not"):
@@ -357,9 +357,7 @@ def remote(speech: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def test_get_clones_checks_and_the_corpus_finds_it(
     remote: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(
-        UserError, match=r"data\.path: has no default.*`python -m streaming_asr get"
-    ):
+    with pytest.raises(UserError, match=r"data\.path: has no default.*`streaming-asr get"):
         build(compose_raw(["data=librispeech", "data.ids=toy"]).data)
     assert get.main(["toy"]) == 0
     assert "licence: CC BY 4.0" in capsys.readouterr().out

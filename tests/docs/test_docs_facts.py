@@ -65,6 +65,13 @@ def test_a_method_supports_what_the_table_says(name: str) -> None:
     assert (batching == "yes") == hasattr(getattr(import_module(module), target), "step_many")
 
 
+def test_nothing_installs_the_package_from_an_index_that_does_not_have_it() -> None:
+    pages = [page.read_text(encoding="utf-8") for page in ROOT.glob("docs/**/*.md")]
+    pages.append((ROOT / "README.md").read_text(encoding="utf-8"))
+    for text in (*strings(), *pages):
+        assert not re.search(r"pip install ['\"]?streaming-asr", text), text
+
+
 def test_the_citation_has_the_project_s_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     page = (ROOT / "docs" / "reference.md").read_text("utf-8")

@@ -77,5 +77,5 @@ def test_without_kaldingram_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(language_model, "KALDINGRAM", "no_such_package.cli")
-    with pytest.raises(UserError, match=r"pip install 'streaming-asr\[lm\]'"):
+    with pytest.raises(UserError, match=r"pip install -e '\.\[lm\]'"):
         ngrams(["0"], 2, 2, 0.0, tmp_path / "lm.arpa")

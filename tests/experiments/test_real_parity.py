@@ -27,9 +27,9 @@ FIXTURES = {path.stem: json.loads(path.read_text()) for path in parity.FIXTURES.
 def clips():
     """The prompts by their ids, where they and tiny.en are on this machine."""
     if find_here(parity.MODEL) is None:
-        pytest.skip("tiny.en is not here; python -m streaming_asr get tiny.en")
+        pytest.skip("tiny.en is not here; streaming-asr get tiny.en")
     if not (prompts.place_of("en") / prompts.MANIFEST).is_file():
-        pytest.skip("the English prompts are not here; python -m streaming_asr get prompts")
+        pytest.skip("the English prompts are not here; streaming-asr get prompts")
     corpus = parity.Prompts(language="en")
     if corpus.data_hash() != FIXTURES["ufal"]["data"]:
         pytest.skip("the prompts here are not those of asterisk-core-sounds-en 1.6.1-1")

@@ -398,7 +398,7 @@ class NoMicrophone:
     ("module", "message"),
     [
         (NoMicrophone(), "no microphone can be opened"),
-        (None, "pip install 'streaming-asr[live]'"),
+        (None, "pip install -e '.[live]'"),
     ],
 )
 def test_without_a_microphone_the_error_says_what_to_do_before_anything_loads(

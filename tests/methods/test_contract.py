@@ -104,7 +104,7 @@ def _with_real_weights(model: str, method: str) -> tuple[Method[Any], Setting]:
     with pytest.MonkeyPatch.context() as theirs:
         theirs.delenv("XDG_CACHE_HOME", raising=False)
         if find_here(f"openai/whisper-{model}") is None:
-            pytest.skip(f"{model} is not here; python -m streaming_asr get {model}")
+            pytest.skip(f"{model} is not here; streaming-asr get {model}")
         asked = [f"method={method}", f"model={model}", "chunk=300ms", "tracker=none"]
         return build(compose(asked).method), Setting(CHUNK, FIRST_CHUNK, *_speech())
 

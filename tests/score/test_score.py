@@ -308,7 +308,7 @@ def test_help_teaches_the_clocks_and_gives_commands(capsys: pytest.CaptureFixtur
         main(["--help"])
     assert stopped.value.code == 0
     printed = capsys.readouterr().out
-    assert "_ca" in printed and "python -m streaming_asr.score outputs/default" in printed
+    assert "_ca" in printed and "streaming-asr score outputs/default" in printed
 
 
 def test_scoring_imports_nothing_heavy(tmp_path: Path) -> None:

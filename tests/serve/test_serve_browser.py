@@ -201,7 +201,7 @@ def test_a_server_that_is_full_says_so(page: Tab, tmp_path: Path) -> None:
 
 REAL = pytest.mark.skipif(
     find_here("openai/whisper-tiny.en") is None,
-    reason="tiny.en is not here: python -m streaming_asr get tiny.en",
+    reason="tiny.en is not here: streaming-asr get tiny.en",
 )
 
 

@@ -281,7 +281,7 @@ def tiny_en():
         theirs.delenv("XDG_CACHE_HOME")
         found = find_packaged(packaged()["openai/whisper-tiny.en"])
     if found is None:
-        pytest.skip("tiny.en is not here; python -m streaming_asr get tiny.en")
+        pytest.skip("tiny.en is not here; streaming-asr get tiny.en")
     return found[0]
 
 

@@ -112,5 +112,5 @@ def test_a_folder_without_a_whole_model_is_refused(
 
 def test_without_kenlm_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kenlm", None)
-    with pytest.raises(UserError, match=r"pip install 'streaming-asr\[lm\]'"):
+    with pytest.raises(UserError, match=r"pip install -e '\.\[lm\]'"):
         load_ngram(str(write(tmp_path)), None)

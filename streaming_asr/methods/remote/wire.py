@@ -65,9 +65,7 @@ def connected(url: str, **settings: Any) -> tuple[Any, ExitStack]:
         from websockets.exceptions import InvalidHandshake
         from websockets.sync.client import connect
     except ModuleNotFoundError as error:
-        raise UserError(
-            "method=remote: needs websockets; pip install 'streaming-asr[live]'"
-        ) from error
+        raise UserError("method=remote: needs websockets; pip install -e '.[live]'") from error
     fixed: dict[str, Any] = {"max_size": MOST_BYTES, "compression": None, "ping_timeout": None}
     closing = ExitStack()
     try:
