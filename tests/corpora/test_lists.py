@@ -195,7 +195,7 @@ def test_a_folder_of_manifests_says_which_splits_it_has(clips: Path) -> None:
 def test_other_audio_and_other_text_under_a_listed_id_are_refused(clips: Path) -> None:
     manifest = clips / "all.jsonl"
     sound(clips / f"{IDS[0]}.flac", seed=9)
-    with pytest.raises(UserError, match=f"{IDS[0]}.flac: other .* streaming-asr get toy`"):
+    with pytest.raises(UserError, match=f"{IDS[0]}.flac: other .*`streaming-asr get toy`"):
         corpus("librispeech", clips, "ids=toy").utterances()
     manifest.write_text(manifest.read_text().replace("number 1x", "number nine"))
     with pytest.raises(UserError, match=f"{IDS[0]}: its text 'he hoped number nine' is not"):
