@@ -3,14 +3,14 @@
     python -m experiments.claims
 
 A page with claims has two files of data, tab-separated. experiments/<paper>/claims.tsv has a row
-for each claim: `no.`, `claim`, `theirs`, `verdict`, `ours`; a verdict begins with one of
-`VERDICTS`, and the text after it limits it ("holds at 1 s"). differences.tsv has a row for each
-difference: `of claim` (empty: no claim rests on it), `difference`, `by`, `unit`, `low`, `high` (the
-interval of 95 %), `p uncorrected` (of `score compare`; empty: p is read off the interval) and
-`p Holm`, corrected over all differences that the page's claims rest on. A difference of so few
-errors that fewer than six utterances may differ has neither an interval nor p. The rule of all
-pages is in docs/statistics.md. Writes `p Holm`, the block `claims` of each page and that of
-docs/statistics.md.
+for each claim: `no.`, `claim`, `theirs` (empty: the paper prints no numbers), `verdict`, `ours`; a
+verdict begins with one of `VERDICTS`, and the text after it limits it ("holds at 1 s").
+differences.tsv has a row for each difference: `of claim` (empty: no claim rests on it),
+`difference`, `by`, `unit`, `low`, `high` (the interval of 95 %), `p uncorrected` (of `score
+compare`; empty: p is read off the interval) and `p Holm`, corrected over all differences that the
+page's claims rest on. A difference of so few errors that fewer than six utterances may differ has
+neither an interval nor p. The rule of all pages is in docs/statistics.md. Writes `p Holm`, the
+block `claims` of each page and that of docs/statistics.md.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COLUMNS = (
     *VERDICTS[2:],
     MIXED,
 )
-SHOWN = ("no.", "claim", "theirs", "verdict", "ours")
+SHOWN = ("no.", "claim: theirs", "verdict", "ours")
 LEVEL = 0.05
 
 Row = dict[str, str]
@@ -84,7 +84,16 @@ def block(claims: Sequence[Row]) -> str:
         for row in claims
         if column(row["verdict"]) == NOT_MEASURED
     ]
-    text = markdown(SHOWN, [[row[name] for name in SHOWN] for row in measured], len(SHOWN))
+    lines = [
+        [
+            row["no."],
+            row["claim"] + (f": {row['theirs']}" if row["theirs"] else ""),
+            row["verdict"],
+            row["ours"],
+        ]
+        for row in measured
+    ]
+    text = markdown(SHOWN, lines, len(SHOWN))
     return text + (f"\n\nNot measured: {'; '.join(others)}." if others else "")
 
 

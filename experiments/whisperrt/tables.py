@@ -60,7 +60,8 @@ PRINTED = "paper, base"
 TABLES = (
     Table(
         "table1_other",
-        {"WER": ".1f", "ARWER": ".1f", "committed p50": ".2f", "CPU RTF": ".2f", PRINTED: ""},
+        {"WER": ".1f", "ARWER": ".1f", "CPU RTF": ".2f", PRINTED: ""},
+        takes=lambda row: row.labels["model"] == "base",
     ),
     Table("table2", {"WER": ".1f", "committed p50 s": ".2f"}),
     Table("mini_table3", {"WER": ".1f"}, across="adapter"),
@@ -83,12 +84,10 @@ def printed(table: str) -> dict[tuple[str, ...], Mapping[str, str]]:
     return {tuple(row.labels.values()): row.values for row in paper_rows("whisperrt", table)}
 
 
-def theirs(
-    table: str, *labels: str, values: Sequence[str] = ("RWER", "ARWER", "WER")
-) -> str | None:
-    """The values of a row of the paper's table; None where it has no such row."""
+def theirs(table: str, *labels: str, value: str = "WER") -> str | None:
+    """A value of a row of the paper's table; None where it has no such row."""
     row = printed(table).get(labels)
-    return None if row is None else " / ".join(row[value].replace("~", "–") for value in values)
+    return None if row is None else row[value]
 
 
 def whisperrt(
@@ -220,7 +219,7 @@ def table5(path: Path) -> list[Row]:
         if row["mean_ms"] is None:
             continue
         figures = {"ms per chunk": row["mean_ms"], "RTF": row["rtf"]}
-        paper = theirs("V", row["system"], str(row["beam"]), values=["latency"])
+        paper = theirs("V", row["system"], str(row["beam"]), value="latency")
         if paper is not None:
             figures["paper: large-v2, s per chunk"] = paper
         labels = {"system": row["system"], "beam": str(row["beam"])}

@@ -81,7 +81,7 @@ def test_what_stands_behind_a_verdict_limits_it(verdict: str, counts_as: str) ->
 
 def test_a_page_shows_what_was_measured_and_lists_the_other_claims(tmp_path: Path) -> None:
     text = block(rows(tmp_path, CLAIMED))
-    assert text.splitlines()[2] == "| 1 | A | 1 % | holds | 1 % |"
+    assert text.splitlines()[2] == "| 1 | A: 1 % | holds | 1 % |"
     assert "| 3 |" not in text and text.endswith("\n\nNot measured: 3. C: needs a GPU.")
 
 
