@@ -59,7 +59,7 @@ check: $(VENV)/.installed-dev  ## linters, formatters (also of JavaScript), impo
 
 docs: $(VENV)/.installed-dev  ## the site, in build/docs; a warning or a broken link is an error
 	$(BIN)/python -m sphinx -W -q -b html -c docs . build/docs
-	@echo build/docs/docs/index.html
+	@echo build/docs/index.html
 
 bench: $(VENV)/.installed  ## time per chunk at chunks 5, 30 and 97, beside the naive baseline
 	$(BIN)/python -m experiments.bench step

@@ -25,8 +25,12 @@ nitpicky = False
 
 autodoc_mock_imports = ["torch", "transformers", "peft", "faster_whisper", "ctranslate2"]
 autodoc_default_options = {"members": True, "member-order": "bysource"}
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_type_aliases = {"npt.ArrayLike": "ArrayLike"}
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 80
+default_role = "py:obj"  # a name in backticks is a link where the page has it
 
 html_theme = "furo"
 html_static_path = ["static"]
@@ -36,8 +40,30 @@ html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}
 
 
+ROOT_PAGE = """<!DOCTYPE html>
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0; url=docs/index.html">
+<title>{0}</title>
+<a href="docs/index.html">{0}</a>
+"""
+
+
 def setup(app: Any) -> None:
     app.connect("source-read", _give_title)
+    app.connect("autodoc-process-docstring", _leave_out_aliases)
+    app.connect("build-finished", _write_root)
+
+
+def _leave_out_aliases(app: Any, what: str, name: str, obj: Any, options: Any, lines: Any) -> None:
+    """Leave out what Python writes for a field of a NamedTuple; its name and type stay."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
+
+
+def _write_root(app: Any, error: Exception | None) -> None:
+    """Send a reader of the site's root to its first page."""
+    if error is None:
+        (app.outdir / "index.html").write_text(ROOT_PAGE.format(project), encoding="utf-8")
 
 
 def _give_title(app: Any, name: str, source: list[str]) -> None:

@@ -338,3 +338,7 @@ def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) ->
     assert [page for page in pages if not (tmp_path / page).is_file()] == []
     api = (tmp_path / "docs" / "api.html").read_text(encoding="utf-8")
     assert 'id="streaming_asr.method.Update"' in api and 'id="streaming_asr.stream"' in api
+    assert "Alias for field number" not in api
+    assert "docs/index.html" in (tmp_path / "index.html").read_text(encoding="utf-8")
+    first = (tmp_path / "docs" / "index.html").read_text(encoding="utf-8")
+    assert 0 < first.count('class="toctree-l1') <= 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -86,3 +87,125 @@ def test_the_error_below_a_table_is_the_one_that_was_measured() -> None:
     measured = {row[1].split(",")[0]: (row[3], row[5]) for row in rows[begin : begin + 2]}
     errors = {name.split("-")[0]: pair for name, pair in ALIGNER_ERRORS_MS.items()}
     assert {name: tuple(f"{ms} ms" for ms in pair) for name, pair in errors.items()} == measured
+
+
+# -- numbers that come from experiments/real/results.jsonl ---------------------------------
+
+MEASURED = ROOT / "experiments" / "real" / "results.jsonl"
+ROWS = [json.loads(line) for line in MEASURED.read_text(encoding="utf-8").splitlines()]
+
+
+def results(table: str) -> dict[tuple[str, str], dict[str, float]]:
+    """By (system, chunk): the figures of a table, without their intervals."""
+    return {
+        (row["labels"]["system"], row["labels"].get("chunk", "")): {
+            name: figure[0] if isinstance(figure, list) else figure
+            for name, figure in row["figures"].items()
+        }
+        for row in ROWS
+        if row["table"] == table
+    }
+
+
+SYSTEMS = {
+    "`offline`, beam 5": "offline, beam 5",
+    "`hush_word`": "hush word",
+    "`ufal`": "UFAL",
+    "`whisperrt`, beam 3": "WhisperRT, beam 3",
+    "`whisperrt`, greedy": "WhisperRT, greedy",
+    "`simul_whisper`": "Simul-Whisper, no detector",
+}
+COLUMNS = {
+    "WER, %": "WER %",
+    "first shown after": "first shown s",
+    "half of the words final after": "committed p50 s",
+    "one word in ten later than": "committed p90 s",
+    "CPU s per s of audio": "CPU RTF",
+}
+
+
+def wrong_cells(page: str, heading: str, block: str) -> list[tuple[str, str, str]]:
+    """(row, column, cell) of the table below a heading that differ from the results."""
+    text = page.split(f"## {heading}\n")[1].split("\n## ")[0]
+    table = re.search(r"(?:^\|.*WER, %.*\n)(?:^\|.*\n)+", text, re.MULTILINE)[0]  # type: ignore[index]
+    head, _, *rows = [
+        [c.strip() for c in line.strip("|").split("|")] for line in table.splitlines()
+    ]
+    measured = results(block)
+    wrong = []
+    for name, *cells in rows:
+        system, _, length = name.rpartition(", ")
+        chunk = {"1 s": "1000 ms", "300 ms": "300 ms"}.get(length, "whole")
+        row = measured[SYSTEMS[name if chunk == "whole" else system], chunk]
+        for column, cell in zip(head[1:], cells, strict=True):
+            if cell != "the end" and float(cell.removesuffix(" s")) != row[COLUMNS[column]]:
+                wrong.append((name, column, cell))
+    assert len(rows) > 5
+    return wrong
+
+
+CHOOSING = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
+TABLES = [
+    ("What they cost and what they get wrong", "real_other"),
+    ("Which model fits which machine", "real_other_base"),
+]
+
+
+@pytest.mark.parametrize(("heading", "block"), TABLES)
+def test_a_table_of_choosing_has_the_numbers_of_the_results(heading: str, block: str) -> None:
+    assert wrong_cells(CHOOSING, heading, block) == []
+
+
+def test_a_planted_number_is_found() -> None:
+    planted = CHOOSING.replace("| 14.6 | 1.97 s |", "| 14.5 | 1.97 s |")
+    assert wrong_cells(planted, *TABLES[0]) == [("`ufal`, 1 s", "WER, %", "14.5")]
+
+
+OVER, FINAL, CPU = "over offline, beam 5, points", "committed p50 s", "CPU RTF"
+HUSH, GREEDY, BEAM = "hush word", "WhisperRT, greedy", "WhisperRT, beam 3"
+SIMUL, DROPPED = "Simul-Whisper, no detector", "Simul-Whisper, last word always dropped"
+CHUNKFORMER = "ChunkFormer, look-ahead 320 ms"
+
+
+def number(system: str, column: str = "WER %", block: str = "real_other", at: int = 1000) -> float:
+    """A number of the results, at a chunk in ms."""
+    return results(block)[system, f"{at} ms"][column]
+
+
+WORDS = {"third": 3, "quarter": 4, "sixth": 6, "seven": 7}
+README, PAGE = "README.md", "docs/choosing.md"
+PROSE = {  # a sentence and what its number is by the results
+    (README, r"are ([\d.]+) and [\d.]+ points behind"): lambda: number(HUSH, OVER),
+    (README, r"are [\d.]+ and ([\d.]+) points behind"): lambda: number("UFAL", OVER),
+    (README, r"needs a (\w+) of the hush"): lambda: number(HUSH, CPU) / number(GREEDY, CPU),
+    (README, r"final ([\d.]+) s earlier"): lambda: number(HUSH, FINAL) - number(GREEDY, FINAL),
+    (README, r"a (\w+) more errors"): lambda: 1 / (number(GREEDY) / number(HUSH) - 1),
+    (README, r"errors at (\w+) times"): lambda: number(SIMUL, CPU) / number(GREEDY, CPU),
+    (README, r"make (\d+) to \d+ % errors"): lambda: number("STAR, wait-3"),
+    (README, r"make \d+ to (\d+) % errors"): lambda: number(CHUNKFORMER, at=960),
+    (PAGE, r"needs a (\w+) of the hush"): lambda: number(HUSH, CPU) / number(BEAM, CPU),
+    (PAGE, r"end: ([\d.]+) %"): lambda: number("short encoder, zeros", block="real_variants"),
+    (PAGE, r"instead of ([\d.]+) %"): lambda: number(HUSH, block="real"),
+    (PAGE, r"([\d.]+) % on speech"): lambda: number(GREEDY, block="real_speechocean762"),
+    (PAGE, r"early: ([\d.]+) %"): lambda: number(SIMUL, block="real_detector", at=300),
+    (PAGE, r"always` ([\d.]+) %"): lambda: number(DROPPED, block="real_detector", at=300),
+}
+
+
+def is_right(figure: str, value: float) -> bool:
+    """Whether a figure, in digits or as a word, is a value to the figure's digits."""
+    if figure in WORDS:
+        return WORDS[figure] == round(value)
+    return float(figure) == round(value, len(figure.partition(".")[2]))
+
+
+@pytest.mark.parametrize(("page", "sentence"), PROSE)
+def test_a_number_in_prose_is_that_of_the_results(page: str, sentence: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (figure,) = re.findall(sentence, text)
+    assert is_right(figure, PROSE[page, sentence]())
+
+
+def test_a_wrong_figure_is_found() -> None:
+    assert is_right("seven", 7.28) and is_right("17.9", 17.92)
+    assert not is_right("17.9", 7.5) and not is_right("sixth", 6.6)
