@@ -23,8 +23,8 @@ BETTER = {
     r"told (?:from|apart)": "not significantly different",
 }
 WORDS = re.compile(rf"\b(?:{'|'.join(BETTER)})\b", re.IGNORECASE)
-# The name of a row, which the programs of experiments print, and headings that links name.
-EXCEPTIONS = re.compile(r"mask alone|^#+ Beside the (?:papers|programs of others)$|#[\w-]+")
+# The name of a row, which the programs of experiments print, and anchors of links.
+EXCEPTIONS = re.compile(r"mask alone|#[\w-]+")
 CODE = re.compile(r"^(```+).*?^\1|^ {4}.*$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 
 
