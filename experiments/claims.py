@@ -3,9 +3,9 @@
     python -m experiments.claims
 
 A page with claims has two files of data, tab-separated. experiments/<paper>/claims.tsv has a row
-for each claim: `no.`, `claim`, `theirs` (empty: the paper prints no numbers), `verdict`, `ours`; a
-verdict begins with one of `VERDICTS`, and the text after it limits it ("holds at 1 s").
-differences.tsv has a row for each difference: `of claim` (empty: no claim rests on it),
+for each claim: `no.`, `claim`, `where` (in the paper), `theirs` (empty: it prints no numbers),
+`verdict`, `ours`; a verdict begins with one of `VERDICTS`, and the text after it limits it ("holds
+at 1 s"). differences.tsv has a row for each difference: `of claim` (empty: no claim rests on it),
 `difference`, `by`, `unit`, `low`, `high` (the interval of 95 %), `p uncorrected` (of `score
 compare`; empty: p is read off the interval) and `p Holm`, corrected over all differences that the
 page's claims rest on. A difference of so few errors that fewer than six utterances may differ has

@@ -24,11 +24,11 @@ from experiments.claims import (
 from streaming_asr.errors import UserError
 
 CLAIMED = """\
-no.	claim	theirs	verdict	ours
-1	A	1 %	holds	1 %
-2	B	1 %	holds at 1 s	2 %
-3	C	–	not measured	needs a GPU
-4	D	–	STAR ahead holds	
+no.	claim	where	theirs	verdict	ours
+1	A	table 1	1 %	holds	1 %
+2	B	table 1	1 %	holds at 1 s	2 %
+3	C		–	not measured	needs a GPU
+4	D		–	STAR ahead holds	
 """
 HEAD = "of claim	difference	by	unit	low	high	p uncorrected	p Holm\n"
 DIFFER = (
