@@ -155,6 +155,24 @@ def write_unjudged(root: Path) -> None:
     )
 
 
+def write_without_times(root: Path) -> Path:
+    """Two runs of which no log knows how long computing took: half of the words are final after
+    0.2 and 0.6 s of audio."""
+    from streaming_asr.metrics.table import CA, EVERYTHING, unmeasured
+    from streaming_asr.score import score_folder
+
+    inputs = EVERYTHING - {CA}
+    for method, ahead in (("ufal", 0), ("star", 1)):
+        texts = {"u": ("good morning all", "good morning all")}
+        folder = root / f"method={method},chunk=500ms"
+        log = write_cell(folder, chunk="500ms", texts=texts, ahead=ahead) / "events.jsonl"
+        head, _, rest = log.read_text(encoding="utf-8").partition("\n")
+        header = json.loads(head) | {"knows": sorted(inputs), "unmeasured": unmeasured(inputs)}
+        log.write_text(f"{json.dumps(header)}\n{rest}", encoding="utf-8")
+        score_folder(folder, experiment="grid", cell=folder.name)
+    return root
+
+
 def embedded(page: Path) -> dict[str, Any]:
     """The data within a page."""
     text = page.read_text(encoding="utf-8")

@@ -46,8 +46,11 @@ def draw(folder: Path | str, out: Path) -> Path:
     return draw_cells(cells, out)
 
 
-def draw_cells(cells: Sequence[Result], out: Path) -> Path:
-    """Draw these results, of which one at least has its numbers, into `out`."""
+def draw_cells(cells: Sequence[Result], out: Path, top: float | None = None) -> Path:
+    """Draw these results, of which one at least has its numbers, into `out`.
+
+    top: the WER (%) at which the axis ends; by default far above most runs only.
+    """
     splits = list(dict.fromkeys(cell.split for cell in cells if _is_drawable(cell)))
 
     import matplotlib
@@ -64,7 +67,7 @@ def draw_cells(cells: Sequence[Result], out: Path) -> Path:
             figure.subplots(1, len(splits), squeeze=False)[0], splits, strict=True
         ):
             here = [cell for cell in cells if cell.split == split and _is_drawable(cell)]
-            labels.append((axis, _paint(axis, here, styles)))
+            labels.append((axis, _paint(axis, here, styles, top or ceiling(here))))
             axis.spines[["top", "right"]].set_visible(False)
             if len(splits) > 1:
                 axis.set_title(split, loc="left", fontsize=9)
@@ -129,11 +132,12 @@ def _series(cells: Sequence[Result]) -> dict[str, list[Result]]:
     return series
 
 
-def _paint(axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]]) -> list[Label]:
+def _paint(
+    axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]], top: float | None
+) -> list[Label]:
     from matplotlib.patches import Rectangle
 
     fronts = front(cells)
-    top = ceiling(cells)
     labels: list[Label] = []
     for label, series in _series(cells).items():
         style = styles[label]
@@ -145,11 +149,13 @@ def _paint(axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]
         for cell, (x, y) in zip(series, points, strict=True):
             is_beaten = fronts.get(cell.folder) is False
             colour = BEATEN if is_beaten else style["color"]
+            # The last point of a series has its name, the others their chunks.
+            name = f"{label} {cell.chunk}" if cell is series[-1] else cell.chunk
             # A grey run's label keeps its method's colour: it tells whose it is.
             if top is not None and y > top:
                 axis.plot(x, 0.985 * top, marker="^", color=colour, ls="", markersize=5,
                           markeredgecolor=style["color"], markeredgewidth=0.7)  # fmt: skip
-                labels.append(Label(x, 0.985 * top, f"{cell.chunk}: {y:.0f} %", style["color"]))
+                labels.append(Label(x, 0.985 * top, f"{name}: {y:.0f} %", style["color"]))
                 continue
             across, along = (cell.intervals.get(name) for name in FRONT)
             if across and along:
@@ -165,7 +171,7 @@ def _paint(axis: Axes, cells: Sequence[Result], styles: dict[str, dict[str, Any]
                       markeredgecolor=style["color"], markeredgewidth=0.7,
                       zorder=3 - is_beaten / 2)  # fmt: skip
             if cell.chunk:
-                labels.append(Label(x, y, cell.chunk, style["color"]))
+                labels.append(Label(x, y, name, style["color"]))
     axis.autoscale_view()
     axis.set_xlim(left=min(0, axis.get_xlim()[0]))
     axis.set_ylim(0, top)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.path import Path
     from matplotlib.transforms import Bbox
 
-SIZE = 6.5  # of the type, in points
+SIZE = 7  # of the type, in points
 HALF_MARK = 3.5  # of a point's mark, in points
 
 

@@ -6,7 +6,8 @@
 Each cell below the folder is a panel, the one that shows words first on top: committed words are
 solid, the guess after them is dim, at the times of the compute clock, or with --clock cu of the
 audio clock, which a busy machine does not slow. The SVG moves by its own style sheet, follows the
-reader's light or dark scheme, and stands still at the final text where no motion is wanted.
+reader's light or dark scheme, and stands still at the final text where no motion is wanted. It
+begins in the middle of the recording, so that its first frame shows how the panels differ.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from streaming_asr.report.verdict import named
 from streaming_asr.score.results import Result, read_results
 from streaming_asr.terminal import exit_status
 
-WIDTH, MARGIN, LETTER, LINE = 760, 20, 9.6, 24  # px; a letter of 16 px monospace is 9.6 wide
+WIDTH, MARGIN, LETTER, LINE = 620, 20, 9.6, 24  # px; a letter of 16 px monospace is 9.6 wide
 PAUSE_S = 2.5  # the final text stands before the picture begins again
+WAITING = "… no text before the recording ends"
 STYLE = """
 svg{color-scheme:light dark;font:16px ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 .ground{fill:#fff;stroke:#d5dae0}.ink{fill:#1b1f24}.name{fill:#5b6470;font-size:13px}
@@ -81,10 +83,21 @@ def picture(panels: Sequence[tuple[str, Trace]], clock: str) -> str:
     total_s = max(max(heard.times(clock)) for _, heard in panels) + PAUSE_S
     columns = int((WIDTH - 2 * MARGIN) / LETTER)
     full = f"{_percent(duration_s, total_s)},to{{transform:none}}"
+    begin = f"{total_s:.2f}s step-end {-duration_s / 2:.2f}s infinite"
     rules, body, top = [f"@keyframes bar{{0%{{transform:scaleX(0)}}{full}}}"], [], 34
     for name, heard in panels:
-        body.append(f'<text class="name" x="{MARGIN}" y="{top + 14}">{escape(name)}</text>')
         words = captions(heard, clock, columns)
+        first_s = min(word.start_s for word in words)
+        title = f"{name}: first word after {first_s:.1f} s"
+        body.append(f'<text class="name" x="{MARGIN}" y="{top + 14}">{escape(title)}</text>')
+        if first_s >= duration_s:  # an empty panel would look like a fault
+            number = len(rules)
+            wait = Shown(0, 0, WAITING, False, 0.0, first_s)
+            rules.append(_rule(number, wait, total_s))
+            body.append(
+                f'<text class="name" x="{MARGIN}" y="{top + 40}" opacity="0" '
+                f'style="animation:w{number} {begin}">{WAITING}</text>'
+            )
         for word in sorted(words, key=lambda each: each.start_s):
             number = len(rules)
             rules.append(_rule(number, word, total_s))
@@ -92,7 +105,7 @@ def picture(panels: Sequence[tuple[str, Trace]], clock: str) -> str:
             still = (1 if word.solid else 0.45) if word.end_s is None else 0
             body.append(
                 f'<text class="ink" x="{x:.1f}" y="{y}" textLength="{len(word.text) * LETTER:.1f}" '
-                f'opacity="{still}" style="animation:w{number} {total_s:.2f}s step-end infinite">'
+                f'opacity="{still}" style="animation:w{number} {begin}">'
                 f"{escape(word.text)}</text>"
             )
         top += 40 + LINE * (1 + max(word.line for word in words)) + 6
@@ -103,7 +116,7 @@ def picture(panels: Sequence[tuple[str, Trace]], clock: str) -> str:
         f'<rect class="ground" x=".5" y=".5" width="{WIDTH - 1}" height="{top - 1}" rx="8"/>'
         f'<rect class="track" x="{MARGIN}" y="18" width="{wide}" height="4"/>'
         f'<rect class="bar" x="{MARGIN}" y="18" width="{wide}" height="4" '
-        f'style="animation:bar {total_s:.2f}s linear infinite"/>{"".join(body)}</svg>\n'
+        f'style="animation:bar {begin.replace("step-end", "linear")}"/>{"".join(body)}</svg>\n'
     )
 
 

@@ -21,7 +21,7 @@ from streaming_asr.metrics.table import CLOCKS
 from streaming_asr.report.matrix import matrix
 from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.report.verdict import extremes, verdict
-from streaming_asr.score.front import ceiling, front
+from streaming_asr.score.front import ceiling, clock_of, front
 from streaming_asr.score.results import Result, read_results
 from streaming_asr.score.table import (
     HEADLINE,
@@ -70,6 +70,7 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
         title=data["title"],
         subtitle=" · ".join([_subtitle(data["cells"]), *data["shared"]]),
         verdicts=data["verdicts"],
+        clock=data["clock"],
         css=Markup(PALETTE + (HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script()),
         data=Markup(_script_safe(data)),
@@ -96,10 +97,12 @@ def page_data(folder: Path | str) -> dict[str, Any]:
         replace(r, variant=" ".join(word for word in r.variant.split() if word not in shared))
         for r in results
     ]
-    headline = [name for name, _, _ in HEADLINE]
+    clock = clock_of(results)
+    first = [(name.replace("_ca", f"_{clock}"), heading, n) for name, heading, n in HEADLINE]
+    headline = [name for name, _, _ in first]
     others = [name for name in METRICS if name not in headline]
-    headings = {name: heading for name, heading, _ in HEADLINE}
-    digits = {name: n for name, _, n in HEADLINE}
+    headings = {name: heading for name, heading, _ in first}
+    digits = {name: n for name, _, n in first}
     columns = [
         {
             "name": name,
@@ -116,13 +119,14 @@ def page_data(folder: Path | str) -> dict[str, Any]:
     by_data: dict[str, list[Result]] = {}
     for result in results:
         by_data.setdefault(result.split, []).append(result)
-    sentences = {split: verdict(here) for split, here in by_data.items()}
-    fronts, best = front(results), best_of(results)
+    sentences = {split: verdict(here, clock) for split, here in by_data.items()}
+    fronts, best = front(results, clock), best_of(results)
     # Results of several experiments in one folder are called by the folder.
     names = {result.document.get("experiment") for result in results} - {None}
     title = names.pop() if len(names) == 1 else Path(folder).resolve().name
     return {
         "title": str(title),
+        "clock": clock,
         "shared": [*sorted(model_of_all(results)), *sorted(shared)],
         "columns": columns,
         "cells": [
@@ -135,13 +139,13 @@ def page_data(folder: Path | str) -> dict[str, Any]:
             if text
         ],
         "shown_first": [
-            results.index(result) for here in by_data.values() for result in extremes(here)
+            results.index(result) for here in by_data.values() for result in extremes(here, clock)
         ],
         "timelines": timelines,
         "audio": audio,
         "matrices": {split: matrix(here) for split, here in by_data.items()},
-        "ceilings": {split: ceiling(here) for split, here in by_data.items()},
-        "farthest": {split: ceiling(here, axis=0) for split, here in by_data.items()},
+        "ceilings": {split: ceiling(here, clock=clock) for split, here in by_data.items()},
+        "farthest": {split: ceiling(here, axis=0, clock=clock) for split, here in by_data.items()},
         "remarks": [*remarks_of(results), *missing_intervals(results)],
         "licences": _licences(results),
     }

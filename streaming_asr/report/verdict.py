@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streaming_asr.score.front import FRONT
+from streaming_asr.score.front import LATENCY
 from streaming_asr.score.results import Result
 from streaming_asr.terminal import format_number
 
-LATENCY, WER = FRONT
+WER = "wer"
 UNJUDGED = "No reference: the texts and when they came, no errors."
 
 
@@ -19,7 +19,7 @@ def named(result: Result) -> str:
     )
 
 
-def extremes(results: Sequence[Result]) -> tuple[Result, ...]:
+def extremes(results: Sequence[Result], clock: str = "ca") -> tuple[Result, ...]:
     """Return the streaming run with the least WER and, of another method where there is one, that
     with the least latency; the first two runs where neither is known. Runs that cannot be compared
     are left out."""
@@ -29,14 +29,15 @@ def extremes(results: Sequence[Result]) -> tuple[Result, ...]:
     able = [result for result in usable if result.method != "offline"] or usable
     if not able:
         return ()
-    best = min(able, key=lambda result: (result.or_last(WER), result.or_last(LATENCY)))
+    late = LATENCY.format(clock)
+    best = min(able, key=lambda result: (result.or_last(WER), result.or_last(late)))
     rest = [result for result in able if result.method != best.method] or [
         result for result in usable if result is not best
     ]
-    return best, *sorted(rest, key=lambda result: result.or_last(LATENCY))[:1]
+    return best, *sorted(rest, key=lambda result: result.or_last(late))[:1]
 
 
-def verdict(results: Sequence[Result]) -> str | None:
+def verdict(results: Sequence[Result], clock: str = "ca") -> str | None:
     """Return one sentence on the runs of one data: what the streaming run with the least WER has,
     or both where there are two, and offline's WER. It states numbers, and claims no difference:
     `score compare` tests one. WER has no interval, since that of the least of many would be too
@@ -44,14 +45,14 @@ def verdict(results: Sequence[Result]) -> str | None:
 
     None where no run has a number.
     """
-    best, *_ = extremes(results) or (None,)
+    best, *_ = extremes(results, clock) or (None,)
     if best is None:
         return None
     streaming = [r for r in results if r.metrics and not r.is_odd and r.method != "offline"]
     # Of two runs both are named, the one with fewer errors first.
     pair = [best, *(r for r in streaming if r is not best)] if len(streaming) == 2 else [best]
     if not best.is_labelled:
-        sentences = [text for each in pair if (text := _told(each, "of its words"))]
+        sentences = [text for each in pair if (text := _numbers(each, clock, "of its words"))]
         return " ".join(["; ".join(sentences) + "."] * bool(sentences) + [UNJUDGED])
     scored = [result for result in results if result.metrics.get(WER) is not None]
     offline = [result for result in scored if result.method == "offline" and not result.is_odd]
@@ -60,21 +61,23 @@ def verdict(results: Sequence[Result]) -> str | None:
     least = f", the least of {len(wers)} streaming runs" if len(wers) > 2 else ""
     if least and n_as_good:
         least += f" (shared by {n_as_good} other{'s' * (n_as_good > 1)})"
-    parts = [text for each in pair if (text := _told(each, "of the right words", least))]
+    parts = [text for each in pair if (text := _numbers(each, clock, "of the right words", least))]
     if offline and best.method != "offline":
         lowest = min(offline, key=lambda result: result.or_last(WER))
         parts.append(f"{lowest.label}: WER {format_number(lowest.metrics[WER], 1)} %")
     return f"{'; '.join(parts)}."
 
 
-def _told(result: Result, which: str, least: str = "") -> str:
+def _numbers(result: Result, clock: str, which: str, least: str = "") -> str:
     """Return what one run has: its errors, where they were counted, and its latency."""
-    wer, late = result.metrics.get(WER), result.metrics.get(LATENCY)
+    name = LATENCY.format(clock)
+    wer, late = result.metrics.get(WER), result.metrics.get(name)
     parts = [] if wer is None else [f"WER {format_number(wer, 1)} %{least}"]
     if late is not None:
-        bounds = " to ".join(format_number(bound, 1) for bound in result.intervals.get(LATENCY, ()))
+        bounds = " to ".join(format_number(bound, 1) for bound in result.intervals.get(name, ()))
         parts.append(
             f"half {which} final within {format_number(late, 1)} s"
             + (f" (95 % interval {bounds})" if bounds else "")
+            + (", computing time not counted" if clock == "cu" else "")
         )
     return f"{named(result)}: {', '.join(parts)}" if parts else ""

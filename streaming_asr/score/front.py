@@ -7,10 +7,21 @@ from pathlib import Path
 
 from streaming_asr.score.results import Result
 
-FRONT = ("word_latency_committed_p50_ca_s", "wer")  # the axes of the Pareto front
+LATENCY = "word_latency_committed_p50_{}_s"  # on the clock "ca" or "cu"
+FRONT = (LATENCY.format("ca"), "wer")  # the axes of the Pareto front
 
 
-def front(results: Sequence[Result]) -> dict[Path, bool]:
+def clock_of(results: Sequence[Result]) -> str:
+    """Return the clock on which these runs have latencies: "ca", with compute; "cu", audio only,
+    where no log knows how long computing took."""
+    has = {
+        clock: any(result.metrics.get(LATENCY.format(clock)) is not None for result in results)
+        for clock in ("ca", "cu")
+    }
+    return "cu" if has["cu"] and not has["ca"] else "ca"
+
+
+def front(results: Sequence[Result], clock: str = "ca") -> dict[Path, bool]:
     """Return, by folder, whether no other run of the same data is lower in WER or latency and no
     higher in the other; of the cells that have both and can be compared."""
     is_on_front: dict[Path, bool] = {}
@@ -18,7 +29,9 @@ def front(results: Sequence[Result]) -> dict[Path, bool]:
         points = {
             result.folder: point
             for result in results
-            if result.split == split and not result.is_odd and (point := place(result)) is not None
+            if result.split == split
+            and not result.is_odd
+            and (point := place(result, clock)) is not None
         }
         for folder, (x, y) in points.items():
             is_on_front[folder] = not any(
@@ -27,13 +40,13 @@ def front(results: Sequence[Result]) -> dict[Path, bool]:
     return is_on_front
 
 
-def ceiling(results: Sequence[Result], axis: int = 1) -> float | None:
+def ceiling(results: Sequence[Result], axis: int = 1, clock: str = "ca") -> float | None:
     """Return where an axis ends so that a few runs far beyond the rest do not stretch it: those are
     drawn at its edge, with their number. None means that all are drawn in place.
 
     axis: 1 for WER (%), 0 for latency (s), which a busy machine makes long.
     """
-    rates = sorted(point[axis] for result in results if (point := place(result)) is not None)
+    rates = sorted(point[axis] for result in results if (point := place(result, clock)) is not None)
     # Of three runs none can be told to lie far above the rest.
     if len(rates) < 4:
         return None
@@ -42,7 +55,7 @@ def ceiling(results: Sequence[Result], axis: int = 1) -> float | None:
     return top if rates[-1] > 1.5 * top > 0 else None
 
 
-def place(result: Result) -> tuple[float, float] | None:
+def place(result: Result, clock: str = "ca") -> tuple[float, float] | None:
     """Return where a cell lies between latency (s) and WER (%)."""
-    x, y = (result.metrics.get(name) for name in FRONT)
+    x, y = (result.metrics.get(name) for name in (LATENCY.format(clock), "wer"))
     return None if x is None or y is None else (x, y)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 
+from places import ROOT
 from traces import a_step
 
-from experiments.real.player import Shown, captions, picture
+from experiments.real.player import WAITING, Shown, captions, picture
 from streaming_asr.metrics.trace import Trace, queued
 
 
@@ -45,3 +47,30 @@ def test_a_panel_has_every_word_once_and_only_the_final_text_where_nothing_moves
     assert len(words) == 10
     still = [word.text for word in words if word.get("opacity") == "1"]
     assert still == ["the", "cat", "&", "sat"] * 2
+
+
+def first_frame(svg: str) -> list[str | None]:
+    """The texts that stand there when the picture begins, by its own key frames."""
+    frames = dict(re.findall(r"@keyframes (w\d+)\{((?:[\d.]+%\{[^}]*\})+)\}", svg))
+    texts = []
+    for each in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"):
+        timing = re.search(r"animation:(w\d+) ([\d.]+)s step-end -([\d.]+)s", each.get("style", ""))
+        if timing:
+            now = 100 * float(timing[3]) / float(timing[2])
+            steps = re.findall(r"([\d.]+)%\{opacity:([\d.]+)\}", frames[timing[1]])
+            if [opacity for at, opacity in steps if float(at) <= now][-1] != "0":
+                texts.append(each.text)
+    return texts
+
+
+def test_the_first_frame_is_the_middle_of_the_recording_and_no_panel_is_empty() -> None:
+    late = heard(a_step(1.0, 0.0, "", ""), a_step(2.0, 0.0, "the cat", "the cat"))
+    svg = picture([("early", CAT), ("late", late)], "cu")
+    assert first_frame(svg) == ["hat", "the", WAITING]
+    names = re.findall(r'class="name"[^>]*>([^<]+)<', svg)
+    assert names == ["early: first word after 1.0 s", "late: first word after 2.0 s", WAITING]
+
+
+def test_the_readmes_picture_begins_with_words() -> None:
+    svg = (ROOT / "experiments" / "real" / "player.svg").read_text(encoding="utf-8")
+    assert len(first_frame(svg)) > 5 and first_frame(svg)[-1] == WAITING

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_cells import embedded, tone, write_cell, write_grid, write_three, write_unjudged
+from report_cells import (
+    embedded,
+    tone,
+    write_cell,
+    write_grid,
+    write_three,
+    write_unjudged,
+    write_without_times,
+)
 
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Step, UtteranceLog
@@ -266,6 +274,27 @@ def test_the_front_are_the_runs_that_none_of_their_data_betters() -> None:
         "fast": True, "good": True, "as good": True, "slower": False, "worse": False,
         "between": True, "alone": True,
     }  # fmt: skip
+
+
+def test_where_no_log_knows_its_computing_time_the_page_shows_the_audio_clock(
+    tmp_path: Path,
+) -> None:
+    page = build(write_without_times(tmp_path))
+    data = embedded(page)
+    late = "word_latency_committed_p50_cu_s"
+    assert {c["method"]: (c["metrics"][late], c["front"]) for c in data["cells"]} == {
+        "ufal": (pytest.approx(0.2), True),
+        "star": (pytest.approx(0.6), False),
+    }
+    assert late in [column["name"] for column in data["columns"] if column["headline"]]
+    assert not any(column["headline"] and "_ca" in column["name"] for column in data["columns"])
+    assert data["clock"] == "cu"
+    assert "final within 0.2 s, computing time not counted" in data["verdicts"][0]
+    text = page.read_text(encoding="utf-8")
+    assert "in audio time" in text and "counts compute" not in text
+    write_cell(tmp_path / "method=whisperrt,chunk=300ms")  # a run that has times
+    timed = embedded(build(tmp_path))
+    assert timed["clock"] == "ca" and "not counted" not in timed["verdicts"][0]
 
 
 def test_noise_makes_other_data_of_a_corpus(tmp_path: Path) -> None:

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, DRIVER, Browser, browser
-from report_cells import embedded, tone, write_cell, write_grid, write_unjudged
+from report_cells import (
+    embedded,
+    tone,
+    write_cell,
+    write_grid,
+    write_unjudged,
+    write_without_times,
+)
 
 from streaming_asr.report import build
 
@@ -270,6 +277,16 @@ def test_a_long_recording_scrolls_with_its_words_at_their_times(
     assert lane[1] == lane[3]
     assert float(lane[1]) > 60 * 32
     assert int(lane[2]) == 24 + 80 * 21 + 6
+
+
+def test_without_computing_times_the_figure_and_the_player_are_on_the_audio_clock(
+    window: Browser, tmp_path: Path
+) -> None:
+    dom = drawn(window, build(write_without_times(tmp_path), tmp_path / "page.html"))
+    figure = dom.partition("<figure")[2].partition("</figure>")[0]
+    assert figure.count('class="point') == 2 and "latency 0.20" in figure
+    assert "median (s, audio only)" in figure
+    assert 'id="clock"' not in dom and 'id="with"' in dom
 
 
 def test_lanes_are_folded_until_they_are_opened_and_stay_so(window: Browser, page: Path) -> None:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from report_cells import write_cell, write_grid
 
 from experiments.figures.__main__ import main
-from experiments.figures.draw import add_legend, draw
+from experiments.figures.draw import add_legend, draw, draw_cells
 from experiments.figures.labels import Label, place_labels
 from experiments.figures.tables import write_table
 from streaming_asr.errors import UserError
@@ -78,8 +78,10 @@ def test_a_run_far_above_the_rest_stands_at_the_edge_with_its_number(tmp_path: P
     assert top is not None and 20 < top < 60
     assert page_data(root)["ceilings"] == {"": top}
     texts = re.findall("<!-- (.*) -->", draw(root, tmp_path / "x.svg").read_text())
-    assert "100 ms: 400 %" in texts and "200 ms" in texts
+    assert {"star 100 ms: 400 %", "200 ms", "whisperrt 400 ms"} <= set(texts)
     assert "WER (%); higher ones at the edge" in texts
+    lower = draw_cells(read_results(root), tmp_path / "y.svg", top=18.5).read_text()
+    assert "whisperrt 100 ms: 19 %" not in lower and "<!-- 100 ms: 19 % -->" in lower
 
 
 def test_labels_of_points_in_one_place_lie_side_by_side() -> None:
@@ -134,7 +136,7 @@ def test_a_failed_run_and_the_whole_recording_are_named(tmp_path: Path) -> None:
     (root / "method=star,chunk=300ms").mkdir()
     (root / "method=star,chunk=300ms" / "failed.json").write_text('{"error": "no adapter"}')
     texts = re.findall("<!-- (.*) -->", draw(root, tmp_path / "x.svg").read_text())
-    assert {"whole", "300 ms", "star: failed"} <= set(texts)
+    assert {"offline whole", "ufal 300 ms", "star: failed"} <= set(texts)
     chunks = {cell.method: cell.chunk for cell in read_results(root) if not cell.error}
     assert chunks == {"offline": "whole", "ufal": "300 ms"}
 

@@ -384,6 +384,8 @@ const chunks = (list, isCrowded) =>
         (point.x < point.real ? `: ${format(point.real, 0)} s` : ''),
     }));
 const seriesName = (list) => [{ point: list[list.length - 1], text: list[0].cell.label }];
+const latency = (percent) => `word_latency_committed_p${percent}_${data.clock}_s`;
+const onAudio = data.clock === 'cu' ? ', audio only' : ''; // where no run knows its compute
 const FIGURES = [
   {
     title: 'Word error rate against word latency',
@@ -394,11 +396,11 @@ const FIGURES = [
       '95 % interval. Grey: another run of this data is better in both; the stairs join the rest.',
     x: {
       name: 'latency',
-      label: 'Committed word latency, median (s)',
-      value: metric('word_latency_committed_p50_ca_s'),
+      label: `Committed word latency, median (s${onAudio})`,
+      value: metric(latency(50)),
       text: (v) => v.toFixed(2),
-      metric: 'word_latency_committed_p50_ca_s',
-      late: metric('word_latency_committed_p90_ca_s'),
+      metric: latency(50),
+      late: metric(latency(90)),
     },
     y: { name: 'WER', label: 'WER (%)', value: metric('wer'), metric: 'wer' },
   },
@@ -407,7 +409,11 @@ const FIGURES = [
     labels: seriesName,
     note: 'Lower is better: the screen every 100 ms against what was spoken by then.',
     x: chunkAxis,
-    y: { name: 'ARWER', label: 'Grid ARWER (%, with compute)', value: metric('arwer_grid_ca') },
+    y: {
+      name: 'ARWER',
+      label: `Grid ARWER (%${onAudio || ', with compute'})`,
+      value: metric(`arwer_grid_${data.clock}`),
+    },
   },
   {
     title: 'Compute: real-time factor against chunk size',
@@ -546,7 +552,7 @@ function stacks(cells) {
 export function drawFigures() {
   const cells = visibleCells();
   const parts = [];
-  const hasLate = cells.some((cell) => cell.metrics.word_latency_committed_p90_ca_s != null);
+  const hasLate = cells.some((cell) => cell.metrics[latency(90)] != null);
   if (hasLate) {
     parts.push(
       el(

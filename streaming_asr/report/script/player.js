@@ -394,7 +394,7 @@ export function drawTimelines() {
     state.with === 'none'
       ? undefined
       : others.find((each) => String(each.cell) === state.with) || usual;
-  const clock = state.clock === 'cu' ? 'cu' : 'ca';
+  const clock = state.clock === 'cu' ? 'cu' : data.clock;
   const change = (key) => (value) => {
     remember({ [key]: value, t: '' });
     drawTimelines();
@@ -411,7 +411,7 @@ export function drawTimelines() {
     others.length
       ? pick(
           'with',
-          'Beside',
+          'Next to',
           [
             option('none', 'no other', !other),
             ...others.map((each) => option(each.cell, cellText(each.cell), each === other)),
@@ -419,15 +419,17 @@ export function drawTimelines() {
           change('with'),
         )
       : null,
-    pick(
-      'clock',
-      'Clock',
-      [
-        option('', 'with compute (as seen)', clock === 'ca'),
-        option('cu', 'audio only', clock === 'cu'),
-      ],
-      change('clock'),
-    ),
+    data.clock === 'ca'
+      ? pick(
+          'clock',
+          'Clock',
+          [
+            option('', 'with compute (as seen)', clock === 'ca'),
+            option('cu', 'audio only', clock === 'cu'),
+          ],
+          change('clock'),
+        )
+      : null,
   );
   const place = matching.indexOf(line);
   const turn = (by) =>
