@@ -61,6 +61,7 @@ LATE = "word_latency_committed_p90_ca_s"
 COST_S = 5.0  # of audio that tell what a cell costs
 LEAST_S = 20.0  # of audio that are transcribed, whatever the minutes
 KEEPS_UP = 1.0  # seconds of computing per second of audio
+COMMAND = "  streaming-asr "
 CHANGED = 1.5  # times the cost of the first seconds: the machine's speed changed
 
 
@@ -82,21 +83,32 @@ class Choice(NamedTuple):
         return self.served[0].n if self.served[0] else 0
 
     @property
+    def chunk(self) -> str:
+        """Return the chunk as a setting has it."""
+        return self.result.chunk.replace(" ", "").replace("1000ms", "1s")
+
+    @property
     def name(self) -> str:
-        """Return the settings, as the command line takes them."""
-        model = f" model={self.result.model}" if self.result.model else ""
-        variant = f" {self.result.variant}" if self.result.variant else ""
-        variant = re.sub(r" (model|threads)=\S+", "", variant)
-        chunk = self.result.chunk.replace(" ", "").replace("1000ms", "1s")
-        return f"method={self.result.method}{variant}{model} chunk={chunk}"
+        """Return the settings as `live` and `serve` take them, all but those they have anyway."""
+        settings = {
+            "method": self.result.method,
+            "model": self.result.model,
+            "chunk": self.chunk,
+            "gate": str(self.result.config.get("gate") or "none"),
+        }
+        for key, value in folders.settings_of(self.result.folder.name).items():
+            if not re.match(r"(data|limit|audio|output|name)\b", key):
+                settings.setdefault(key, value)
+        if settings["gate"] == "speech":
+            del settings["gate"]
+        return " ".join(f"{key}={value}" for key, value in settings.items() if value)
 
     def texts(self) -> list[str]:
-        """Return the row as the table shows it."""
+        """Return the row as the table shows it, without its settings."""
         few, many = (each.n if each else 0 for each in (self.served[0], self.served[-1]))
         span = f"{few}" if few == many else f"{few} to {many}"
         bounds = "–" if self.bounds is None else f"{self.bounds[0]:.1f} to {self.bounds[1]:.1f}"
-        numbers = [_number(self.errors, 1), bounds, _number(self.lag, 2), f"{self.rtf:.2f}", span]
-        return [re.sub(r"\w+=", "", self.name), *numbers]
+        return [_number(self.errors, 1), bounds, _number(self.lag, 2), f"{self.rtf:.2f}", span]
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -139,17 +151,27 @@ def _advise(arguments: argparse.Namespace) -> int:
         for each in choices
         if each.streams >= n_streams and (lag_s is None or _or_last(each.lag) <= lag_s)
     ]
-    answer = _answer(choices, within, lag_s, n_streams)
+    names = _short(choices)
+    answer = _answer(choices, within, lag_s, n_streams, names)
+    rows = [[name, *each.texts()] for name, each in zip(names, choices, strict=True)]
     if arguments.json is not None:
-        rows = [dict(zip(_heads(choices), each.texts(), strict=True)) for each in choices]
-        content = {"rows": rows, "use": within[0].name if within else None, "answer": answer}
+        cells = [dict(zip(_heads(choices), row, strict=True)) for row in rows]
+        content = {"rows": cells, "use": within[0].name if within else None, "answer": answer}
         give_json({**content, "dropped": dropped, "notes": notes}, arguments.json)
     if arguments.json != "-":
-        grid = Grid(_heads(choices), [each.texts() for each in choices])
-        console(80).print(grid, crop=False)
+        console(80).print(Grid(_heads(choices), rows), crop=False)
         for text in (*(f"left out: {each}" for each in dropped), *notes, *answer):
-            print(wrapped(text))
+            print(text if text.startswith(COMMAND) else wrapped(text))  # a command stays one line
     return 0 if within else 1
+
+
+def _short(choices: Sequence[Choice]) -> list[str]:
+    """Return the settings in which each differs from the others."""
+    if len(choices) == 1:
+        return [f"{choices[0].result.method} {choices[0].chunk}"]
+    names = [each.result.folder.name for each in choices]
+    short = folders.short_names(names)
+    return [short[name] for name in names]
 
 
 def _heads(choices: Sequence[Choice]) -> list[str]:
@@ -213,6 +235,7 @@ def _measured(
             setting = f"{key}={line.get(key)}"
             raise UserError(f"{setting}: name the recordings by themselves, as talk.wav")
     line.default(method=METHODS, model="tiny.en", chunk="300ms,1s", threads="1", tracker="none")
+    line.default(gate="speech")  # as live and serve
     output = Path(line.get("output") or "outputs")
     stem = re.sub(r"[^\w.+-]", "_", Path(what).stem)
     place = output / "advise" / stem
@@ -223,11 +246,12 @@ def _measured(
     audio.mkdir(parents=True)
     soundfile.write(audio / "cost.wav", _loudest(utterances[0].load()), SAMPLE_RATE)
     of_cost = ["data=folder", f"data.path='{(audio / 'cost.wav').absolute()}'", "data.align=none"]
-    begin = time.monotonic()
-    cost = _cost(line, [*of_cost, f"name='advise/{stem}/cost'"], place / "cost", n_streams, dropped)
+    end = time.monotonic() + minutes * 60
+    of_cost.append(f"name='advise/{stem}/cost'")
+    cost = _cost(line, of_cost, place / "cost", n_streams, dropped, end - minutes * 30)
     if not cost:
         raise UserError(f"nothing keeps up with {n_streams} streams here: {'; '.join(dropped)}")
-    spare_s = max(minutes * 60 - (time.monotonic() - begin), 0)
+    spare_s = max(end - time.monotonic(), 0)
     seconds = max(spare_s / sum(rtf for rtf, _ in cost.values()), LEAST_S)
     lengths = np.cumsum([each.duration_s or len(each.load()) / SAMPLE_RATE for each in utterances])
     limit = int(np.searchsorted(lengths, seconds, side="right"))
@@ -242,8 +266,11 @@ def _measured(
     shared = [*data, f"limit={limit}", "tracker=none", f"name='advise/{stem}/words'"]
     shared.append(f"output={output}")
     _run(["-m", "method=offline", f"model={','.join(models)}", "threads=1", *shared])
-    for _, chosen in cost.values():
-        _run(["-m", *_unswept(line), *shared, *chosen])
+    for n, (name, (_, chosen)) in enumerate(sorted(cost.items(), key=lambda each: each[1][0])):
+        if n and time.monotonic() > end:
+            dropped.append(f"{name}: no time is left of --minutes {minutes:g}")
+        else:
+            _run(["-m", *_unswept(line), *shared, *chosen])
     words = place / "words"
     results = read_results(words)
     if not any(result.is_labelled for result in results):
@@ -267,18 +294,26 @@ def _unswept(line: CommandLine) -> list[str]:
 
 
 def _cost(
-    line: CommandLine, data: Sequence[str], place: Path, n_streams: int, dropped: list[str]
+    line: CommandLine,
+    data: Sequence[str],
+    place: Path,
+    n_streams: int,
+    dropped: list[str],
+    end: float,
 ) -> dict[str, tuple[float, list[str]]]:
     """Return the real-time factor and the settings of what keeps up, by label and chunk.
 
     The longest chunk is first: what does not keep up with it is not tried at a shorter one, which
-    costs more.
+    costs more. After `end`, on the monotonic clock, no shorter chunk is tried.
     """
     cost: dict[str, tuple[float, list[str]]] = {}
     seen: set[Path] = set()
     methods, models = (str(line.get(key)).split(",") for key in ("method", "model"))
     rest = [each for each in line.settings if not re.match(r"(method|model|chunk)=", each)]
     for chunk in sorted(str(line.get("chunk")).split(","), key=parse_duration, reverse=True):
+        if cost and time.monotonic() > end:
+            dropped.append(f"chunk={chunk}: no time is left to try it; give more --minutes")
+            continue
         names = [f"method={','.join(methods)}", f"model={','.join(models)}", f"chunk={chunk}"]
         _run(["-m", *rest, *data, *names])
         able = []
@@ -397,9 +432,13 @@ def _or_last(value: float | None) -> float:
 
 
 def _answer(
-    choices: Sequence[Choice], within: Sequence[Choice], lag_s: float | None, n_streams: int
+    choices: Sequence[Choice],
+    within: Sequence[Choice],
+    lag_s: float | None,
+    n_streams: int,
+    names: Sequence[str],
 ) -> list[str]:
-    """Return the answer in sentences."""
+    """Return the answer in sentences and one command; names: of the choices."""
     budget = f"{n_streams} stream{'s' * (n_streams > 1)}"
     budget += "" if lag_s is None else f" within a lag of {lag_s:g} s"
     if not within:
@@ -409,15 +448,17 @@ def _answer(
     best = within[0]
     because = "nothing else does"
     if len(within) > 1:
-        because = f"of {len(within)} that do it has the fewest errors, of equals the least lag"
-    lines = [f"use: streaming-asr live {best.name}", f"because it serves {budget}, and {because}"]
+        because = f"of the {len(within)} that do it has the fewest errors, of equals the least lag"
     same: list[str] = []
     apart: list[str] = []
-    for each in within[1:]:
-        name = f"{re.sub(chr(92) + 'w+=', '', each.name)} (lag {_number(each.lag, 2)} s)"
+    for name, each in zip(names, choices, strict=True):
+        if each is best or each not in within:
+            continue
         estimate = _difference(each, best)
         sure = estimate and estimate.p_value is not None and estimate.p_value < 1 - LEVEL
-        (apart if sure else same).append(name)
+        (apart if sure else same).append(f"{name} (lag {_number(each.lag, 2)} s)")
+    lines = [f"use this, because it serves {budget}, and {because}:"]
+    lines.append(f"{COMMAND}{'live' if n_streams == 1 else 'serve'} {best.name}")
     if same:
         lines.append(f"no significant difference in errors: {', '.join(same)}")
     if apart:

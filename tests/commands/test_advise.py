@@ -47,8 +47,8 @@ def test_what_cannot_be_judged_is_named_and_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("budget", "status", "use"),
     [
-        ([], 0, "method=ufal chunk=300ms"),
-        (["streams=8"], 0, "method=whisperrt chunk=300ms"),
+        ([], 0, "live method=ufal chunk=300ms gate=none"),
+        (["streams=8"], 0, "serve method=whisperrt chunk=300ms gate=none method.beam=3"),
         (["streams=4000"], 1, None),
         (["lag=20ms"], 1, None),
     ],
@@ -61,17 +61,18 @@ def test_the_answer_is_within_the_budget(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """UFAL makes no error and carries few streams, WhisperRT the other way round."""
-    for method, compute_s, text in (("ufal", 0.1, SENTENCE), ("whisperrt", 0.01, SENTENCE[:-4])):
-        texts = {"u1": (SENTENCE, text)}
-        folder = tmp_path / "g" / f"method={method},chunk=300ms"
-        write_cell(folder, compute_s=compute_s, texts=texts)
+    cells = {"ufal": (0.1, SENTENCE), "whisperrt,method.beam=3": (0.01, SENTENCE[:-4])}
+    for method, (compute_s, text) in cells.items():
+        folder = tmp_path / "g" / f"method={method},chunk=300ms,limit=1"
+        write_cell(folder, compute_s=compute_s, texts={"u1": (SENTENCE, text)})
     out = tmp_path / "a.json"
     assert main([str(tmp_path / "g"), *budget]) == status
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
-    assert ("use: streaming-asr live" in printed) == (use is not None)
+    assert (f"\n  streaming-asr {use}\n" in printed) == (use is not None)
+    assert "\nwhisperrt beam=3 " in printed
     assert main([str(tmp_path / "g"), *budget, "--json", str(out)]) == status
-    assert json.loads(out.read_text())["use"] == use
+    assert json.loads(out.read_text())["use"] == (use and use.partition(" ")[2])
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_recordings_are_measured_and_the_line_to_use_is_given(
     printed = capsys.readouterr().out
     assert status in (0, 1)
     assert "transcribed: 1 recording, " in printed and "–" in printed
-    assert "whisperrt mini 1s" in printed
+    assert "\nwhisperrt 1s " in printed
     assert Path("outputs/advise/talk/words/report.html").is_file()
     assert ("offline %" in printed) == (not has_text)
 
