@@ -209,3 +209,11 @@ def test_a_number_in_prose_is_that_of_the_results(page: str, sentence: str) -> N
 def test_a_wrong_figure_is_found() -> None:
     assert is_right("seven", 7.28) and is_right("17.9", 17.92)
     assert not is_right("17.9", 7.5) and not is_right("sixth", 6.6)
+
+
+def test_the_shares_of_the_claims_are_those_of_their_table() -> None:
+    page = (ROOT / "docs" / "statistics.md").read_text("utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith("| all |")]
+    n, held, limited, *_, missing, _ = map(int, row.strip("| ").split(" | ")[1:])
+    assert "Less than a third of the claims hold" in page and 3 * (held + limited) < n
+    assert "Almost a third were not measured" in page and 0.28 < missing / n < 1 / 3
