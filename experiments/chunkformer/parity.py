@@ -1,6 +1,6 @@
 """Compares this ChunkFormer with its author's package on the same random weights and audio.
 
-    python -m experiments.chunkformer.parity            # prints the table of README.md
+    python -m experiments.chunkformer.parity            # prints the differences
     python -m experiments.chunkformer.parity --write    # and writes tests/fixtures/chunkformer.json
 
 It needs `chunkformer==1.2.2` and `kaldi-native-fbank==1.22.5` beside this project's packages, best

@@ -379,7 +379,7 @@ def measured_triples() -> set[tuple[float, ...]]:
                     }
     for path in (ROOT / "experiments").glob("*/differences.tsv"):
         for line in path.read_text("utf-8").splitlines()[1:]:
-            numbers = line.split("\t")[2:6:1]
+            numbers = line.split("\t")[2:6]
             if numbers[2]:
                 found.add(tuple(sorted(abs(float(n)) for n in (numbers[0], *numbers[2:]))))
     return found
@@ -387,6 +387,10 @@ def measured_triples() -> set[tuple[float, ...]]:
 
 def test_every_number_with_an_interval_in_a_page_has_its_row() -> None:
     measured = measured_triples()
+    assert triples("12.5 % [8.4, 18.4], 1.95 s [1.87, 2.09] and -0.5 points [-1.5, 0.6]") == {
+        (8.4, 12.5, 18.4), (1.87, 1.95, 2.09), (0.5, 0.6, 1.5)
+    }  # fmt: skip
+    assert triples("12.5 % [8.4, 18.4]") <= measured and triples("12.5 [8.4, 18.5]") - measured
     missing = {}
     for path in [
         *(ROOT / "experiments").glob("*/*.md"),
