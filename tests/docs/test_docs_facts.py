@@ -13,6 +13,8 @@ import pytest
 import yaml
 from places import ROOT
 
+from streaming_asr.config.defaults import METHODS
+
 SEPARATOR = "\0"  # where an f-string puts a value
 
 
@@ -71,6 +73,33 @@ def test_nothing_installs_the_package_from_an_index_that_does_not_have_it() -> N
     pages.append((ROOT / "README.md").read_text(encoding="utf-8"))
     for text in (*strings(), *pages):
         assert not re.search(r"pip install ['\"]?streaming-asr", text), text
+
+
+def test_the_table_of_extras_has_those_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    rows = rows_of("installing.md", "Extras")
+    named = [name for row in rows for name in re.findall(r"`([\w-]+)`", row[0])]
+    assert sorted(named) == sorted(project["optional-dependencies"])
+
+
+def test_the_tables_of_the_server_and_of_remote_have_the_code_s_values() -> None:
+    from streaming_asr.methods.remote.stream import PROTOCOLS
+    from streaming_asr.serve.settings import ServerSettings
+
+    rows = {row[0].strip("`"): row[1] for row in rows_of("live.md", "Measure another server")}
+    assert {name.split("`")[0] for name in rows} == set(PROTOCOLS)
+    limits = {
+        row[0].strip("`"): row[1].replace(",", "") for row in rows_of("live.md", "The server")
+    }
+    settings = vars(ServerSettings())
+    named = {name: float(limits[name]) for name in limits if name.startswith(("max_", "idle_"))}
+    assert len(named) == 6 and all(settings[name] == value for name, value in named.items())
+
+
+def test_the_page_on_choosing_names_the_default_chunks() -> None:
+    row = rows_of("choosing.md", "The defaults")[0][2]
+    named = set(re.findall(r"`(\w+)`", row))
+    assert named == {name for name, method in METHODS.items() if method.chunk == "1s"}
 
 
 def test_the_citation_has_the_project_s_version() -> None:
