@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +84,6 @@ def check_name(path: Path) -> None:
         str(path).encode()
     except UnicodeEncodeError as error:
         raise UserError(f"{str(path)!r}: its name is no UTF-8 text; rename it") from error
-
-
-@cache
-def validator(schema: Path) -> Callable[[Any], Any]:
-    """Return what checks a document by a schema's file and raises a ValueError for a broken one."""
-    import fastjsonschema
-
-    compiled: Callable[[Any], Any] = fastjsonschema.compile(json.loads(schema.read_text("utf-8")))
-    return compiled
 
 
 def write_text(path: Path, text: str) -> Path:

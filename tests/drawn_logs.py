@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from streaming_asr.events.log import Step, UtteranceLog
+from streaming_asr.events.record import StepLine
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord
 
@@ -32,15 +33,17 @@ def logs(draw: st.DrawFn) -> UtteranceLog:
         committed = ([f" {said[k - 1]}"] if back else []) + new
         times = [[k + 0.1, k + 0.2, draw(st.floats(0, 1))]] * len(committed)
         steps.append(
-            Step(
+            StepLine(
                 "flush" if last else "audio",
                 min((k + 1) * CHUNK, duration),
                 {"wall": wall, "cpu": wall // 2, "encode": wall // 3, "decode": wall // 3},
-                {"frames_real": frames, "frames_computed": frames + draw(st.integers(0, 1500))},
-                committed,
-                [] if last else [" perhaps"],
                 draw(st.sampled_from((None, times))),
                 back,
+                utt="u",
+                committed=committed,
+                partial=[] if last else [" perhaps"],
+                frames_real=frames,
+                frames_computed=frames + draw(st.integers(0, 1500)),
             )
         )
     return UtteranceLog(
@@ -107,11 +110,11 @@ def lag_below_compute(log: UtteranceLog, at: int) -> None:
 
 
 def more_real_than_computed(log: UtteranceLog, at: int) -> None:
-    log.steps[at].counts["frames_real"] = log.steps[at].counts["frames_computed"] + 2
+    log.steps[at].frames_real = log.steps[at].frames_computed + 2
 
 
 def fewer_rows_than_steps(log: UtteranceLog, at: int) -> None:
-    log.steps[at].counts |= {"decode_steps": 9, "beam_sum": 7}
+    log.steps[at].decode_steps, log.steps[at].beam_sum = 9, 7
 
 
 def takes_back_too_many(log: UtteranceLog, at: int) -> None:

@@ -205,7 +205,7 @@ def breaking(draw: st.DrawFn, value: Any, schema: dict[str, Any]) -> Any:
     """`value`, which obeys the schema, with one change by which it does not: another value at one
     place, a key less or a key more."""
     path = draw(st.sampled_from([(), *_paths(value)]))
-    check = jsonschema.Draft7Validator(schema)
+    check = jsonschema.Draft202012Validator(schema)
     changed = [_with(value, path, new) for new in (*WEIRD, *_edges(schema))]
     if path:
         changed.append(_without(value, path))

@@ -21,7 +21,7 @@ def a_step(
     **counts: float,
 ) -> TraceStep:
     """A step by hand; `counts` are of method.COUNTS."""
-    step = Step(kind, round(audio_s * SAMPLE_RATE), {"wall": 0}, counts=counts)
+    step = Step(kind, round(audio_s * SAMPLE_RATE), {"wall": 0}, **counts)
     return TraceStep(step, committed, displayed, compute_s)
 
 

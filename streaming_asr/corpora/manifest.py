@@ -18,21 +18,116 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from streaming_asr.corpora.audio import Composed, File, duration_s
 from streaming_asr.corpora.noise import Noisy
-from streaming_asr.corpora.rows import json_row, text_rows
+from streaming_asr.corpora.rows import Time, json_row, text_rows
 from streaming_asr.errors import UserError
-from streaming_asr.files import validator, write_text
+from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.references import problems
+from streaming_asr.schemas import schema_of, violation
 from streaming_asr.text.languages import UNNAMED, language_code
-from streaming_asr.utterance import TimedWord, Utterance
+from streaming_asr.utterance import MAX_TEXT, TimedWord, Utterance
 
-SCHEMA_FILE = Path(__file__).with_name("manifest.schema.json")
-SCHEMA: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
-"""JSON Schema of a line; a field's description says what to write in its place."""
+DAY_S = 86400
+Name = Annotated[str, Meta(min_length=1, description="name the recording's file")]
+Label = Annotated[str | int | None, Meta(description="write a text")]
+
+
+class Part(Struct, kw_only=True):
+    """One of several recordings that are joined."""
+
+    audio_filepath: Name
+    gap_s: Annotated[
+        float,
+        Meta(ge=0, le=DAY_S, description="write the silence after the recording in seconds"),
+    ] = 0
+
+
+class Noise(Struct, kw_only=True):
+    """Noise that is mixed in at loading."""
+
+    kind: str
+    snr_db: Annotated[float, Meta(ge=-200, le=200)]
+    seed: Annotated[int, Meta(ge=0)]
+
+
+class Line(Struct, kw_only=True):
+    """A line; a field's description says what to write in its place."""
+
+    audio_filepath: Name | UnsetType = UNSET
+    parts: (
+        Annotated[
+            list[Part],
+            Meta(
+                min_length=1,
+                description="`parts` must be a list of objects with an `audio_filepath`",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    text: Annotated[
+        str,
+        Meta(
+            max_length=MAX_TEXT,
+            description=f'write the reference, of {MAX_TEXT:,} letters at most, or "" where '
+            "nothing is said",
+        ),
+    ]
+    id: (
+        Annotated[
+            Annotated[str, Meta(min_length=1)] | int,
+            Meta(description="a line needs a text or a whole number that names it"),
+        ]
+        | UnsetType
+    ) = UNSET
+    duration: Annotated[
+        Annotated[float, Meta(ge=0, le=DAY_S)] | None,
+        Meta(description="write the length in seconds, a day at most"),
+    ] = None
+    speaker: Label = None
+    language: Label = None
+    offset: Annotated[
+        Literal[0] | None,
+        Meta(description="a part of a recording is read from NeMo's manifests: give data=nemo"),
+    ] = None
+    channel_selector: Annotated[
+        Literal["average"] | None,
+        Meta(
+            description="all channels are read as their mean; write the channel to a file of "
+            "its own"
+        ),
+    ] = None
+    words: Annotated[
+        list[tuple[str, Time, Time]] | None,
+        Meta(description="write a list of [word, start, end], times in seconds"),
+    ] = None
+    noise: Annotated[
+        Noise | None,
+        Meta(description='write {"kind": "white", "snr_db": 10, "seed": 1}'),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.parts is UNSET and self.audio_filepath is UNSET:
+            raise ValueError("lacks `audio_filepath`")
+        if self.parts is not UNSET and self.id is UNSET:
+            raise ValueError("lacks `id`")
+
+
+SCHEMA = schema_of(
+    "One line of a manifest; a field's description says what to write in its place",
+    Line,
+    **{
+        "if": {"required": ["parts"]},
+        "then": {"required": ["id"]},
+        "else": {"required": ["audio_filepath"]},
+    },
+)
+"""The JSON Schema of a line, which manifest.schema.json holds."""
 
 
 def read_manifest(path: str | Path) -> list[Utterance]:
@@ -118,21 +213,18 @@ def audio_files(path: Path) -> list[Path]:
 
 
 def _row(line: str, where: str) -> dict[str, Any]:
-    """Return the object of a line, checked against `SCHEMA`. Raises UserError naming a field."""
-    import fastjsonschema
-
+    """Return the object of a line, checked by its Struct. Raises UserError naming a field."""
     row = json_row(line, where)
-    try:
-        validator(SCHEMA_FILE)(row)
-    except fastjsonschema.JsonSchemaValueException as error:
-        wanted = ("text", "id") if "parts" in row else ("text", "audio_filepath")
-        field = error.path[1] if len(error.path) > 1 else next(k for k in wanted if k not in row)
-        remedy = SCHEMA["properties"][field]["description"]
+    if (fault := violation(row, Line)) is None:
+        return row
+    if fault.place:
+        field = str(fault.place[0])
+        what = f"`{fault.name}` is {repr(fault.value)[:60]}"
+    else:
+        field = fault.rule.removeprefix("lacks ").strip("`")
         what = f"no `{field}`"
-        if field in row:
-            what = f"`{str(error.name).removeprefix('data.')}` is {repr(error.value)[:60]}"
-        raise UserError(f"{where}: {what}; {remedy}.") from error
-    return row
+    remedy = SCHEMA["$defs"]["Line"]["properties"][field]["description"]
+    raise UserError(f"{where}: {what}; {remedy}.")
 
 
 def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, float]]:

@@ -116,7 +116,7 @@ def _compute(log: UtteranceLog) -> Breaks:
 def _counts(log: UtteranceLog) -> Breaks:
     for k, step in enumerate(log.steps, start=1):
         for less, more in (("frames_real", "frames_computed"), ("decode_steps", "beam_sum")):
-            few, many = step.counts.get(less, 0), step.counts.get(more, 0)
+            few, many = step.count(less), step.count(more)
             if few > many + 1:  # a last frame that is not full; shares are rounded
                 yield k, f"{less}, {few:g}, is above {more}, {many:g}"
 

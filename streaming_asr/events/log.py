@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
+from msgspec import UNSET
 
 from streaming_asr.chunking import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import InvalidLog, step_of, violation
 from streaming_asr.events.invariants import broken, too_early
-from streaming_asr.events.record import Step, UtteranceLog, committed_words
+from streaming_asr.events.record import Opening, Step, UtteranceLog, committed_words
 from streaming_asr.files import check_file
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord
@@ -41,11 +42,6 @@ __all__ = [
 
 SCHEMA = 1  # raised whenever a reader of the old form would misread the new one
 SLIP_S = 0.1  # a chunk of the feed realtime that is fed later than this marks its stream
-# The fields of the line that opens an utterance; audio_path follows where there is one.
-OPENING = (
-    *("utt", "text", "words", "speaker", "language", "duration_samples", "audio_hash"),
-    *("feed", "batch", "lookahead_samples"),
-)
 
 
 @dataclass(slots=True)
@@ -81,28 +77,20 @@ class EventWriter:
 
     def open_utterance(self, utterance: UtteranceLog) -> None:
         """Write the line that opens `utterance` (its steps and result are not looked at)."""
-        line = {"kind": "utterance"} | {name: getattr(utterance, name) for name in OPENING}
-        if utterance.audio_path is not None:
-            line["audio_path"] = utterance.audio_path
-        self._write(line)
+        fields = {
+            name: getattr(utterance, name) for name in Opening.__struct_fields__ if name != "kind"
+        }
+        if utterance.audio_path is None:
+            del fields["audio_path"]
+        self._write({"kind": "utterance", **fields})
 
     def step(self, utt: str, step: Step) -> None:
         """Write the line of one step; its counts are among the other fields."""
-        optional = {"memory_bytes": step.memory_bytes, "language": step.language}
-        self._write(
-            {
-                "kind": step.kind,
-                "utt": utt,
-                "audio_samples": step.audio_samples,
-                "compute_ns": step.compute_ns,
-                **step.counts,
-                "committed": step.committed,
-                "partial": step.partial,
-                "words": step.words,
-                "retracted": step.retracted,
-                **{name: value for name, value in optional.items() if value is not None},
-            }
-        )
+        fields = {name: getattr(step, name) for name in Step.__struct_fields__}
+        for name, value in list(fields.items()):
+            if value is UNSET or (value is None and name in ("memory_bytes", "language")):
+                del fields[name]
+        self._write({"kind": fields.pop("kind"), "utt": utt, **fields})
 
     def close_utterance(
         self,
@@ -306,20 +294,7 @@ def _read(path: Path, only: frozenset[str] | None) -> Log:
                 problem = "a step of an utterance that is not open"
             else:
                 places.append(number)
-                current.steps.append(
-                    Step(
-                        step.kind,
-                        step.audio_samples,
-                        step.compute_ns,
-                        step.counts(),
-                        step.committed,
-                        step.partial,
-                        step.words,
-                        step.retracted,
-                        step.memory_bytes,
-                        step.language,
-                    )
-                )
+                current.steps.append(step)
         else:
             row = _row(path, number, line)
             problem = violation(row)

@@ -43,7 +43,7 @@ class TraceStep:
 
     def count(self, name: str) -> float:
         """Return a count of method.COUNTS, 0 where the step reported none."""
-        return self.step.counts.get(name, 0)
+        return self.step.count(name)
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from streaming_asr.cells import folder as folders
-from streaming_asr.files import check_file, validator
+from streaming_asr.files import check_file
 from streaming_asr.metrics import METRICS
+from streaming_asr.schemas import violation
 
-SCHEMA_FILE = Path(__file__).with_name("metrics.schema.json")
 # The least and the most that a metric can be, by its name or its unit; of the others 0 is the
 # least. What lies outside was never measured.
 BOUNDS = {
@@ -41,6 +41,67 @@ class Line(msgspec.Struct):
     latency: dict[str, float | None] = {}
 
 
+_Number = Annotated[int, msgspec.Meta(ge=0, le=10**9)] | None
+_Pair = Annotated[list[float], msgspec.Meta(min_length=2, max_length=2)]
+
+
+class Model(msgspec.Struct):
+    name: str | None = None
+
+
+class Method(Model):
+    split: str | None = None
+
+
+class Data(Method):
+    snr_db: float | None = None
+
+
+class Configuration(msgspec.Struct):
+    """A run's configuration, as far as the report relies on it."""
+
+    model: Model | None = None
+    method: Method | None = None
+    data: Data | None = None
+    batch: float | None = None
+    feed: str | None = None
+
+
+class Task(msgspec.Struct):
+    """What was transcribed and how it is scored; see task.py."""
+
+    id: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Intervals(msgspec.Struct):
+    metrics: dict[str, _Pair | None] = {}
+    n_drawn: Any = msgspec.UNSET
+    drawn: Any = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        if self.n_drawn is not msgspec.UNSET and self.drawn is msgspec.UNSET:
+            raise ValueError("must have `drawn` next to `n_drawn`")
+
+
+class Document(msgspec.Struct):
+    """A metrics.json, as far as the report relies on it; the rest is shown as it is."""
+
+    metrics: dict[str, float | None]
+    n_utterances: _Number = None
+    n_failed: _Number = None
+    n_silent: _Number = None
+    n_slipped: _Number = None
+    invalid: list[str] = []
+    experiment: str | None = None
+    hashes: dict[str, Any] | None = None
+    task: Task | None = None
+    normaliser: list[str] | None = None
+    unit: list[Literal["word", "character"]] | None = None
+    warnings: list[str] | None = None
+    config: Configuration | msgspec.UnsetType = msgspec.UNSET
+    intervals: Intervals | None = None
+
+
 def lines_of(folder: Path) -> list[Line]:
     """Return the lines of a cell's utterances.jsonl, none where it is not there or damaged."""
     path = folder / folders.UTTERANCES
@@ -56,7 +117,8 @@ def document_of(path: Path) -> dict[str, Any]:
     numbers no run can have."""
     check_file(path)
     document: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-    validator(SCHEMA_FILE)(document)
+    if fault := violation(document, Document):
+        raise ValueError(fault.text("the document"))
     drawn = (document.get("intervals") or {}).get("metrics") or {}
     for name, value in document["metrics"].items():
         low, high = _bounds(name)
@@ -88,7 +150,8 @@ def saved_config(folder: Path) -> Mapping[str, Any]:
 
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        validator(SCHEMA_FILE)({"metrics": {}, "config": config})
+        if violation(config, Configuration):
+            return {}
     except (yaml.YAMLError, OSError, ValueError, RecursionError):
         return {}
     return config

@@ -123,7 +123,7 @@ class StreamRecord:
             kind="flush" if last else "endpoint" if update.endpoint else "audio",
             audio_samples=self.received,
             compute_ns=times_ns,
-            counts=counts,
+            **counts,  # type: ignore[arg-type]  # by the names of method.COUNTS
             committed=[word.text for word in update.committed],
             partial=[word.text for word in update.partial],
             words=_times(update.committed),

@@ -32,11 +32,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streaming_asr.errors import UserError
-from streaming_asr.events.check import SCHEMA_FILE as LOG_SCHEMA
+from streaming_asr.events.check import SCHEMA as LOG_SCHEMA
 from streaming_asr.events.log import UtteranceLog
+from streaming_asr.schemas import schema_of
 from streaming_asr.score import score_folder
-from streaming_asr.score.document import BOUNDS, METRICS
-from streaming_asr.score.document import SCHEMA_FILE as RESULT_SCHEMA
+from streaming_asr.score.document import BOUNDS, METRICS, Document
 
 pytestmark = pytest.mark.slow
 
@@ -91,12 +91,11 @@ def test_nothing_is_computed_of_a_log_that_breaks_an_invariant(
 def test_nothing_is_computed_of_a_log_that_breaks_its_schema(
     utterances: list[UtteranceLog], reader: str, data: st.DataObject
 ) -> None:
-    schema = json.loads(LOG_SCHEMA.read_text())
     with results(utterances) as cell, watched():
         path = cell / "events.jsonl"
         rows = rows_of(path)
         at = data.draw(st.integers(0, len(rows) - 1))
-        rows[at] = data.draw(breaking(rows[at], schema))
+        rows[at] = data.draw(breaking(rows[at], LOG_SCHEMA))
         path.write_bytes(lines(rows))
         assert_log_is_refused(cell, utterances, reader)
 
@@ -169,7 +168,7 @@ def test_a_result_that_no_run_can_have_is_a_row_without_numbers(
     with results(utterances) as cell, watched():
         path = cell / "metrics.json"
         document = json.loads(path.read_text())
-        schema = json.loads(RESULT_SCHEMA.read_text())
+        schema = schema_of("metrics.json", Document)
         made = data.draw(st.one_of(breaking(document, schema), out_of_bounds(document)))
         path.write_text(json.dumps(made))
         assert_no_number(cell.parent)

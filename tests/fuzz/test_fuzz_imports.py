@@ -33,7 +33,7 @@ from fuzzing import assert_finite, breaking, cases, edited, lines, run, spoiled,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_asr.corpora.manifest import SCHEMA as MANIFEST_SCHEMA
+from streaming_asr.corpora import manifest
 from streaming_asr.events.log import EventWriter, UtteranceLog
 from streaming_asr.metrics import METRICS
 from streaming_asr.score import command
@@ -230,7 +230,7 @@ def test_a_manifest_that_breaks_its_schema_is_refused(
     with a_place() as place, watched():
         rows = foreign_logs.manifest(given_)
         at = data.draw(st.integers(0, len(rows) - 1))
-        rows[at] = data.draw(breaking(rows[at], MANIFEST_SCHEMA))
+        rows[at] = data.draw(breaking(rows[at], manifest.SCHEMA))
         (place / "m.jsonl").write_bytes(lines(rows))
         content = lines(foreign_logs.simulstream(given_))
         status, said, _ = imported(place, "simulstream", content, "--manifest", place / "m.jsonl")

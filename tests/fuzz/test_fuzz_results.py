@@ -14,19 +14,19 @@ import pytest
 from fuzzing import assert_finite, cases, edited, spoiled, spoiled_lines, watched
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft7Validator
+from jsonschema import Draft202012Validator
 from report_cells import write_cell
 
 from experiments.figures.tables import write_table
 from streaming_asr.errors import UserError
-from streaming_asr.events.check import SCHEMA_FILE
+from streaming_asr.events.check import SCHEMA
 from streaming_asr.events.log import resume
 from streaming_asr.report import build, table
 from streaming_asr.score import score_folder
 
 pytestmark = pytest.mark.slow
 
-LOG = Draft7Validator(json.loads(SCHEMA_FILE.read_text()))
+LOG = Draft202012Validator(SCHEMA)
 
 
 @functools.cache

@@ -201,7 +201,7 @@ def _is_at(heard: Listener, end: int) -> bool:
 
 def said(heard: Listener) -> list[tuple[str, int, list[str], list[str], float]]:
     return [
-        (s.kind, s.audio_samples, s.committed, s.partial, s.counts.get("frames_real", 0))
+        (s.kind, s.audio_samples, s.committed, s.partial, s.count("frames_real"))
         for s in heard.steps
     ]
 

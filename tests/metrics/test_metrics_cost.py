@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from traces import a_step, a_trace
 
@@ -58,7 +59,7 @@ def test_the_real_time_factor_in_cpu_time_needs_the_cpu_time_of_every_step() -> 
         {"wall": 100_000_000, "cpu": 100_000_000},
     )
     steps = [
-        replace(step, step=replace(step.step, compute_ns=each))
+        replace(step, step=msgspec.structs.replace(step.step, compute_ns=each))
         for step, each in zip(trace.steps, times_ns, strict=True)
     ]
     assert compute([replace(trace, steps=tuple(steps))])["rtf_cpu"] == pytest.approx(0.5)
@@ -134,7 +135,12 @@ def test_what_a_method_does_not_count_is_none_not_zero() -> None:
 def test_memory_is_the_largest_peak_and_violations_add_up() -> None:
     one = a_trace("a", [(1.0, 0.1, "a", "")], memory_peak_bytes=3 * 2**20, commit_violations=2)
     two = a_trace("a", [(1.0, 0.1, "a", "")], memory_peak_bytes=5 * 2**20, commit_violations=1)
-    two = replace(two, steps=(replace(two.steps[0], step=replace(two.steps[0].step, retracted=4)),))
+    two = replace(
+        two,
+        steps=(
+            replace(two.steps[0], step=msgspec.structs.replace(two.steps[0].step, retracted=4)),
+        ),
+    )
     figures = compute([one, two])
     assert figures["memory_peak_mib"] == 5.0
     assert figures["commit_violations"] == 3

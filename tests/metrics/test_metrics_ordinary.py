@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import msgspec
 import pytest
 from rapidfuzz.distance import Levenshtein
 from traces import a_step, a_trace
@@ -187,7 +188,7 @@ def growing(duration_s: float, mib: list[float | None], **fields: object) -> Tra
     for k, each in enumerate(mib, start=1):
         made = a_step(20.0 * k, 0.0, "", "")
         n_bytes = None if each is None else round(each * 2**20)
-        steps.append(replace(made, step=replace(made.step, memory_bytes=n_bytes)))
+        steps.append(replace(made, step=msgspec.structs.replace(made.step, memory_bytes=n_bytes)))
     return Trace("u", "", duration_s, queued(steps), words=(TimedWord("a", 0, 1),), **fields)
 
 

@@ -514,7 +514,7 @@ SIMULEVAL = {
         ({"delays": [0.4, 0.8, 1.6, 2.0], "elapsed": [], "source_length": 2}, "after 6 samples"),
         ({"delays": [True, 800, 1600, 2000]}, "got `bool`"),
         ({"delays": ["400", 800, 1600, 2000]}, "got `str`"),
-        ({"reference": "x" * 2_000_001}, "must be shorter than or equal to 2000000"),
+        ({"reference": "x" * 2_000_001}, "must be `str` of length <= 2000000"),
     ],
 )
 def test_an_import_whose_times_cannot_be_is_refused_whole(
