@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import structs
 
 from streaming_asr.chunking import parse_duration
 from streaming_asr.errors import UserError, check_range
@@ -69,7 +70,7 @@ class _Rewriter:
         new = list(committed[n_same:])
         self._committed[n_same:] = new
         has_times = any(value is not None for _, times in new for value in times)
-        return replace(
+        return structs.replace(
             step,
             committed=[text for text, _ in new],
             words=[times for _, times in new] if has_times else None,
@@ -129,7 +130,7 @@ def join(draft: UtteranceLog, final: UtteranceLog) -> UtteranceLog:
             "flush" if is_last else "audio" if step.kind == "flush" or not is_final else step.kind
         )
         sizes = [size for size in memory.values() if size is not None]
-        changed = replace(
+        changed = structs.replace(
             step,
             kind=kind,
             audio_samples=end if is_last else step.audio_samples,
