@@ -220,7 +220,7 @@ print(*sorted(m for m in sys.modules if m.partition(".")[0] == "streaming_asr"),
 HARMLESS = {
     "streaming_asr.references": "imported by corpora; checks references, which texts ignore",
     "streaming_asr.run": "an empty file",
-    "streaming_asr.schemas": "refuses lines of manifests and logs; what it accepts, it does not change",
+    "streaming_asr.schemas": "refuses lines of manifests and logs, and changes none",
     "streaming_asr.corpora.": "imported by corpora/__init__; the data hash holds their answers",
     "streaming_asr.text.": "imported by a corpus only, or hashed",
 }
