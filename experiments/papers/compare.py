@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # and other; so do weights that a row's own label asks for (an aligner's, a compressor's).
 WORLD = frozenset(
     {"model", "data", "data.form", "data.language", "data.year", "first_chunk", "method.weights"}
-    | {"guard", "device"}
+    | {"guard", "device", "data.join_s"}
 )
 PACKAGED = "streaming_asr/data/"  # in the path of weights that lie in the package
 

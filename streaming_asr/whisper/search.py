@@ -104,11 +104,13 @@ class BeamSearch:
         recorder: Recorder,
         guide: Guide | None = None,
         n_heard: int | None = None,
+        prefilled: torch.Tensor | None = None,
     ) -> Passes[Hypothesis]:
         """Return the best text of at most `max_new` tokens that follows `prompt`.
 
         The frames are those of the cache's stream 0, of which the last `n_heard` hold the new text;
-        None: all of them do. The text is empty where the guide threw all
+        None: all of them do. prefilled: log-probabilities (1, vocabulary) of what follows the
+        prompt, whose keys and values the cache holds. The text is empty where the guide threw all
         hypotheses away. Reports each pass of the decoder with the number of hypotheses in it.
         Searches of other streams may share the passes.
         """
@@ -119,18 +121,10 @@ class BeamSearch:
         n_heard = n_frames if n_heard is None else n_heard
         feed, start = [list(prompt)], 0
         while True:
-            with recorder.part("decode"):
-                take = None if guide.on_cross is None else [range(len(row)) for row in feed]
-                part = self.decoder.part(
-                    cache,
-                    feed,
-                    [start] * len(feed),
-                    n_frames,
-                    take=take,
-                    on_cross=guide.on_cross,
-                    bias=guide.bias,
-                )
-            next_log_probs = yield Wanted("decode", self.decoder.next_log_probs, part)
+            if prefilled is not None:
+                next_log_probs, prefilled = prefilled, None
+            else:
+                next_log_probs = yield self._pass(cache, feed, start, n_frames, guide, recorder)
             with recorder.part("decode"):
                 # One more than the beam: one of them may be the end, which takes no place in it.
                 top = guide.revise(live, next_log_probs).topk(self.beam + 1)
@@ -159,6 +153,29 @@ class BeamSearch:
                 guide.reorder(parents)
                 feed = [[hypothesis.tokens[-1]] for hypothesis in live]
         return max(ended, key=lambda one: one.mean_log_prob, default=Hypothesis())
+
+    def _pass(
+        self,
+        cache: DecoderCache,
+        feed: list[list[int]],
+        start: int,
+        n_frames: int,
+        guide: Guide,
+        recorder: Recorder,
+    ) -> Wanted:
+        """Return the request for what follows the tokens `feed`, which begin at `start`."""
+        with recorder.part("decode"):
+            take = None if guide.on_cross is None else [range(len(row)) for row in feed]
+            part = self.decoder.part(
+                cache,
+                feed,
+                [start] * len(feed),
+                n_frames,
+                take=take,
+                on_cross=guide.on_cross,
+                bias=guide.bias,
+            )
+        return Wanted("decode", self.decoder.next_log_probs, part)
 
     def _limit(self, ended: list[Hypothesis]) -> float:
         """Return the mean above which a hypothesis goes on once `beam` have ended."""

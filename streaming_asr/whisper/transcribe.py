@@ -82,6 +82,8 @@ class DecodedWindow:
     """Frames that word times may lie in."""
     end: int | None = None
     """The frame at which the text ends by its timestamps; None: it has none."""
+    token_times: Times | None = None
+    """Of the tokens, in seconds of the window, if they were computed elsewhere."""
 
 
 class WindowDecoder:
@@ -171,16 +173,18 @@ class WindowDecoder:
         guide: Guide | None = None,
         n_heard: int | None = None,
         search: BeamSearch | None = None,
+        prefilled: torch.Tensor | None = None,
     ) -> Passes[DecodedWindow]:
         """Decode the cache's `n_frames` frames, of which word times may lie in `n_timed`.
 
         The text has no more tokens than speech of `n_timed` frames can have. `n_heard` of them,
-        default n_timed, hold audio. search: another search than the decoder's own.
+        default n_timed, hold audio. search: another search than the decoder's own. prefilled: see
+        `BeamSearch.passes`.
         """
         prompt = self.whisper.prompt(language, previous=previous)
         most = min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_timed * FRAME_S))
         best = yield from (search or self.search).passes(
-            cache, prompt, n_frames, most, recorder, guide, n_heard or n_timed
+            cache, prompt, n_frames, most, recorder, guide, n_heard or n_timed, prefilled
         )
         tokens = list(best.tokens)
         words = self.whisper.detokenizer.words(tokens, language=language)
@@ -188,14 +192,16 @@ class WindowDecoder:
 
     def times(self, window: DecodedWindow) -> Times:
         """Return (start, end) of each word in seconds of the window, by the alignment heads."""
-        tokens = alignment_times(
-            self.decoder,
-            window.cache,
-            self.whisper.alignment_heads,
-            window.prompt,
-            window.tokens,
-            window.n_frames,
-        )
+        tokens = window.token_times
+        if tokens is None:
+            tokens = alignment_times(
+                self.decoder,
+                window.cache,
+                self.whisper.alignment_heads,
+                window.prompt,
+                window.tokens,
+                window.n_frames,
+            )
         return [(tokens[word.start][0], tokens[word.stop - 1][1]) for word in window.words]
 
     def seam(self, times: Times, end: int | None = None) -> tuple[int, int]:

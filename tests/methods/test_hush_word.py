@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+from concurrent.futures import Future
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -18,16 +20,20 @@ from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.config.build import new_method
 from streaming_asr.corpora import MINI, Mini
+from streaming_asr.corpora.audio import load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
+from streaming_asr.methods.hush_word import pipeline
 from streaming_asr.methods.hush_word.padding import (
     FILE_NAME,
     PADDINGS,
     PaddedEncoder,
     make_padding,
 )
+from streaming_asr.methods.hush_word.pipeline import Worker, best_split, splits_of
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser
 from streaming_asr.simulate.recorder import StepRecorder
+from streaming_asr.streaming import load_method
 from streaming_asr.whisper.agreement import key
 from streaming_asr.whisper.encoder import encode, encode_padded, encode_parts
 from streaming_asr.whisper.features import log_mel
@@ -326,6 +332,89 @@ def test_pipelined_and_alone_end_alike(pipelined, alone):
             [word.text for word in committed(steps(method, audio))] for method in (pipelined, alone)
         ]
         assert texts[0] == texts[1]
+
+
+class SameProcess:
+    """A pipeline's worker that works at once, in this process. gone: keeps no round; other: gives
+    each prefill another prompt, as after words have left the buffer."""
+
+    def __init__(self, method, *, gone=False, other=False):
+        self._worker = Worker(method._shared.whisper, method._shared.encoder)
+        self.gone, self.other, self.calls = gone, other, []
+
+    def submit(self, audio, prompt):
+        self.calls.append("prefill")
+        future = Future()
+        prefill = self._worker.prefill(len(self.calls), audio, prompt)
+        future.set_result(replace(prefill, prompt=(*prompt, 0)) if self.other else prefill)
+        return future
+
+    def token_times(self, *arguments):
+        times = self._worker.token_times(*arguments)
+        self.calls.append(len(times))
+        return None if self.gone else times
+
+
+@functools.cache
+def on_mini():
+    return load_method("hush_word", model="mini", chunk="1s")
+
+
+@pytest.mark.parametrize("options", [{}, {"gone": True}, {"other": True}])
+def test_the_workers_prompts_and_word_times_change_nothing(options, monkeypatch):
+    method = on_mini()
+    clip = load_audio(MINI.parent / "voices/audio/af_jessica-0.ogg")
+    theirs = steps(method, clip, 16_000, 16_000)
+    worker = SameProcess(method, **options)
+    monkeypatch.setattr(method, "_worker", worker)
+    ours = steps(method, clip, 16_000, 16_000)
+    contract.assert_same(ours[1:-1], theirs[:-2], "a round later")
+    assert [w.text for w in committed(ours)] == [w.text for w in committed(theirs)]
+    assert [(w.start, w.end) for w in committed(ours)] == [
+        (w.start, w.end) for w in committed(theirs)
+    ]
+    n_tokens = [call for call in worker.calls if call != "prefill"]
+    assert worker.calls.count("prefill") == len(ours) and sum(n_tokens) > 0
+
+
+def test_the_worker_keeps_the_newest_rounds_and_each_until_it_is_timed():
+    method = on_mini()
+    worker = Worker(method._shared.whisper, method._shared.encoder)
+    prompt = method._shared.prompt_of("en", [])
+    for number in range(1, 7):
+        worker.prefill(number, noise(0.5), prompt)
+    assert worker.token_times(2, prompt, [300], 25) is None
+    assert len(worker.token_times(3, prompt, [300], 25)) == 1
+    assert worker.token_times(3, prompt, [300], 25) is None
+
+
+def test_auto_takes_the_split_with_the_shortest_round(monkeypatch):
+    assert splits_of(1) == [] and splits_of(2) == [(1, 1)]
+    assert splits_of(6) == [(1, 5), (2, 4), (4, 2), (5, 1)]
+    worker_s, decoding_s = {1: 8.0, 2: 5.0, 4: 3.0, 5: 2.5}, {5: 1.0, 4: 2.0, 2: 3.5, 1: 6.0}
+    assert best_split(splits_of(6), worker_s, decoding_s) == (4, 2)
+    assert best_split(splits_of(6), worker_s, dict.fromkeys((1, 2, 4, 5), 5.0)) == (2, 4)
+    threads, calls = [], []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    halves = (lambda: calls.append("worker"), lambda: calls.append("decoding"))
+    assert pipeline.profile(halves, 1) == (1, 1) and calls == threads == []
+    assert pipeline.profile(halves, 3) in splits_of(3)
+    assert threads == [1, 2, 1, 2, 3] and calls == ["worker"] * 4 + ["decoding"] * 4
+
+
+def test_auto_compares_the_two_halves_of_a_round(monkeypatch, capsys):
+    seen = []
+
+    def run(halves, n_threads):
+        seen.extend(half() for half in halves)
+        return 2, 1
+
+    monkeypatch.setattr("streaming_asr.methods.hush_word.stream.profile", run)
+    monkeypatch.setattr(torch, "set_num_threads", seen.append)
+    method = method_of_folder(FOLDER, beam=2, pipeline="auto")
+    method.close()
+    assert seen[0] is None and seen[1] and seen[2] == 1  # what was decoded, the decoding's threads
+    assert "pipeline=auto: 2:1" in capsys.readouterr().err
 
 
 # The buffer is cut at 3 s, so that rounds are dropped on the way.

@@ -1,54 +1,197 @@
 """The encoder in a process of its own, during the decoding of the round before.
 
-WhisperFlow (section 4.3) encodes round k on the GPU while the CPU decodes round k - 1, each with
-its own threads. Here the second worker is a process: it has its own model, device and number of
-threads, and Python's lock is not shared. What the paper adds is left out: the two do not exchange
-their work in the middle of a decoding.
+WhisperFlow (section 4.3) lets the GPU encode round k, prefill its prompt and time the words of
+round k - 1, while the CPU decodes round k - 1, each with its own threads. Here the second worker is
+a process: it has its own model, device and number of threads, and Python's lock is not shared.
+
+The paper also lets the two exchange their decodings after a number of tokens. That is left out,
+because the text could no longer be that of `pipeline=none`: a pruned search follows the text of the
+round before (`search.py`), which does not exist yet when the worker would begin to decode.
 """
 
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import Samples
 from streaming_asr.methods.hush_word.padding import PaddedEncoder, Padding
+from streaming_asr.whisper.alignment import alignment_times
+from streaming_asr.whisper.decoder import Decoder, DecoderCache
+from streaming_asr.whisper.load import Whisper
 
-_encoder: PaddedEncoder | None = None
-"""Of a worker process."""
+Floats = npt.NDArray[np.float32]
+TokenTimes = list[tuple[float, float]]
+
+MOST_ROUNDS = 4
+"""Whose keys and values the worker keeps for word times; each stream has two at most."""
 
 
 def parse_split(text: str) -> tuple[int, int] | None:
     """Return the threads of the encoder's worker and of the decoding, from `1:1`; None for `none`.
 
-    Raises UserError for another text. docs/methods.md has the command that compares splits.
+    Raises UserError for another text; for `auto` see `profile`.
     """
     if text == "none":
         return None
     match = re.fullmatch(r"(\d+):(\d+)", text)
     if match is None or "0" in match.groups():
         raise UserError(
-            f"pipeline={text}: none, or threads of the encoder and of the decoding with a colon "
-            "between them, as in pipeline=1:1"
+            f"pipeline={text}: none, auto, or threads of the encoder and of the decoding with a "
+            "colon between them, as in pipeline=1:1"
         )
     return int(match[1]), int(match[2])
 
 
+def splits_of(n_threads: int) -> list[tuple[int, int]]:
+    """Return the splits of all threads that a profile compares: 1, 2, 4 ... for one of the two."""
+    few = [2**i for i in range(n_threads.bit_length()) if 2**i < n_threads]
+    return sorted({pair for n in few for pair in ((n, n_threads - n), (n_threads - n, n))})
+
+
+def best_split(
+    splits: Sequence[tuple[int, int]],
+    worker_s: Mapping[int, float],
+    decoding_s: Mapping[int, float],
+) -> tuple[int, int]:
+    """Return the split of the shortest round, which lasts as long as the slower of its two halves.
+
+    worker_s, decoding_s: seconds of each half by its threads.
+    """
+    return min(splits, key=lambda split: max(worker_s[split[0]], decoding_s[split[1]]))
+
+
+def profile(
+    halves: tuple[Callable[[], object], Callable[[], object]], n_threads: int
+) -> tuple[int, int]:
+    """Return the split of `n_threads` that was the fastest here, 1:1 for a single thread.
+
+    halves: what the worker does in a round, and the decoding.
+    """
+    splits = splits_of(n_threads)
+    if not splits:
+        return 1, 1
+    seconds: list[dict[int, float]] = [{}, {}]
+    for i, half in enumerate(halves):
+        for n in sorted({split[i] for split in splits}):
+            torch.set_num_threads(n)
+            half()  # the first call allocates
+            begin = time.perf_counter()
+            half()
+            seconds[i][n] = time.perf_counter() - begin
+    torch.set_num_threads(n_threads)
+    return best_split(splits, *seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """What the worker hands over of a round: all that the search begins with.
+
+    n_frames: encoder frames, the padding's included. cross: keys and values of the frames,
+    (2, layers, heads, frames, d / heads). past: those of the prompt's tokens. log_probs: of what
+    follows the prompt, (1, vocabulary).
+    """
+
+    number: int
+    n_samples: int
+    n_frames: int
+    cross: Floats
+    prompt: tuple[int, ...]
+    past: Floats
+    log_probs: Floats
+
+    @torch.inference_mode()
+    def put_frames(self, cache: DecoderCache) -> None:
+        """Write the keys and values of the frames into a stream's cache."""
+        _write(self.cross, (cache.cross_keys, cache.cross_values), self.n_frames)
+
+    @torch.inference_mode()
+    def put_prompt(self, cache: DecoderCache) -> torch.Tensor:
+        """Write those of the prompt into row 0; return the log-probabilities of what follows."""
+        _write(self.past, (cache.keys, cache.values), len(self.prompt))
+        return torch.from_numpy(self.log_probs).to(cache.keys[0].device)
+
+
+def _write(values: Floats, places: tuple[list[torch.Tensor], ...], n: int) -> None:
+    for layers, place in zip(torch.from_numpy(values), places, strict=True):
+        for layer, target in zip(layers, place, strict=True):
+            target[0, :, :n] = layer
+
+
+def _read(places: tuple[list[torch.Tensor], ...], n: int) -> Floats:
+    # The worker answers in float32 on the CPU, which holds every dtype's numbers exactly.
+    stacked = torch.stack([torch.stack([layer[0, :, :n] for layer in each]) for each in places])
+    values: Floats = stacked.float().cpu().numpy()
+    return values
+
+
+class Worker:
+    """What runs in the process: the encoder, prompts and word times of all streams."""
+
+    def __init__(self, whisper: Whisper, encoder: PaddedEncoder) -> None:
+        self._whisper, self._encoder = whisper, encoder
+        self._decoder = Decoder(whisper)
+        self._caches: dict[int, DecoderCache] = {}
+
+    @torch.inference_mode()
+    def prefill(self, number: int, audio: Samples, prompt: Sequence[int]) -> Prefill:
+        """Encode (n,) samples and run the decoder over the prompt."""
+        hidden = self._encoder.encode(self._encoder.mel(audio))
+        n_frames = hidden.shape[1]
+        cache = DecoderCache(self._decoder)
+        self._decoder.append_frames(cache, hidden, 0)
+        part = self._decoder.part(cache, [list(prompt)], [0], n_frames)
+        (log_probs,) = self._decoder.next_log_probs([part])
+        # Rounds that were dropped, as the buffer was cut, are asked for no more.
+        for old in sorted(self._caches)[: -(MOST_ROUNDS - 1)]:
+            del self._caches[old]
+        self._caches[number] = cache
+        return Prefill(
+            number,
+            audio.size,
+            n_frames,
+            _read((cache.cross_keys, cache.cross_values), n_frames),
+            tuple(prompt),
+            _read((cache.keys, cache.values), len(prompt)),
+            log_probs.float().cpu().numpy(),
+        )
+
+    @torch.inference_mode()
+    def token_times(
+        self, number: int, prompt: Sequence[int], tokens: Sequence[int], n_frames: int
+    ) -> TokenTimes | None:
+        """Return (start, end) of each token in seconds, None for a round that is gone."""
+        cache = self._caches.pop(number, None)
+        if cache is None:
+            return None
+        heads = self._whisper.alignment_heads
+        return alignment_times(self._decoder, cache, heads, prompt, tokens, n_frames)
+
+
+_worker: Worker | None = None
+"""Of a worker process."""
+
+
 class EncoderWorker:
-    """One process that encodes; it starts with the first audio and ends with the program."""
+    """The process; it starts with the first audio and ends with the program."""
 
     def __init__(
         self, model_path: str, *, device: str, dtype: str, threads: int, padding: Padding
     ) -> None:
         # Arrays, not tensors: torch would hand those over in shared memory.
         samples, mel = (x if x is None else x.cpu().numpy() for x in (padding.samples, padding.mel))
+        self._n_rounds = 0
         self._pool = ProcessPoolExecutor(
             max_workers=1,
             # Neither torch's threads nor a CUDA context survive a fork.
@@ -58,14 +201,17 @@ class EncoderWorker:
             ),
         )
 
-    def submit(self, audio: Samples) -> Future[Any]:
-        """Begin to encode (n,) samples."""
-        return self._pool.submit(_encode, np.ascontiguousarray(audio, dtype=np.float32))
+    def submit(self, audio: Samples, prompt: Sequence[int]) -> Future[Prefill]:
+        """Begin to encode (n,) samples and to prefill the prompt's tokens."""
+        self._n_rounds += 1
+        samples = np.ascontiguousarray(audio, dtype=np.float32)
+        return self._pool.submit(_prefill, self._n_rounds, samples, tuple(prompt))
 
-    def collect(self, submitted: Any) -> tuple[int, torch.Tensor]:
-        """Wait for it: (n, encoder output (1, frames, d) float32 on the CPU)."""
-        n_samples, hidden = submitted.result()
-        return n_samples, torch.from_numpy(hidden)
+    def token_times(
+        self, number: int, prompt: Sequence[int], tokens: Sequence[int], n_frames: int
+    ) -> TokenTimes | None:
+        """Wait for (start, end) of each token of a round, once; None for a round that is gone."""
+        return self._pool.submit(_token_times, number, prompt, tokens, n_frames).result()
 
     def close(self) -> None:
         """End the process."""
@@ -83,16 +229,21 @@ def _load(
 ) -> None:
     from streaming_asr.whisper.load import load_whisper
 
-    global _encoder
+    global _worker
     torch.set_num_threads(threads)
     whisper = load_whisper(model_path, device=device, dtype=dtype)
     samples_tail, mel_tail = (
         None if x is None else torch.from_numpy(x).to(whisper.device) for x in (samples, mel)
     )
-    _encoder = PaddedEncoder(whisper, Padding(kind, samples_tail, mel_tail))
+    padding = Padding(kind, samples_tail, mel_tail)
+    _worker = Worker(whisper, PaddedEncoder(whisper, padding))
 
 
-def _encode(audio: np.ndarray) -> tuple[int, np.ndarray]:
-    assert _encoder is not None
-    hidden = _encoder.encode(_encoder.mel(audio))
-    return audio.size, hidden.float().cpu().numpy()
+def _prefill(*arguments: Any) -> Prefill:
+    assert _worker is not None
+    return _worker.prefill(*arguments)
+
+
+def _token_times(*arguments: Any) -> TokenTimes | None:
+    assert _worker is not None
+    return _worker.token_times(*arguments)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import torch
 
-from streaming_asr.method import SAMPLE_RATE, Recorder, Samples
+from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples
 from streaming_asr.methods.hush_word.padding import PaddedEncoder
-from streaming_asr.methods.hush_word.pipeline import EncoderWorker
+from streaming_asr.methods.hush_word.pipeline import EncoderWorker, Prefill, Worker
 from streaming_asr.methods.hush_word.search import Reference, punctuation
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.features import FRAME_SAMPLES
@@ -27,10 +30,20 @@ from streaming_asr.whisper.transcribe import (
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Encoder output of `n_samples` of audio: (1, frames, d), the padding's frames included."""
+    """`n_samples` of audio, encoded: `hidden` (1, frames, d) here, or the worker's `prefill`.
+
+    n_frames: of the encoder, the padding's frames included.
+    """
 
     n_samples: int
-    hidden: torch.Tensor
+    n_frames: int
+    hidden: torch.Tensor | None = None
+    prefill: Prefill | None = None
+
+    @classmethod
+    def of(cls, prefill: Prefill) -> Self:
+        """Return what the worker has encoded."""
+        return cls(prefill.n_samples, prefill.n_frames, prefill=prefill)
 
     @property
     def n_heard(self) -> int:
@@ -70,17 +83,16 @@ class Transcriber(WindowDecoder):
         with recorder.part("encode"):
             part = self.encoder.part(mel)
         hidden = yield Wanted("encode", self.encoder.encode_parts, part)
-        encoded = Encoded(audio.size, hidden)
+        encoded = Encoded(audio.size, hidden.shape[1], hidden)
         self.count(encoded, recorder)
         return encoded
 
     def count(self, encoded: Encoded, recorder: Recorder) -> None:
         """Report what was encoded."""
-        n_frames = encoded.hidden.shape[1]
         recorder.count(
             frames_real=encoded.n_heard,
-            frames_computed=n_frames,
-            encoder_flops=encoder_flops(self.whisper.config, n_frames),
+            frames_computed=encoded.n_frames,
+            encoder_flops=encoder_flops(self.whisper.config, encoded.n_frames),
         )
 
     def follow(
@@ -99,32 +111,66 @@ class Transcriber(WindowDecoder):
         reference: tokens of the round before, none for the plain search; last: no round comes
         after this one. Word times lie in the frames of the audio.
         """
+        prefill, log_probs = encoded.prefill, None
         with recorder.part("encode"):
-            self.decoder.append_frames(cache, encoded.hidden, 0)
+            if encoded.hidden is not None:
+                self.decoder.append_frames(cache, encoded.hidden, 0)
+            if prefill is not None:
+                prefill.put_frames(cache)
+                # Words may have left the buffer since, which the prompt then has.
+                if prefill.prompt == self.prompt_of(language, previous):
+                    log_probs = prefill.put_prompt(cache)
         guide = None
         if self._prune and reference:
             guide = Reference(reference, self._skips)
-        n_frames, n_heard = encoded.hidden.shape[1], encoded.n_heard
         return (
             yield from self.search_window(
                 cache,
-                n_frames,
-                n_heard,
+                encoded.n_frames,
+                encoded.n_heard,
                 language,
                 recorder,
                 previous,
                 guide,
                 search=self._last_search if last else self.search,
+                prefilled=log_probs,
             )
         )
+
+    def halves(self, audio: Samples) -> tuple[Callable[[], object], Callable[[], object]]:
+        """Return what a pipelined round of (n,) samples has to do: the worker's half, the decoding.
+
+        The decoding follows the text of the round before, as most do.
+        """
+        worker = Worker(self.whisper, self.encoder)
+        prompt = self.prompt_of(None, [])
+        encoded = Encoded.of(worker.prefill(0, audio, prompt))
+        cache = DecoderCache(self.decoder, rows=self.search.beam)
+
+        def decode(reference: list[int]) -> list[int]:
+            step = self.follow(encoded, cache, None, [], reference, NULL, last=False)
+            return alone(step, NULL).tokens
+
+        text = decode([])
+
+        def prepare() -> None:
+            worker.prefill(0, audio, prompt)
+            worker.token_times(0, prompt, text, encoded.n_heard)
+
+        return prepare, partial(decode, text)
+
+    def prompt_of(self, language: str | None, previous: list[int]) -> tuple[int, ...]:
+        """Return the tokens that the decoding begins with, after those of the text before."""
+        return tuple(self.whisper.prompt(language, previous=previous))
 
 
 class StreamRecogniser:
     """A stream's own recogniser, as the online policy asks for one (`whisper/recogniser.py`).
 
-    It keeps the text of its last round, which the next decoding follows. With a `worker` the
-    encoder of this round runs there while the round before is decoded here: what `transcribe`
-    returns is one round old, until `is_last`, which is set before the stream's last round.
+    It keeps the text of its last round, which the next decoding follows. With a `worker` this round
+    is encoded and its prompt prefilled there while the round before is decoded here; then the
+    worker times that round's words. What `transcribe` returns is one round old, until `is_last`,
+    which is set before the stream's last round.
     """
 
     def __init__(self, shared: Transcriber, worker: EncoderWorker | None = None) -> None:
@@ -145,9 +191,11 @@ class StreamRecogniser:
     def check_language(self, language: str | None) -> None:
         self._shared.whisper.prompt(language)
 
-    def prefetch(self, audio: Samples, recorder: Recorder) -> None:
+    def prefetch(
+        self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
+    ) -> None:
         """Encode a first round in the worker; audio longer than the context is left for later."""
-        self._pending = self._collect(self._submit(audio), recorder)
+        self._pending = self._collect(self._submit(audio, prompt, language), recorder)
 
     def hear(
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
@@ -173,7 +221,7 @@ class StreamRecogniser:
         if pending is None or (self.is_last and pending.n_samples != audio.size):
             return self._alone(audio, None, prompt, language, recorder)
         # Submitted before the decoding, so that the two run side by side.
-        submitted = None if self.is_last else self._submit(audio)
+        submitted = None if self.is_last else self._submit(audio, prompt, language)
         heard = audio[: pending.n_samples]
         hypothesis = self._alone(heard, pending, prompt, language, recorder)
         self._pending = self._collect(submitted, recorder)
@@ -201,17 +249,22 @@ class StreamRecogniser:
                 window = pending.pop()
             else:
                 window = yield from shared.encoding(heard, recorder)
-            return (
-                yield from shared.follow(
-                    window,
-                    cache,
-                    language,
-                    previous,
-                    self._reference,
-                    recorder,
-                    last=self.is_last,
-                )
+            text = yield from shared.follow(
+                window,
+                cache,
+                language,
+                previous,
+                self._reference,
+                recorder,
+                last=self.is_last,
             )
+            if window.prefill is not None and self._worker is not None:
+                with recorder.part("decode"):
+                    number = window.prefill.number
+                    text.token_times = self._worker.token_times(
+                        number, text.prompt, text.tokens, text.n_frames
+                    )
+            return text
 
         words, tokens = yield from transcribe_buffer(
             shared, audio, prompt, language, recorder, decode
@@ -220,19 +273,21 @@ class StreamRecogniser:
         self._reference = tokens
         return BufferTranscript(tuple(words), sentence_ends_s(words))
 
-    def _submit(self, audio: Samples) -> object | None:
+    def _submit(
+        self, audio: Samples, prompt: str | None, language: str | None
+    ) -> Future[Prefill] | None:
         shared = self._shared
         if self._worker is None or not SHORTEST_SAMPLES <= audio.size <= shared.limit_samples:
             return None
-        return self._worker.submit(audio)
+        previous = shared.previous_tokens(prompt or "")
+        return self._worker.submit(audio, shared.prompt_of(language, previous))
 
-    def _collect(self, submitted: object | None, recorder: Recorder) -> Encoded | None:
+    def _collect(self, submitted: Future[Prefill] | None, recorder: Recorder) -> Encoded | None:
         """Wait for the worker; its time shows as far as the decoding did not cover it."""
-        if submitted is None or self._worker is None:
+        if submitted is None:
             return None
         with recorder.part("encode"):
-            n_samples, hidden = self._worker.collect(submitted)
-            # The worker answers in float32 on the CPU; the decoder may lie elsewhere.
-            encoded = Encoded(n_samples, hidden.to(self._shared.decoder.embedding))
+            prefill = submitted.result()
+        encoded = Encoded.of(prefill)
         self._shared.count(encoded, recorder)
         return encoded

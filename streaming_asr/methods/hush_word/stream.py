@@ -8,19 +8,25 @@ text (`search.py`), and the encoder parallel to the decoder (`pipeline.py`).
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import torch
 
+from streaming_asr.corpora.audio import load_audio
 from streaming_asr.errors import UserError, check_range
+from streaming_asr.files import HERE
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.hush_word.padding import PaddedEncoder, make_padding
-from streaming_asr.methods.hush_word.pipeline import EncoderWorker, parse_split
+from streaming_asr.methods.hush_word.pipeline import EncoderWorker, parse_split, profile
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser, Transcriber
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, OnlinePolicy
 from streaming_asr.whisper.quantise import check_device
 from streaming_asr.whisper.settings import Chunked
 from streaming_asr.whisper.together import Passes, SharedPasses
+
+CLIP = HERE / "data" / "voices" / "audio" / "af_jessica-0.ogg"
+"""4.7 s of speech, on which `pipeline=auto` compares splits."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,9 +44,10 @@ class HushWord(SharedPasses, Chunked):
     zeros and noise, default 0.5 s. beam: 0 or 1 is greedy. prune: follow the last round's text at
     width 1. n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is
     trimmed, default 15 or half the model's context. pipeline: none, or threads of encoder and
-    decoder as in 1:1; the encoder then runs in a process of its own, on encoder_device, and the
-    text comes a round later. guard: see `whisper/guard.py`. Raises UserError on settings out of
-    range and on a model or hush word that cannot be loaded.
+    decoder as in 1:1; encoder, prompt and word times are then the work of a process of its own, on
+    encoder_device, and the text comes a round later; auto chooses the split (`_split`). guard: see
+    `whisper/guard.py`. Raises UserError on settings out of range and on a model or hush word that
+    cannot be loaded.
     """
 
     weights: str | None
@@ -59,7 +66,7 @@ class HushWord(SharedPasses, Chunked):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(0, beam=self.beam)
-        split = parse_split(self.pipeline)
+        split = (1, 1) if self.pipeline == "auto" else parse_split(self.pipeline)
         if split is None and self.encoder_device is not None:
             raise UserError(
                 f"encoder_device={self.encoder_device} with pipeline=none: the encoder has a "
@@ -80,6 +87,8 @@ class HushWord(SharedPasses, Chunked):
         )
         self._worker = None
         if split is not None:
+            if self.pipeline == "auto":
+                split = self._split()
             # Else both processes take all cores and wait for each other.
             torch.set_num_threads(split[1])
             self._worker = EncoderWorker(
@@ -89,6 +98,17 @@ class HushWord(SharedPasses, Chunked):
                 threads=split[0],
                 padding=tail,
             )
+
+    def _split(self) -> tuple[int, int]:
+        """Return how the threads in use are divided between encoder and decoding: as a round of
+        one of the package's clips was fastest. A GPU's worker has one."""
+        n_threads = torch.get_num_threads()
+        if torch.device(self.encoder_device or self.device).type != "cpu":
+            return 1, max(1, n_threads - 1)
+        clip = load_audio(CLIP)[: self._shared.limit_samples]
+        split = profile(self._shared.halves(clip), n_threads)
+        print(f"pipeline=auto: {split[0]}:{split[1]}", file=sys.stderr)
+        return split
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> HushState:
         """Return the state of a new stream; an unknown language is refused here."""
@@ -125,7 +145,12 @@ class HushWord(SharedPasses, Chunked):
             yield from self._hear(state)
             return buffer.process()
         if not recogniser.pending_samples:
-            recogniser.prefetch(buffer.audio, state.recorder)
+            recogniser.prefetch(
+                buffer.audio,
+                prompt=buffer.prompt() or None,
+                language=state.language,
+                recorder=state.recorder,
+            )
             if recogniser.pending_samples:
                 return []
         start_s = buffer.start_s
