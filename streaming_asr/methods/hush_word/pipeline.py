@@ -99,8 +99,8 @@ class Prefill:
     """What the worker hands over of a round: all that the search begins with.
 
     n_frames: encoder frames, the padding's included. cross: keys and values of the frames,
-    (2, layers, heads, frames, d / heads). past: those of the prompt's tokens. log_probs: of what
-    follows the prompt, (1, vocabulary).
+    (2, layers, heads, frames, d / heads), 9 MB for 15 s with tiny.en and 150 MB with medium. past:
+    those of the prompt's tokens. log_probs: of what follows the prompt, (1, vocabulary).
     """
 
     number: int
