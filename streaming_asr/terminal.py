@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
 BAD_INPUT = 2  # the exit status
-FULL = (errno.ENOSPC, errno.EDQUOT)
+SIGNALLED = 128  # and the signal's number, as a shell counts it
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 STOPPING = ("SIGTERM", "SIGHUP")
 
 
@@ -44,9 +46,10 @@ def console(width: int = 100) -> Console:
     and `width` columns without it."""
     from rich.console import Console
 
-    # Rich would cut a pipe or a file at 80.
+    # Rich would cut a pipe or a file at 80, and with COLUMNS=0 print nothing.
     terminal = Console()
-    return terminal if terminal.is_terminal or "COLUMNS" in os.environ else Console(width=width)
+    is_stated = terminal.is_terminal or "COLUMNS" in os.environ
+    return terminal if is_stated and terminal.width > 0 else Console(width=width)
 
 
 def wrapped(text: str, indent: int = 0, width: int = 80) -> str:
@@ -199,7 +202,13 @@ def stopped(error: KeyboardInterrupt, *, resumes: bool = True) -> int:
     with suppress(OSError):  # after a SIGHUP there may be no terminal to say it to
         rest = "; the same command goes on from what is done" if resumes else ""
         print(f"stopped by {number.name}{rest}", file=sys.stderr, flush=True)
-    return 128 + number
+    return SIGNALLED + number
+
+
+def end_if_stopped(status: int) -> None:
+    """End the program where a signal ended a part of it, which has named the signal."""
+    if status > SIGNALLED:
+        raise SystemExit(status)
 
 
 def with_settings(
@@ -239,7 +248,7 @@ def exit_status(program: Callable[[], int | None], *, resumes: bool = True) -> i
         return stopped(error, resumes=resumes)
     except BrokenPipeError:
         _write_no_more()
-        return 128 + getattr(signal, "SIGPIPE", 13)
+        return SIGNALLED + getattr(signal, "SIGPIPE", 13)
     except UnicodeEncodeError as error:
         if error.encoding != "utf-8":  # what the terminal cannot show
             raise
@@ -248,7 +257,14 @@ def exit_status(program: Callable[[], int | None], *, resumes: bool = True) -> i
     except (OSError, ValueError) as error:
         if (refusal := unnameable(error)) is not None:
             return _refused(refusal)
-        if not isinstance(error, OSError) or error.errno not in FULL:
+        if not isinstance(error, OSError) or error.errno is None:
+            raise
+        if error.errno in FORBIDDEN and error.filename is not None:
+            return _refused(
+                f"{error.filename}: cannot be read or written ({error.strerror}); change its "
+                "permissions, or name another place"
+            )
+        if error.errno not in FULL:
             raise
         _write_no_more()
         place = error.filename or "the output"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
 import signal
 import sys
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from streaming_asr.live.command import _View
-from streaming_asr.terminal import Grid, exit_status
+from streaming_asr.terminal import Grid, console, end_if_stopped, exit_status
 
 WORDS = st.text("abc_=xyz19", min_size=1, max_size=40)
 NAMES = st.lists(WORDS, min_size=1, max_size=4).map(" ".join)
@@ -83,6 +85,52 @@ def test_only_what_resumes_says_that_it_does(capsys: pytest.CaptureFixture[str])
     assert "SIGINT; the same command goes on" in capsys.readouterr().err
     assert exit_status(interrupted, resumes=False) == 130
     assert capsys.readouterr().err == "stopped by SIGINT\n"
+
+
+def test_a_program_ends_where_a_signal_ended_a_part_of_it() -> None:
+    for status in (0, 1, 2):
+        assert exit_status(lambda status=status: end_if_stopped(status)) == 0
+    for status in (130, 143):
+        with pytest.raises(SystemExit) as end:
+            exit_status(lambda status=status: end_if_stopped(status))
+        assert end.value.code == status
+
+
+@pytest.mark.parametrize(
+    ("number", "rule"),
+    [
+        *((n, "cannot be written") for n in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
+        *((n, "cannot be read or written") for n in (errno.EROFS, errno.EACCES, errno.EPERM)),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_one_sentence(
+    number: int, rule: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streaming_asr.terminal._write_no_more", lambda: None)
+
+    def fail() -> None:
+        raise OSError(number, os.strerror(number), "outputs/a")
+
+    assert exit_status(fail) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: outputs/a: {rule} ({os.strerror(number)}); ")
+
+
+def test_an_error_that_names_no_place_is_a_fault_of_the_program() -> None:
+    def fail() -> None:
+        raise PermissionError(errno.EACCES, "no port")
+
+    with pytest.raises(PermissionError):
+        exit_status(fail)
+
+
+@pytest.mark.parametrize(("columns", "width"), [("0", 100), ("1", 1), ("120", 120), ("x", 80)])
+def test_a_width_of_nothing_is_none(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", "30")
+    assert console().width == width
 
 
 def test_the_live_view_is_drawn_again_on_a_terminal_of_another_size(

@@ -38,7 +38,15 @@ from streaming_asr.score.results import Result, read_results
 from streaming_asr.score.retime import recordings_of
 from streaming_asr.score.sample import Sample, difference, intervals
 from streaming_asr.score.streams import Served, capacity, serve
-from streaming_asr.terminal import Grid, add_json, command_parser, console, exit_status, wrapped
+from streaming_asr.terminal import (
+    Grid,
+    add_json,
+    command_parser,
+    console,
+    end_if_stopped,
+    exit_status,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from streaming_asr.config.command_line import CommandLine
@@ -354,7 +362,7 @@ def changed(cost: Mapping[str, float], results: Sequence[Result]) -> list[str]:
 def _run(argv: list[str]) -> None:
     from streaming_asr.run import command
 
-    status = command.main(argv, lambda place: None)
+    end_if_stopped(status := command.main(argv, lambda place: None))
     if status > 1:
         raise UserError("the measurement ended; the message above says why")
 

@@ -30,6 +30,7 @@ from streaming_asr.score.folder import find_cells, write_cell
 from streaming_asr.terminal import (
     add_json,
     command_parser,
+    end_if_stopped,
     exit_status,
     format_number,
     show_table,
@@ -130,7 +131,7 @@ def _run(settings: Sequence[str]) -> Path:
     line = CommandLine(settings)
     line.default_data()
     folder = plan(line).cells[0].folder
-    status = command.main(line.argv, lambda place: None)
+    end_if_stopped(status := command.main(line.argv, lambda place: None))
     if status > 1 or not (folder / folders.RESULT).is_file():
         raise UserError(f"{folder}: did not run to its end; the message above says why")
     return folder

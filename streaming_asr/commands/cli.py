@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
+import os
+import signal
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from streaming_asr import __version__
-from streaming_asr.corpora.audio import SUFFIXES
-from streaming_asr.errors import did_you_mean
-from streaming_asr.terminal import exit_status
+# What takes long to import is imported within `interruptible`.
 
 # Name, module with a `main`, what it is for.
 COMMANDS = {
@@ -59,32 +58,78 @@ commands (streaming-asr NAME ... is python -m streaming_asr NAME ...; NAME --hel
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    with interruptible():
+        from streaming_asr.terminal import exit_status
+
+        program = _program(argv)
+    return exit_status(program)
+
+
+def _program(argv: list[str]) -> Callable[[], int | None]:
+    """Import and return the program of a command line."""
+    from importlib import import_module
+    from pathlib import Path
+
+    from streaming_asr import __version__
+    from streaming_asr.corpora.audio import SUFFIXES
+
     if argv in ([], ["-h"], ["--help"], ["help"]):
         text = HELP + "\n".join(f"  {name:12} {use}" for name, (_, use) in COMMANDS.items())
-        return exit_status(lambda: print(text))
+        return lambda: print(text)
     if argv in (["--version"], ["-V"]):
-        print(f"streaming_asr {__version__}")
-        return 0
+        return lambda: print(f"streaming_asr {__version__}")
     command = "run"
     if argv[0] in COMMANDS:
         command = argv.pop(0)
     elif "=" not in argv[0] and Path(argv[0]).suffix.lower() in SUFFIXES:
         command = "transcribe"
     elif "=" not in argv[0] and not argv[0].startswith(("-", "~")):
-        from streaming_asr.config.command_line import check_bare
+        return lambda: _refuse(argv)
+    module = import_module(f"streaming_asr.{COMMANDS[command][0]}")
 
-        if (status := exit_status(lambda: check_bare(argv))) != 0:
-            return status
-        print(
-            f"error: {argv[0]}: no such command{did_you_mean(argv[0], COMMANDS)}; "
-            f"there are {', '.join(COMMANDS)}, and bare key=value runs",
-            file=sys.stderr,
-        )
-        return 2
-    module = importlib.import_module(f"streaming_asr.{COMMANDS[command][0]}")
-    before = sys.argv
-    sys.argv = [f"streaming-asr {command}", *argv]
+    def run() -> int | None:
+        before = sys.argv
+        sys.argv = [f"streaming-asr {command}", *argv]
+        try:
+            status: int | None = module.main()
+        finally:
+            sys.argv = before
+        return status
+
+    return run
+
+
+def _refuse(argv: Sequence[str]) -> None:
+    from streaming_asr.config.command_line import check_bare
+    from streaming_asr.errors import UserError, did_you_mean
+
+    check_bare(argv)
+    raise UserError(
+        f"{argv[0]}: no such command{did_you_mean(argv[0], COMMANDS)}; "
+        f"there are {', '.join(COMMANDS)}, and bare key=value runs"
+    )
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Within it Ctrl-C ends the process at once, with one line.
+
+    KeyboardInterrupt would not do: a library that is being imported may raise another error for it.
+    """
+
+    def stop(number: int, _: Any) -> None:
+        os.write(2, f"stopped by {signal.Signals(number).name}\n".encode())
+        os._exit(128 + number)
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # it is ignored, or handled elsewhere
+        return
     try:
-        return exit_status(module.main)
+        signal.signal(signal.SIGINT, stop)
+    except ValueError:  # in another thread
+        yield
+        return
+    try:
+        yield
     finally:
-        sys.argv = before
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -18,7 +18,7 @@ from pathlib import Path
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.run.obtain import REAL, get_prompts, get_real
-from streaming_asr.terminal import with_settings
+from streaming_asr.terminal import end_if_stopped, with_settings
 
 SWEEPS = (  # each method at a chunk that it keeps up with
     {"method": "offline,whisperrt", "chunk": "300ms"},
@@ -62,10 +62,12 @@ def _demo(argv: list[str]) -> int:
     settings |= {"tracker": "none", "name": "demo"}
     if line.asks or line.multirun or line.get("method") or line.get("chunk"):
         return _run(argv, ONE | settings)
-    return max(
-        _run(["-m", *argv], sweep | settings, run.show if sweep is SWEEPS[-1] else _nothing)
-        for sweep in SWEEPS
-    )
+    status = 0
+    for sweep in SWEEPS:
+        present = run.show if sweep is SWEEPS[-1] else _nothing
+        status = max(status, _run(["-m", *argv], sweep | settings, present))
+        end_if_stopped(status)
+    return status
 
 
 def _run(argv: Sequence[str], settings: dict[str, str], *present: Callable[[Path], None]) -> int:

@@ -14,6 +14,7 @@ A file that cannot be read is named and makes the exit status 1; the others are 
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import logging
 import sys
@@ -39,7 +40,7 @@ from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
 from streaming_asr.run.method import method_of
 from streaming_asr.run.obtain import obtain_models
 from streaming_asr.streaming import stream
-from streaming_asr.terminal import command_parser, exit_status, loading
+from streaming_asr.terminal import FULL, command_parser, exit_status, loading
 from streaming_asr.text.spoken import WordsAlone, whole_words
 from streaming_asr.text.subtitles import add_timed, cues, srt, vtt
 from streaming_asr.whisper.words import spaced
@@ -284,6 +285,8 @@ def transcript(
     except UserError:
         raise
     except Exception as error:  # one recording does not keep the others from their text
+        if isinstance(error, OSError) and error.errno in (errno.EPIPE, *FULL):
+            raise  # nobody reads the output, or there is no room for it
         logging.getLogger(__name__).debug("%s failed", file, exc_info=True)
         raise UserError(f"{file}: {type(error).__name__}: {error}") from error
     return result

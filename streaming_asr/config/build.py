@@ -32,9 +32,8 @@ def build(node: DictConfig | Mapping[str, Any], **extra: Any) -> Any:
     target raises, not Hydra's wrapping of it.
     """
     plain = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-    check_arguments(plain)
     try:
-        return instantiate(node, _convert_="all", **extra)
+        return instantiate(check_arguments(plain), _convert_="all", **extra)
     except InstantiationException as error:
         if isinstance(error.__cause__, Exception):
             raise error.__cause__ from None

@@ -182,6 +182,11 @@ def explain(
     kind = re.search(r"Value '(.*)' of type .* could not be converted to (\w+)", text)
     if named and kind and kind[2] in KINDS:
         return UserError(f"{named[0][:-2]}={kind[1]}: must be {KINDS[kind[2]]}")
+    several = re.search(r"Cannot convert '(?:list|dict)' to string: '(.*)'$", text, re.M)
+    if named and several:
+        return UserError(f"{named[0][:-2]}={several[1]}: must be one value, no list and no mapping")
+    if named and "is not Optional" in text:
+        return UserError(f"{named[0][:-2]}=null: must have a value; leave it out for its default")
     message = [
         line for line in lines if not line.startswith(("full_key", "object_type", "Error merging"))
     ]

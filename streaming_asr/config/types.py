@@ -14,22 +14,26 @@ from hydra.utils import get_object
 from streaming_asr.errors import UserError, did_you_mean
 
 
-def check_arguments(node: Any) -> None:
-    """Look at every `_target_` in `node`, the inner ones first.
+def check_arguments(node: Any) -> Any:
+    """Return `node` with a number as text where a constructor takes text: `version=2`.
 
-    Raises UserError for a target that cannot be imported, a setting that it has not, and a value
-    that is not of the type its constructor states. Types that are classes of a program's own, and
-    those that only a type checker knows, are taken as they come.
+    Looks at every `_target_` in it, the inner ones first. Raises UserError for a target that cannot
+    be imported, a setting that it has not, and a value that is not of the type its constructor
+    states. Types that are classes of a program's own, and those that only a type checker knows, are
+    taken as they come.
     """
-    for value in _values(node):
-        check_arguments(value)
-    if not isinstance(node, Mapping) or "_target_" not in node:
-        return
+    if isinstance(node, list):
+        return [check_arguments(each) for each in node]
+    if not isinstance(node, Mapping):
+        return node
+    node = {key: check_arguments(value) for key, value in node.items()}
+    if "_target_" not in node:
+        return node
     target = target_of(node["_target_"])
     try:
         parameters = inspect.signature(target).parameters
     except ValueError:  # written in C, without one
-        return
+        return node
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for key, value in node.items():
         if key.startswith("_") and key.endswith("_"):
@@ -44,8 +48,12 @@ def check_arguments(node: Any) -> None:
         if value is None and parameters[key].default in (None, ""):
             continue  # as if it were left out
         stated = parameters[key].annotation
-        if not _fits(value, _hint(stated, target)):
+        hint = _hint(stated, target)
+        if _is_number(value) and not _fits(value, hint):
+            node[key] = str(value)
+        if not _fits(node[key], hint):
             raise UserError(f"{key}={value}: must be {stated}, as {target.__name__} states")
+    return node
 
 
 def target_of(path: Any) -> Callable[..., Any]:
@@ -65,12 +73,6 @@ def target_of(path: Any) -> Callable[..., Any]:
             "module.Class of what is installed, or of a file whose folder PYTHONPATH names"
         ) from error
     return target
-
-
-def _values(node: Any) -> Sequence[Any]:
-    if isinstance(node, Mapping):
-        return list(node.values())
-    return node if isinstance(node, list) else ()
 
 
 def _hint(stated: Any, target: Callable[..., Any]) -> Any:
@@ -97,13 +99,19 @@ def _fits(value: Any, hint: Any) -> bool:
     if isinstance(value, Mapping):  # another object's node, or a plain mapping
         return hint not in (int, float, str, bool)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return _is_number(value)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint is bool:
         return isinstance(value, bool)
-    if hint is str:  # `version=2` on a command line is a number
-        return isinstance(value, str | int | float)
+    if hint is str:
+        return isinstance(value, str)
     if origin in (list, tuple, Sequence):
-        return isinstance(value, list | tuple)
+        inner = [each for each in get_args(hint) if each is not Ellipsis]
+        each = inner[0] if len(inner) == 1 else Any
+        return isinstance(value, list | tuple) and all(_fits(item, each) for item in value)
     return True
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import signal
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -53,6 +54,42 @@ def test_a_question_imports_nothing_heavy(question: list[str], tmp_path: Path) -
     assert "streaming_asr.commands.cli" in loaded
     assert not set(HEAVY) & set(loaded)
     assert not list(tmp_path.iterdir())  # asking leaves nothing behind
+
+
+INTERRUPT = """
+import os, signal, sys
+
+class Interrupt:
+    # What Ctrl-C does while a module is being imported.
+    def find_spec(self, name, *rest):
+        if name == os.environ["AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupt())
+from streaming_asr.commands.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["numpy", "datetime", "streaming_asr.terminal", "streaming_asr.score"]
+)
+def test_ctrl_c_during_the_imports_is_one_line(module: str, tmp_path: Path) -> None:
+    asked = program(tmp_path, INTERRUPT, "score", ".", AT=module)
+    assert (asked.returncode, asked.stdout, asked.stderr) == (130, "", "stopped by SIGINT\n")
+
+
+def test_the_handler_of_ctrl_c_is_back_after_the_imports() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert cli.main(["--version"]) == 0
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background
+        assert cli.main(["--version"]) == 0
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_configuration_names_the_defaults_and_the_choices(tmp_path: Path) -> None:

@@ -81,3 +81,17 @@ def test_the_demo_compares_methods_where_none_is_named(
     keys = ("method", "chunk", "limit")
     assert [(line.multirun, *(line.get(key) for key in keys)) for line in started] == cells
     assert {line.get("name") for line in started} == {"demo"}
+
+
+def test_ctrl_c_in_one_sweep_ends_the_demo(
+    started: list[CommandLine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(argv: list[str], *present: object) -> int:
+        started.append(CommandLine(argv))
+        return 130
+
+    monkeypatch.setattr("streaming_asr.run.command.main", stopped)
+    with pytest.raises(SystemExit) as end:
+        demo.main([])
+    assert end.value.code == 130
+    assert len(started) == 1

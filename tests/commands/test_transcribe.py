@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -166,6 +167,19 @@ def test_a_method_that_fails_or_takes_words_back_is_told_right(talk: Path) -> No
     fails = True
     with pytest.raises(UserError, match=r"talk.m4a: RuntimeError: no memory for this"):
         transcribe.transcript(Wavering(), samples, talk, config)
+    fails = False
+    for number, kind in (
+        (errno.EPIPE, BrokenPipeError),  # nobody reads on, as behind `| head`
+        (errno.ENOSPC, OSError),
+        (errno.ECONNRESET, UserError),  # of a method that asks a server
+    ):
+
+        def show(_: object, number: int = number) -> None:
+            raise OSError(number, os.strerror(number))
+
+        with pytest.raises(kind) as error:
+            transcribe.transcript(Wavering(), samples, talk, config, show)
+        assert isinstance(error.value, UserError) == (kind is UserError)
 
 
 def spoken(text: str, start: float = 0.0, word_s: float = 0.3) -> list[Word]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -259,6 +260,46 @@ def test_a_configuration_file_binds_to_its_constructor(group: str, name: str) ->
     assert required <= set(node)
     if group == "method":
         assert set(parameters) == set(node)
+
+
+WRONG = {
+    "int": [1.5, "x", True, [1], {"x": 1}],
+    "float": ["x", False, [1.0], {"x": 1}],
+    "bool": [1, "x", [True], {"x": 1}],
+    "str": [True, ["a"], {"x": 1}],
+    "Sequence[float]": ["x", 1.0, ["a"], [True], [[1.0]]],
+}
+
+
+@pytest.mark.parametrize(("group", "name"), GROUPS)
+def test_a_value_of_another_type_is_refused_in_every_configuration(group: str, name: str) -> None:
+    node = OmegaConf.to_container(compose_raw([f"{group}={name}"])[group], resolve=True)
+    node = {key: value for key, value in node.items() if value != "???"}
+    for key, parameter in inspect.signature(get_object(node["_target_"])).parameters.items():
+        stated = str(parameter.annotation).removesuffix(" | None")
+        for value in WRONG.get(stated, ()):
+            with pytest.raises(UserError, match=f"{key}=.*: must be {re.escape(stated)}"):
+                check_arguments(node | {key: value})
+        if stated == "str":  # `data.version=2` of a command line
+            assert check_arguments(node | {key: 2})[key] == "2"
+        if stated == "float":
+            assert check_arguments(node | {key: 2})[key] == 2
+
+
+@pytest.mark.parametrize(
+    "method", ["hush_word", "offline", "reencode", "simul_whisper", "ufal", "whisperrt"]
+)
+def test_a_guard_that_is_none_is_refused_before_the_model_loads(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object, **__: object) -> None:
+        raise AssertionError("loads")
+
+    for place in ("load_whisper", "OnWhisper.load"):
+        monkeypatch.setattr(f"streaming_asr.whisper.settings.{place}", load)
+    config = compose([f"method={method}", "model=mini", "data=mini", "method.guard=x"])
+    with pytest.raises(UserError, match="guard='x': one of repeats, none"):
+        build(config.method)
 
 
 @pytest.mark.parametrize("group", ["model", "tracker"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import Field, fields, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from run_fakes import Phrases, arguments, errors_of
 from streaming_asr import align, train
 from streaming_asr.commands import export, transcribe
 from streaming_asr.config.compose import compose_raw
+from streaming_asr.config.schema import RunConfig
 from streaming_asr.corpora import Folder
 from streaming_asr.errors import UserError
 from streaming_asr.files import HERE
@@ -33,6 +34,21 @@ def status(program: Callable[..., int], *arguments: list[str]) -> object:
         return program(*arguments)
     except SystemExit as ended:
         return ended.code
+
+
+TEXTS = [each for each in fields(RunConfig) if "str" in str(each.type)]
+
+
+@pytest.mark.parametrize("field", TEXTS, ids=lambda each: each.name)
+def test_a_setting_of_one_value_takes_neither_a_list_nor_a_mapping(field: Field) -> None:
+    for value, shown in (("[a,b]", "['a', 'b']"), ("{x: 1}", "{'x': 1}")):
+        with pytest.raises(UserError) as refusal:
+            compose_raw([f"{field.name}={value}"])
+        rule = f"{field.name}={shown}: must be one value, no list and no mapping"
+        assert str(refusal.value) == rule
+    if "None" not in str(field.type):
+        with pytest.raises(UserError, match=f"^{field.name}=null: must have a value; leave it out"):
+            compose_raw([f"{field.name}=null"])
 
 
 @pytest.mark.parametrize(

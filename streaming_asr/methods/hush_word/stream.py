@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import torch
 
 from streaming_asr.corpora.audio import load_audio
-from streaming_asr.errors import UserError, check_range
+from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.files import HERE
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.hush_word.padding import PaddedEncoder, make_padding
 from streaming_asr.methods.hush_word.pipeline import EncoderWorker, parse_split, profile
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser, Transcriber
+from streaming_asr.whisper.guard import GUARDS
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, OnlinePolicy
 from streaming_asr.whisper.quantise import check_device
 from streaming_asr.whisper.settings import Chunked
@@ -66,6 +67,7 @@ class HushWord(SharedPasses, Chunked):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(0, beam=self.beam)
+        check_one_of(GUARDS, guard=self.guard)
         split = (1, 1) if self.pipeline == "auto" else parse_split(self.pipeline)
         if split is None and self.encoder_device is not None:
             raise UserError(

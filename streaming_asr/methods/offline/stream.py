@@ -15,6 +15,7 @@ import numpy as np
 from streaming_asr.errors import check_one_of, check_range
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.whisper.encoder import PADDINGS
+from streaming_asr.whisper.guard import GUARDS
 from streaming_asr.whisper.settings import Chunked, OnWhisper
 from streaming_asr.whisper.together import Passes, SharedPasses
 from streaming_asr.whisper.transcribe import DecodedWindow, Times, WindowDecoder, emit_window
@@ -60,6 +61,7 @@ class _Whole(SharedPasses, OnWhisper):
     def _load_decoder(self, beam: int) -> None:
         check_range(0, beam=beam)
         check_range(1, max_tokens=self.max_tokens)
+        check_one_of(GUARDS, guard=self.guard)
         check_one_of(PADDINGS, padding=self.padding)
         whisper = self.load(self.weights)
         self._decoder = WindowDecoder(

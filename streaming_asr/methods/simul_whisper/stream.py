@@ -25,6 +25,7 @@ from streaming_asr.whisper.alignment import HeadRows
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import PADDINGS
 from streaming_asr.whisper.features import FRAME_SAMPLES
+from streaming_asr.whisper.guard import GUARDS
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Hypothesis
 from streaming_asr.whisper.settings import Chunked, trained
 from streaming_asr.whisper.together import Passes, SharedPasses
@@ -71,6 +72,7 @@ class SimulWhisper(SharedPasses, Chunked):
         check_range(0, frame_threshold=thresholds[0], last_frame_threshold=thresholds[1])
         check_range(0, rewind_frames=rewind_frames, beam=self.beam)
         check_one_of(PADDINGS, padding=self.padding)
+        check_one_of(GUARDS, guard=self.guard)
         if truncation == "cif" and detector is None:
             raise UserError(
                 "truncation=cif wants a truncation detector, and there is none: train one with "

@@ -19,6 +19,7 @@ from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal.reference import ReferenceBuffer
 from streaming_asr.whisper.encoder import PADDINGS
+from streaming_asr.whisper.guard import GUARDS
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, OnlinePolicy
 from streaming_asr.whisper.recogniser import Recogniser
 from streaming_asr.whisper.settings import Chunked
@@ -63,6 +64,7 @@ class Ufal(Chunked):
         super().__post_init__()
         check_one_of(("faster_whisper", "torch"), backend=self.backend)
         check_range(0, beam=self.beam)
+        check_one_of(GUARDS, guard=self.guard)
         check_one_of(PADDINGS, padding=self.padding)
         if self.padding == "counted" and self.backend != "torch":
             raise UserError(
