@@ -98,8 +98,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     about_conf = "a folder with further configuration, as method/own.yaml; as of run"
     parser.add_argument("-cd", "--config-dir", metavar="DIR", help=about_conf)
     argv = list(sys.argv[1:] if argv is None else argv)
+    if "--" in argv:  # names follow
+        at = argv.index("--")
+        argv[at:] = [f"./{name}" if name.startswith("-") else name for name in argv[at + 1 :]]
 
     def transcribe() -> int:
+        for name in argv:
+            if name.startswith("-") and Path(name).exists():
+                raise UserError(f"{name}: begins as an option does; write ./{name}")
         check_options(argv, (*FORMATS, "out", "audio-track", "config-dir", "help"))
         return _transcribe(parser.parse_intermixed_args(argv))
 
@@ -120,6 +126,7 @@ def _transcribe(arguments: argparse.Namespace) -> int:
         raise UserError(f"{whole}: came in {len(names)} parts; quote a path that holds blanks")
     forms = [form for form in FORMATS if getattr(arguments, form)]
     files, failed = _files(names)
+    total = len(files) + len(failed)
     stems = [file.stem for file in files]
     if forms and len(set(stems)) < len(stems):
         twice = next(stem for stem in stems if stems.count(stem) > 1)
@@ -133,7 +140,7 @@ def _transcribe(arguments: argparse.Namespace) -> int:
     line = CommandLine([*folder, *settings, "tracker=none"])
     line.default_methods(1)
     line.default(gate="speech")
-    many = len(files) + len(failed) > 1
+    many = total > 1
     job = _Job(line, forms, arguments.out, many, arguments.audio_track)
     for file in files:
         try:
@@ -144,7 +151,6 @@ def _transcribe(arguments: argparse.Namespace) -> int:
             failed.append(str(error))
             print(f"error: {error}", file=sys.stderr, flush=True)
     if failed:
-        total = len(files) + len([f for f in names if not Path(f).exists()])
         print(f"{len(failed)} of {total} recordings could not be transcribed", file=sys.stderr)
     return int(bool(failed))
 

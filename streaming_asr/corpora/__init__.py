@@ -133,5 +133,6 @@ def hash_of(text: str, files: Iterable[Path]) -> str:
     """Return the sha256 of references, files' names and sizes: reading all audio would be slow."""
     digest = hashlib.sha256(text.encode())
     for file in files:
-        digest.update(f"\0{file.name}\0{file.stat().st_size}".encode())
+        size = file.stat().st_size if file.is_file() else 0  # a link may lead nowhere
+        digest.update(f"\0{file.name}\0{size}".encode())
     return digest.hexdigest()

@@ -33,6 +33,8 @@ def check_recording(path: str | Path) -> None:
     """Raise UserError for what is no recording: a URL, a missing file, a pipe or an empty file."""
     check_no_url(path)
     check_file(path)
+    if Path(path).is_dir():
+        raise UserError(f"{path}: is a folder, not a recording; rename it.")
     if not Path(path).is_file():
         raise UserError(f"{path}: no such audio file; correct the path.")
     try:

@@ -75,6 +75,7 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
         script=Markup(script()),
         data=Markup(_script_safe(data)),
         remarks=data["remarks"],
+        has_best=any(cell["best"] for cell in data["cells"]),
         licences=data["licences"],
         # Apart from the rest, so that sound is read when it is played and not when the page opens.
         audio=audio,

@@ -154,8 +154,10 @@ def show(folder: Path) -> None:
     results = read_results(folder)
     if len(results) == 1 and not results[0].is_labelled:
         lines = lines_of(results[0].folder)
+        failed = {each["utt"] for each in results[0].document.get("failed") or ()}
         for line in lines[:TEXTS_SHOWN]:
-            print(f"{line.utt}: {line.hypothesis or '(no words)'}")
+            nothing = "(failed)" if line.utt in failed else "(no words)"
+            print(f"{line.utt}: {line.hypothesis or nothing}")
         if len(lines) > TEXTS_SHOWN:
             print(f"and {len(lines) - TEXTS_SHOWN} more: {results[0].folder / UTTERANCES}")
     page = report_page(folder)

@@ -133,6 +133,31 @@ def test_a_path_with_blanks_that_the_shell_took_apart_is_known(
     )
 
 
+def test_a_name_that_begins_with_a_dash_is_written_as_a_path(
+    talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("-dash.wav", "--srt.wav"):
+        Path(name).write_bytes(b"no audio")
+        assert transcribe.main([name, *MINI]) == 2
+        told = f"error: {name}: begins as an option does; write ./{name}\n"
+        assert capsys.readouterr().err == told
+        for names in (["--", name], [f"./{name}"]):
+            assert transcribe.main([*MINI, *names]) == 1
+            assert f"error: {name}: not readable as audio" in capsys.readouterr().err
+
+
+def test_what_could_not_be_transcribed_is_counted_among_all_that_was_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe.wav")
+    (tmp_path / "folder.wav").mkdir()
+    (tmp_path / "bad.wav").write_bytes(b"no audio")
+    names = [str(tmp_path / name) for name in ("pipe.wav", "folder.wav", "bad.wav", "none.wav")]
+    assert transcribe.main([*names, *MINI]) == 1
+    assert "4 of 4 recordings could not be transcribed" in capsys.readouterr().err
+
+
 def test_two_recordings_of_one_name_do_not_write_one_file(
     talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

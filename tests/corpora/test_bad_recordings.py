@@ -353,3 +353,29 @@ def test_weights_of_the_root_folder_are_refused(tmp_path: Path) -> None:
         (tmp_path / f"{k}").touch()
     with pytest.raises(UserError, match="holds more than 1000 files; name the folder that holds"):
         model_hash({"method": {"weights": str(tmp_path)}})
+
+
+def test_what_only_has_the_name_of_a_recording_fails_alone(tmp_path: Path) -> None:
+    make(tmp_path / "good.wav")
+    (tmp_path / "folder.wav").mkdir()
+    (tmp_path / "nowhere.wav").symlink_to("none.wav")
+    (tmp_path / "loop.wav").symlink_to("circle.wav")
+    (tmp_path / "circle.wav").symlink_to("loop.wav")
+    (tmp_path / "itself").symlink_to(".")
+    os.mkfifo(tmp_path / "pipe.wav")
+    folder = Folder(tmp_path)
+    assert len(folder.data_hash()) == 64
+    told = {}
+    for utterance in folder.utterances():
+        try:
+            told[utterance.id] = len(utterance.load())
+        except UserError as error:
+            told[utterance.id] = str(error).partition(": ")[2].partition(";")[0]
+    assert told == {
+        "good": 96_000,
+        "folder": "is a folder, not a recording",
+        "nowhere": "no such audio file",
+        "loop": "no such audio file",
+        "circle": "no such audio file",
+        "pipe": "is a pipe or a device",
+    }

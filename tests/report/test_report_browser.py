@@ -427,13 +427,14 @@ def test_paper_has_all_of_the_table_and_no_controls(window: Browser, page: Path)
     window.call("POST", "/goog/cdp/execute", media)
     try:
         hidden = window.run(
-            "return ['.controls', '#theme', '.player', 'details'].every((name) =>"
+            "return ['.controls', '#theme', '.player', 'details', 'input'].every((name) =>"
             "[...document.querySelectorAll(name)].every((e) => !e.getClientRects().length))"
         )
         assert hidden
         style = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"
         assert window.run(style, ".scroll", "overflowX") == "visible"
         assert window.run(style, "figure", "breakInside") == "avoid"
+        assert window.run(style, ".legend", "breakAfter") == "avoid"  # it stays at its figures
         fits = (
             "const note = document.querySelector('tbody tr').insertCell();"
             "note.className = 'notes'; note.textContent = 'x'.repeat(2000);"

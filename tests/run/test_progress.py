@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import fakes
 import pytest
+from report_cells import write_cell
 
-from streaming_asr.run.progress import EVERY_S, Progress
+from streaming_asr.run.progress import EVERY_S, Progress, show
+
+
+def test_a_recording_that_failed_is_not_one_without_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {"a": ("", "good morning"), "b": ("", ""), "c": ("", "")}
+    cell = write_cell(tmp_path / "method=ufal,chunk=300ms", texts=texts)
+    path = cell / "metrics.json"
+    document = json.loads(path.read_text())
+    document |= {"n_failed": 1, "failed": [{"utt": "b", "error": "not readable"}]}
+    path.write_text(json.dumps(document))
+    show(cell)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line[:3] in ("a: ", "b: ", "c: ")] == [
+        "a: good morning",
+        "b: (failed)",
+        "c: (no words)",
+    ]
 
 
 class Told:
