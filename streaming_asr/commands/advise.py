@@ -50,6 +50,7 @@ from streaming_asr.terminal import (
 
 if TYPE_CHECKING:
     from streaming_asr.config.command_line import CommandLine
+    from streaming_asr.utterance import Utterance
 
 EPILOG = """\
 KEY=VALUE settings are those of `run`, and two budgets:
@@ -67,6 +68,7 @@ examples
 METHODS = "hush_word,whisperrt,simul_whisper,ufal"
 LATE = "word_latency_committed_p90_ca_s"
 COST_S = 5.0  # of audio that tell what a cell costs
+SHORTEST_S = 2.0  # of audio that can be measured
 LEAST_S = 20.0  # of audio that are transcribed, whatever the minutes
 KEEPS_UP = 1.0  # seconds of computing per second of audio
 COMMAND = "  streaming-asr "
@@ -252,7 +254,7 @@ def _measured(
     utterances = build(compose(common).data).utterances(None)
     audio = place / "audio"
     audio.mkdir(parents=True)
-    soundfile.write(audio / "cost.wav", _loudest(utterances[0].load()), SAMPLE_RATE)
+    soundfile.write(audio / "cost.wav", _loudest(_first(utterances, what)), SAMPLE_RATE)
     of_cost = ["data=folder", f"data.path='{(audio / 'cost.wav').absolute()}'", "data.align=none"]
     end = time.monotonic() + minutes * 60
     of_cost.append(f"name='advise/{stem}/cost'")
@@ -365,6 +367,23 @@ def _run(argv: list[str]) -> None:
     end_if_stopped(status := command.main(argv, lambda place: None))
     if status > 1:
         raise UserError("the measurement ended; the message above says why")
+
+
+def _first(utterances: Sequence[Utterance], what: str) -> np.ndarray[Any, Any]:
+    """Return the first recordings, of COST_S together where there is as much.
+
+    Raises UserError for less than SHORTEST_S, whose real-time factor says nothing.
+    """
+    samples = np.zeros(0, np.float32)
+    for each in utterances:
+        if len(samples) < COST_S * SAMPLE_RATE:
+            samples = np.concatenate([samples, each.load()])
+    if len(samples) < SHORTEST_S * SAMPLE_RATE:
+        raise UserError(
+            f"{what}: holds {len(samples) / SAMPLE_RATE:.2f} s of audio, too little to measure; "
+            f"name {LEAST_S:g} s or more, or voices"
+        )
+    return samples
 
 
 def _loudest(samples: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

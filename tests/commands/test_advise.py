@@ -113,6 +113,18 @@ def test_a_change_of_speed_is_reported(tmp_path: Path) -> None:
 SETTINGS = ["model=mini", "method=whisperrt", "chunk=1s", "--minutes", "0.2"]
 
 
+def test_too_little_audio_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("talks").mkdir()
+    soundfile.write("talks/a.wav", np.zeros(1), 16_000)
+    soundfile.write("talks/b.wav", np.zeros(24_000), 16_000)
+    assert advise.main(["talks", *SETTINGS]) == 2
+    rule = "error: talks: holds 1.50 s of audio, too little to measure; name 20 s or more"
+    assert rule in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("has_text", [True, False])
 def test_recordings_are_measured_and_the_line_to_use_is_given(
