@@ -120,7 +120,7 @@ def test_too_little_audio_is_refused_before_anything_is_measured(
     Path("talks").mkdir()
     soundfile.write("talks/a.wav", np.zeros(1), 16_000)
     soundfile.write("talks/b.wav", np.zeros(24_000), 16_000)
-    assert advise.main(["talks", *SETTINGS]) == 2
+    assert main(["talks", *SETTINGS]) == 2
     rule = "error: talks: holds 1.50 s of audio, too little to measure; name 20 s or more"
     assert rule in capsys.readouterr().err
 
