@@ -6,6 +6,10 @@ import difflib
 import errno
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 
 class UserError(ValueError):
@@ -27,6 +31,22 @@ def did_you_mean(wrong: str, right: Iterable[str]) -> str:
     """Return `; did you mean X?`, or nothing where no name is near."""
     near = difflib.get_close_matches(wrong.lower(), list(right), n=1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def parts_of_url(url: str, what: str) -> SplitResult:
+    """Return the parts of a URL. Raises UserError where it has no form of one; `what`: its setting,
+    as method.url=ws://x."""
+    from urllib.parse import urlsplit
+
+    try:
+        address = urlsplit(url)
+        if address.port == 0:
+            raise ValueError("port 0 is none")
+        if any(character.isspace() for character in address.netloc):
+            raise ValueError("a host's name has no blank")
+    except ValueError as error:
+        raise UserError(f"{what}: is no address ({error}); correct it") from error
+    return address
 
 
 def check_one_of(choices: Iterable[str], **settings: object) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from streaming_asr.cells import folder as folders
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, parts_of_url
 from streaming_asr.files import give_json, write_text
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.metrics.losses import PARTS
@@ -163,7 +163,7 @@ def _of_server(
     line = CommandLine(arguments.settings)
     line.default_data()
     line.default(**USUAL)
-    host = re.sub(r"\W+", "_", urlsplit(arguments.what).netloc)
+    host = re.sub(r"\W+", "_", parts_of_url(arguments.what, arguments.what).netloc)
     fixed = {"method": "remote", "method.url": f"'{arguments.what}'", "feed": "realtime"}
     fixed |= {"tracker": "none", "name": f"'audit/{host}'"}
     for key in fixed:
@@ -175,6 +175,7 @@ def _of_server(
     served = config.method.served
     if arguments.batch is None:  # first: whether there is an endpoint shows at once
         url = arguments.upload or _upload_url(arguments.what)
+        parts_of_url(url, url)
         sent = []
         for each in utterances.values():
             sent.append(_uploaded(url, each, served, config.language))

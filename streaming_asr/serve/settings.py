@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import explain
 from streaming_asr.config.schema import check_settings, setting
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, parts_of_url
 
 KEY_PROTOCOL = "openai-insecure-api-key."  # a browser sends its token as a WebSocket subprotocol
 
@@ -52,7 +52,8 @@ class ServerSettings:
                 "token=<secret>, or leave host out to serve only this machine"
             )
         for each in settings.pages:
-            if not (name := urlsplit(each).hostname) or "*" in name:
+            name = parts_of_url(each, f"origins={each}").hostname
+            if not name or "*" in name:
                 raise UserError(
                     f"origins={each}: must be addresses of pages with commas between them, as "
                     "https://example.org"

@@ -219,6 +219,8 @@ def test_a_fault_planted_in_a_server_is_found_in_its_own_part(part: str, recordi
     [
         (["nowhere"], "no such folder"),
         (["tcp://127.0.0.1:9"], "no batch endpoint that is known"),
+        (["ws://[::1"], "ws://[::1: is no address"),
+        (["ws://x", "limit=1", "--upload", "http://x:0"], "http://x:0: is no address"),
         (["ws://127.0.0.1:9/v1/realtime", "limit=1"], "nobody answers"),
         (["x", "--worse=-1"], "points from 0 to 100"),
     ],

@@ -105,6 +105,7 @@ def test_the_command_prints_and_writes_the_table(
         (["ws://x", "streams=some"], "numbers from 1"),
         (["ws://x", "budget=3"], "3"),
         (["http://x", "data=mini"], "openai_realtime goes by ws or wss"),
+        (["ws://[::1", "data=mini"], "method.url=ws://[::1: is no address (Invalid IPv6 URL)"),
         (["ws://x", "method.protocl=deepgram"], "protocol"),
     ],
 )

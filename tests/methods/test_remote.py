@@ -116,11 +116,15 @@ def test_what_the_server_refuses_is_the_reason_of_the_failure(tmp_path: Path) ->
         assert said.status == "failed" and "401" in str(said.error)
 
 
+NO_ADDRESSES = ("ws://[::1", "ws://x:99999", "ws://x:port/a", "ws://x:-1", "ws://x:0", "ws://a b/")
+
+
 @pytest.mark.parametrize(
     "given, rule",
     [
         ({"protocol": "sip"}, "one of openai_realtime"),
         ({"url": "http://x"}, "goes by ws or wss"),
+        *(({"url": url}, "^method.url=.*: is no address") for url in NO_ADDRESSES),
         ({"url": "ws://x", "protocol": "whisper_online"}, "goes by tcp"),
         ({"feed": "fixed"}, "give feed=realtime"),
         ({"rate": 8000}, "16000 or 24000"),

@@ -602,6 +602,8 @@ def test_other_addresses_need_a_token_and_settings_are_checked() -> None:
         ("idle_s=-1", "0.01 or more"),
         ("keep_audio=perhaps", "keep_audio"),
         ("origins=mine.org", "addresses of pages"),
+        ("origins=https://[::1", "is no address"),
+        ("origins=https://mine.org:port", "is no address"),
         ("origins=https://*.org", "addresses of pages"),
     ):
         with pytest.raises(UserError, match=rule):

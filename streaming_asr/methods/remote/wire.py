@@ -8,12 +8,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
 
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, parts_of_url
 from streaming_asr.method import Samples
 
 CONNECT_S = 10.0
@@ -162,7 +161,7 @@ class Clock:
 def check_url(url: str, protocol: str) -> None:
     """Raise UserError for an address that the protocol does not speak to."""
     schemes = ("tcp",) if protocol == "whisper_online" else ("ws", "wss")
-    address = urlsplit(url)
+    address = parts_of_url(url, f"method.url={url}")
     if address.scheme not in schemes or not address.hostname:
         example = "tcp://127.0.0.1:43007" if schemes == ("tcp",) else "ws://127.0.0.1:8000"
         raise UserError(
