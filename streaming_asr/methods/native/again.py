@@ -15,7 +15,6 @@ from torch import Tensor
 
 from streaming_asr.method import SAMPLE_RATE, Samples, Word
 from streaming_asr.methods.native.base import Native, State
-from streaming_asr.methods.native.words import SPACES, Writer
 
 
 @dataclass
@@ -44,15 +43,6 @@ class Redecoder(Native):
     def n_hidden(self, state: Any) -> int:
         """Return how many tokens at the start are no text."""
         return 0
-
-    def writer(self, language: str | None) -> Writer:
-        """Return the words of a stream's final tokens."""
-        tokenizer = self.processor.tokenizer
-        return Writer(
-            lambda ids: tokenizer.decode(list(ids), skip_special_tokens=True),
-            lambda token: tokenizer.convert_ids_to_tokens(token).startswith(SPACES),
-            language,
-        )
 
     def hear(self, state: Any, audio: Samples) -> None:
         """Keep new audio, (n,)."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
-from streaming_asr.methods.native.words import Writer
+from streaming_asr.methods.native.words import SPACES, Writer
 from streaming_asr.models.native import Kind, type_of
 from streaming_asr.whisper.tensors import quiet
 from streaming_asr.whisper.together import SharedPasses
@@ -64,12 +64,21 @@ class Native(SharedPasses):
     # ---- what a subclass has ------------------------------------------------------------
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Any:
-        """Return the state of a new stream."""
+        """Return the state of a new stream. Raises UserError for an unknown language."""
         raise NotImplementedError
+
+    def writer(self, language: str | None) -> Writer:
+        """Return the words of a stream's final tokens."""
+        tokenizer = self.processor.tokenizer
+        return Writer(
+            lambda ids: tokenizer.decode(list(ids), skip_special_tokens=True),
+            lambda token: tokenizer.convert_ids_to_tokens(token).startswith(SPACES),
+            language,
+        )
 
     def hear(self, state: Any, audio: Samples) -> None:
         """Keep new audio, (n,)."""
-        raise NotImplementedError
+        state.mel.push(audio)
 
     def close(self, state: Any) -> None:
         """Pad the audio with silence to whole blocks; there is some."""
@@ -129,6 +138,11 @@ class Native(SharedPasses):
         for pairs in groups.values():
             self.run([state for state, _ in pairs], torch.cat([block for _, block in pairs]))
         return bool(groups)
+
+
+def ends_of(tokens: int | Sequence[int] | None) -> set[int]:
+    """Return the tokens that end a text, of a configuration's `eos_token_id`."""
+    return {tokens} if isinstance(tokens, int) else set(tokens or ())
 
 
 def load(folder: Path, kind: Kind, reader: str, placed: Placed) -> tuple[Any, Any]:

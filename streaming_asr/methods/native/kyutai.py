@@ -19,7 +19,6 @@ from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples
 from streaming_asr.methods.native.base import Native, Placed, State, together
-from streaming_asr.methods.native.words import SPACES, Writer
 from streaming_asr.models.native import Kind
 
 AFTER_S = 1.0  # silence behind the audio and the delay, as the model's own extractor adds
@@ -47,7 +46,7 @@ class Kyutai(Native):
     def __init__(self, folder: Path, kind: Kind, placed: Placed) -> None:
         """Load the model. Raises UserError for one whose audio has another rate."""
         super().__init__(folder, kind, placed)
-        extractor, self._tokenizer = self.processor.feature_extractor, self.processor.tokenizer
+        extractor = self.processor.feature_extractor
         if extractor.sampling_rate != kind.rate:
             raise UserError(
                 f"model.path={folder}: takes audio at {extractor.sampling_rate} Hz, and "
@@ -60,20 +59,16 @@ class Kyutai(Native):
         self._delay_s = extractor.audio_delay_seconds
         config = self.model.config
         # 0 ends a pause, which the pad token fills.
-        self._silent = {0, config.pad_token_id, *self._tokenizer.all_special_ids}
+        self._silent = {0, config.pad_token_id, *self.processor.tokenizer.all_special_ids}
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Stream:
         """Return the state of a new stream; the model finds the language out."""
         from transformers import DynamicCache
 
-        tokenizer, config = self._tokenizer, self.model.config
+        config = self.model.config
         state = Stream(
             recorder,
-            Writer(
-                lambda ids: tokenizer.decode(list(ids), skip_special_tokens=True),
-                lambda token: tokenizer.convert_ids_to_tokens(token).startswith(SPACES),
-                language,
-            ),
+            self.writer(language),
             resampler=Resampler(self._rate),
             keys_values=DynamicCache(config=config),
             token=config.bos_token_id,

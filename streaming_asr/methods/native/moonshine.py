@@ -19,7 +19,7 @@ from torch import Tensor
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples
 from streaming_asr.methods.native.again import Redecoded, Redecoder
-from streaming_asr.methods.native.base import Placed
+from streaming_asr.methods.native.base import Placed, ends_of
 from streaming_asr.models.native import Kind
 from streaming_asr.text.tokens import common_prefix
 
@@ -56,8 +56,7 @@ class Moonshine(Redecoder):
         self._ahead = sum(max(0, right - 1) for _, right in windows)
         # Two convolutions reach 12 frames of the embedder back.
         self._behind = sum(left - 1 for left, _ in windows) + 3
-        ends = self.model.config.eos_token_id
-        self._ends = {ends} if isinstance(ends, int) else set(ends or ())
+        self._ends = ends_of(self.model.config.eos_token_id)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Stream:
         """Return the state of a new stream."""

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from streaming_asr.errors import UserError
-from streaming_asr.method import NULL, Recorder, Samples
+from streaming_asr.method import NULL, Recorder
 from streaming_asr.methods.native.base import Mel, Native, Placed, State, together
-from streaming_asr.methods.native.words import SPACES, Writer
 from streaming_asr.models.native import Kind
 
 FRAME_S = 0.08
@@ -61,14 +60,9 @@ class Nemotron(Native):
         )
 
         config = self.model.config
-        tokenizer = self.processor.tokenizer
         return Stream(
             recorder,
-            Writer(
-                lambda ids: self.processor.decode(list(ids), skip_special_tokens=True),
-                lambda token: tokenizer.convert_ids_to_tokens(token).startswith(SPACES),
-                language,
-            ),
+            self.writer(language),
             mel=Mel(self.processor.feature_extractor),
             keys_values=DynamicCache(config=config.encoder_config),
             padding=modeling.NemotronAsrStreamingEncoderCausalConvPaddingCache(),
@@ -94,10 +88,6 @@ class Nemotron(Native):
                 "and the model finds it out"
             )
         return torch.tensor([known[name if name in known else locales[0]]], device=self.device)
-
-    def hear(self, state: Stream, audio: Samples) -> None:
-        """Keep new audio, (n,)."""
-        state.mel.push(audio)
 
     def close(self, state: Stream) -> None:
         """Pad the audio with silence, so that the last block has all frames that see audio."""

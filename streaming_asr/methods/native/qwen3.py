@@ -17,7 +17,7 @@ import torch
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples
 from streaming_asr.methods.native.again import Redecoded, Redecoder
-from streaming_asr.methods.native.base import Placed
+from streaming_asr.methods.native.base import Placed, ends_of
 from streaming_asr.models.native import Kind
 
 ROLLBACK = 5  # tokens
@@ -42,8 +42,7 @@ class Qwen3(Redecoder):
     def __init__(self, folder: Path, kind: Kind, placed: Placed) -> None:
         """Load the model."""
         super().__init__(folder, kind, placed)
-        ends = self.model.config.eos_token_id
-        self._ends = {ends} if isinstance(ends, int) else set(ends or ())
+        self._ends = ends_of(self.model.config.eos_token_id)
         self._mark = self.processor.tokenizer.convert_tokens_to_ids(MARK)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Stream:

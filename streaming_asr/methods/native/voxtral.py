@@ -20,8 +20,8 @@ from torch import Tensor
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import json_of
-from streaming_asr.method import NULL, Recorder, Samples
-from streaming_asr.methods.native.base import Mel, Native, Placed, State, together
+from streaming_asr.method import NULL, Recorder
+from streaming_asr.methods.native.base import Mel, Native, Placed, State, ends_of, together
 from streaming_asr.methods.native.words import Writer
 from streaming_asr.models.native import Kind
 
@@ -63,8 +63,7 @@ class Voxtral(Native):
         delays = torch.full((1,), self._delay, device=self.device, dtype=self.dtype)
         self._condition = self.model.model.time_embedding(delays)[None]
         self._n_mel = config.audio_length_per_tok
-        end = config.text_config.eos_token_id
-        self._ends = {end} if isinstance(end, int) else set(end or ())
+        self._ends = ends_of(config.text_config.eos_token_id)
         before = self._tekken.n_left + self._delay
         self._prompt = [self._tekken.begin, *(self._tekken.pad for _ in range(before))]
         # The middle of a token's last mel frame lies a hop before its end.
@@ -86,10 +85,6 @@ class Voxtral(Native):
             padding=modeling.VoxtralRealtimeConv1dPaddingCache(),
             keys_values=DynamicCache(config=config.text_config),
         )
-
-    def hear(self, state: Stream, audio: Samples) -> None:
-        """Keep new audio, (n,)."""
-        state.mel.push(audio)
 
     def close(self, state: Stream) -> None:
         """Pad the audio with the silence that the delay of the text needs."""
