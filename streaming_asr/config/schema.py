@@ -59,40 +59,40 @@ NAME_RULE = "must be a folder within that of output, as name=first or name=june/
 DTYPES = ("float32", "float16", "bfloat16")
 
 
-def device_setting() -> Any:
+def device_setting(default: str = "cpu") -> Any:
     """Return the field `device`, which every program has."""
     rule = "the device is cpu, cuda, cuda:<n> or mps"
-    return setting("cpu", pattern=r"cpu|mps|cuda(:\d+)?", rule=rule)
+    return setting(default, pattern=r"cpu|mps|cuda(:\d+)?", rule=rule)
 
 
 @dataclass
 class RunConfig:
-    """The top level of conf/run.yaml: every setting, its type, its default, what it may be. A key
-    that is not here is refused."""
+    """The top level of conf/run.yaml, which has the defaults: the type of every setting, and what
+    it may be. A key that is not here is refused."""
 
     method: Any = MISSING
     model: Any = MISSING
     data: Any = MISSING
     tracker: Any = MISSING
-    name: str = setting("default", pattern=WITHIN, rule=NAME_RULE)  # results lie in <output>/<name>
-    output: str = "outputs"
-    chunk: str = "300ms"
-    first_chunk: str | None = None  # default: smallest multiple of chunk that is 600 ms or more
-    limit: int | None = setting(None, least=1)  # the first so many utterances
-    batch: int = setting(1, least=1)  # streams advanced together; latency is measured at 1
-    feed: str = setting("fixed", one_of=FEEDS)
-    streams: int | None = setting(None, least=1)  # of feed=realtime_queue; default: batch
-    pieces: int = setting(1, least=1)  # jobs over which the utterances of a cell are split
-    piece: int | None = None  # which of them, from 1; a command with pieces runs them all
-    language: str | None = None  # of all utterances; null: the corpus's; detect: by Whisper
-    device: str = device_setting()
-    dtype: str = setting("float32", one_of=(*DTYPES, "int8"))
-    guard: str = setting("repeats", one_of=("repeats", "none"))  # of methods that decode freely
-    gate: str = setting("none", one_of=("none", "speech"))  # speech: nothing else is heard
+    name: str = setting(MISSING, pattern=WITHIN, rule=NAME_RULE)  # results lie in <output>/<name>
+    output: str = MISSING
+    chunk: str = MISSING
+    first_chunk: str | None = MISSING  # default: smallest multiple of chunk that is 600 ms or more
+    limit: int | None = setting(MISSING, least=1)  # the first so many utterances
+    batch: int = setting(MISSING, least=1)  # streams advanced together; latency is measured at 1
+    feed: str = setting(MISSING, one_of=FEEDS)
+    streams: int | None = setting(MISSING, least=1)  # of feed=realtime_queue; default: batch
+    pieces: int = setting(MISSING, least=1)  # jobs over which the utterances of a cell are split
+    piece: int | None = MISSING  # which of them, from 1; a command with pieces runs them all
+    language: str | None = MISSING  # of all utterances; null: the corpus's; detect: by Whisper
+    device: str = device_setting(MISSING)
+    dtype: str = setting(MISSING, one_of=(*DTYPES, "int8"))
+    guard: str = setting(MISSING, one_of=("repeats", "none"))  # of methods that decode freely
+    gate: str = setting(MISSING, one_of=("none", "speech"))  # speech: nothing else is heard
     # of error rates; null: whisper, or whisper_marks for languages with vowel signs
-    normaliser: str | None = setting(None, one_of=NORMALISERS)
-    seed: int = setting(0, least=0, most=2**32 - 1)
-    threads: int | None = setting(None, least=1, most=1024)  # of torch; default: its own choice
+    normaliser: str | None = setting(MISSING, one_of=NORMALISERS)
+    seed: int = setting(MISSING, least=0, most=2**32 - 1)
+    threads: int | None = setting(MISSING, least=1, most=1024)  # of torch; default: its own choice
 
 
 def key_of(setting: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import MISSING, OmegaConf
 
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.defaults import METHODS, Defaults, defaults_of
@@ -27,8 +27,15 @@ def test_the_table_has_every_method_and_no_other() -> None:
 
 
 def test_a_method_without_a_row_has_the_defaults_of_a_run() -> None:
-    row = defaults_of(["one_of_the_user_s_own"])
-    assert (row.chunk, row.threads) == (RunConfig.chunk, RunConfig.threads)
+    row, run = defaults_of(["one_of_the_user_s_own"]), OmegaConf.load(CONF_DIR / "run.yaml")
+    assert (row.chunk, row.threads) == (run.chunk, run.threads)
+
+
+def test_the_defaults_of_a_run_are_in_conf_only() -> None:
+    run = OmegaConf.load(CONF_DIR / "run.yaml")
+    assert {field.name: field.default for field in fields(RunConfig) if field.name in run} == {
+        name: MISSING for name in run if name not in ("defaults", "hydra")
+    }
 
 
 @pytest.mark.parametrize(

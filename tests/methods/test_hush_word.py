@@ -41,13 +41,17 @@ from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.search import BeamSearch
 
-FOLDER = str(tiny_folder())  # a context of 4 s
 CHUNK, FIRST = 4800, 9600
+
+
+def tiny() -> str:
+    """The folder of a tiny Whisper, with a context of 4 s."""
+    return str(tiny_folder())
 
 
 @functools.cache
 def whisper():
-    return load_whisper(FOLDER, trainable=True)
+    return load_whisper(tiny(), trainable=True)
 
 
 @pytest.fixture
@@ -169,7 +173,7 @@ def test_noise_is_the_same_every_time_and_as_loud_as_a_clamped_word():
 
 def test_the_recorder_sees_audio_frames_all_frames_and_beams():
     recorder = StepRecorder()
-    method = method_of_folder(FOLDER, beam=3)
+    method = method_of_folder(tiny(), beam=3)
     state = method.start(recorder=recorder)
     method.step(state, noise(1.0), last=False)
     parts, counts = recorder.drain()
@@ -270,7 +274,7 @@ def test_a_recording_longer_than_the_context_in_one_delivery_and_in_chunks():
 
 @pytest.mark.parametrize("kind", ["full", "none", "zeros"])
 def test_silence_empty_and_tiny_audio(kind):
-    method = new_method("hush_word", FOLDER, padding=kind, beam=0)
+    method = new_method("hush_word", tiny(), padding=kind, beam=0)
     for audio in (np.zeros(0, np.float32), np.zeros(100, np.float32), np.zeros(30_000, np.float32)):
         assert steps(method, audio)[-1].partial == ()
 
@@ -294,7 +298,7 @@ def test_the_text_has_no_more_tokens_than_speech_of_that_length():
 
 
 def test_earlier_text_longer_than_the_decoder_is_cut():
-    method = method_of_folder(FOLDER, beam=0)
+    method = method_of_folder(tiny(), beam=0)
     stream = StreamRecogniser(method._shared)
     text = "the quick brown fox " * 40
     found = stream.transcribe(noise(1.5), prompt=text, language=None, recorder=NULL)
@@ -306,14 +310,14 @@ def test_earlier_text_longer_than_the_decoder_is_cut():
 
 @pytest.fixture(scope="module")
 def pipelined():
-    method = method_of_folder(FOLDER, beam=2, trim_s=3.0, pipeline="1:1")
+    method = method_of_folder(tiny(), beam=2, trim_s=3.0, pipeline="1:1")
     yield method
     method.close()
 
 
 @pytest.fixture(scope="module")
 def alone():
-    return method_of_folder(FOLDER, beam=2, trim_s=3.0)
+    return method_of_folder(tiny(), beam=2, trim_s=3.0)
 
 
 def test_pipelined_rounds_say_the_same_one_round_later(pipelined, alone):
@@ -411,7 +415,7 @@ def test_auto_compares_the_two_halves_of_a_round(monkeypatch, capsys):
 
     monkeypatch.setattr("streaming_asr.methods.hush_word.stream.profile", run)
     monkeypatch.setattr(torch, "set_num_threads", seen.append)
-    method = method_of_folder(FOLDER, beam=2, pipeline="auto")
+    method = method_of_folder(tiny(), beam=2, pipeline="auto")
     method.close()
     assert seen[0] is None and seen[1] and seen[2] == 1  # what was decoded, the decoding's threads
     assert "pipeline=auto: 2:1" in capsys.readouterr().err
@@ -459,7 +463,7 @@ def test_the_pipeline_keeps_the_contract(pipelined, check):
 )
 def test_settings_out_of_range_are_refused(options, told):
     with pytest.raises(UserError, match=told):
-        new_method("hush_word", FOLDER, **options)
+        new_method("hush_word", tiny(), **options)
 
 
 @pytest.mark.parametrize(
@@ -468,10 +472,10 @@ def test_settings_out_of_range_are_refused(options, told):
 def test_a_file_that_holds_no_hush_word_for_the_model_is_refused(tmp_path, tensors):
     save_file(tensors, tmp_path / FILE_NAME)
     with pytest.raises(UserError, match="is wanted"):
-        new_method("hush_word", FOLDER, weights=str(tmp_path))
+        new_method("hush_word", tiny(), weights=str(tmp_path))
     (tmp_path / FILE_NAME).write_text("not tensors")
     with pytest.raises(UserError, match="safetensors"):
-        new_method("hush_word", FOLDER, weights=str(tmp_path))
+        new_method("hush_word", tiny(), weights=str(tmp_path))
 
 
 def test_a_multilingual_model_and_an_unknown_language():
@@ -482,7 +486,7 @@ def test_a_multilingual_model_and_an_unknown_language():
 
 
 def test_an_english_model_refuses_another_language():
-    method = method_of_folder(FOLDER, beam=0)
+    method = method_of_folder(tiny(), beam=0)
     with pytest.raises(UserError, match="language 'de': this model is English-only"):
         method.start(language="de")
     assert committed(steps(method, noise(1.5, seed=2), language="en"))
@@ -490,26 +494,26 @@ def test_an_english_model_refuses_another_language():
 
 def test_without_alignment_heads_the_last_half_of_the_layers_times_the_words(tmp_path):
     folder = tmp_path / "model"
-    shutil.copytree(FOLDER, folder)
+    shutil.copytree(tiny(), folder)
     settings = json.loads((folder / "generation_config.json").read_text())
     assert settings.pop("alignment_heads") == [[1, 0], [1, 1]]  # the last of two layers
     (folder / "generation_config.json").write_text(json.dumps(settings))
     audio = noise(1.5, seed=2)
     bare, named = (
-        new_method("hush_word", str(f), padding="zeros", beam=0) for f in (folder, FOLDER)
+        new_method("hush_word", str(f), padding="zeros", beam=0) for f in (folder, tiny())
     )
     assert committed(steps(bare, audio)) == committed(steps(named, audio)) != []
 
 
 def test_a_model_without_timestamp_tokens_gives_the_same_words(tmp_path):
     folder = tmp_path / "model"
-    shutil.copytree(FOLDER, folder)
-    model = WhisperForConditionalGeneration.from_pretrained(FOLDER)
+    shutil.copytree(tiny(), folder)
+    model = WhisperForConditionalGeneration.from_pretrained(tiny())
     model.resize_token_embeddings(model.generation_config.no_timestamps_token_id + 1)
     model.save_pretrained(folder)
     audio = noise(1.5, seed=2)
     without, usual = (
-        new_method("hush_word", str(f), padding="zeros", beam=0) for f in (folder, FOLDER)
+        new_method("hush_word", str(f), padding="zeros", beam=0) for f in (folder, tiny())
     )
     texts = [[word.text for word in committed(steps(m, audio))] for m in (without, usual)]
     assert texts[0] == texts[1] != []
@@ -549,6 +553,6 @@ def test_ten_minutes_in_chunks_keep_no_more_than_the_context():
 def test_the_bench_compares_equal_frames_and_the_short_encoder_is_cheaper():
     from experiments.bench.methods import hush_row
 
-    row = hush_row(FOLDER, audio_s=1.0, repeats=1)
+    row = hush_row(tiny(), audio_s=1.0, repeats=1)
     assert row.same and "75 frames in place of 200 take" in row.verdict
     assert row.ours_ms > 0 and row.baseline_ms > 0

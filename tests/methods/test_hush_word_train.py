@@ -24,8 +24,6 @@ from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.guard import even, unsupported
 from streaming_asr.whisper.load import load_whisper
 
-FOLDER = tiny_folder()
-
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
@@ -33,7 +31,7 @@ def corpus(tmp_path_factory):
 
 
 def recipe(corpus, **options):
-    return HushWordRecipe(**settings_of("hush_word", corpus, FOLDER, **options))
+    return HushWordRecipe(**settings_of("hush_word", corpus, tiny_folder(), **options))
 
 
 def example(whisper, seed=3):
@@ -43,12 +41,12 @@ def example(whisper, seed=3):
 
 
 def test_the_loss_is_transformers_own_on_the_joined_audio_and_the_model_stays_frozen():
-    whisper = load_whisper(FOLDER, trainable=True)
+    whisper = load_whisper(tiny_folder(), trainable=True)
     tails = 0.02 * torch.rand(2, 8000, generator=torch.Generator().manual_seed(0))
     words = HushWords(whisper, tails.clone(), torch.tensor([0.02, torch.inf]))
     examples = [example(whisper), example(whisper, seed=4)]
     losses = words(examples)
-    model = WhisperForConditionalGeneration.from_pretrained(FOLDER).eval()
+    model = WhisperForConditionalGeneration.from_pretrained(tiny_folder()).eval()
     wanted = torch.zeros(2)
     for one in examples:
         for row, tail in enumerate(tails):
@@ -79,7 +77,7 @@ def test_the_loss_is_transformers_own_on_the_joined_audio_and_the_model_stays_fr
 
 @pytest.mark.parametrize("level", ["raw", "mel"])
 def test_examples_together_have_the_losses_and_gradients_that_each_has_by_itself(level):
-    whisper = load_whisper(FOLDER, trainable=True)
+    whisper = load_whisper(tiny_folder(), trainable=True)
     random_ = torch.Generator().manual_seed(5)
     shape = (3, 4000) if level == "raw" else (3, whisper.n_mels, 24)
     words = HushWords(whisper, 0.1 * torch.rand(shape, generator=random_), torch.full((3,), 1.0), 3)
@@ -105,7 +103,7 @@ def test_examples_together_have_the_losses_and_gradients_that_each_has_by_itself
 
 def test_a_step_on_a_gpu_takes_all_examples_together_and_needs_no_number_from_it(monkeypatch):
     # The meta device has shapes and no numbers: what asks for one raises there.
-    whisper = load_whisper(FOLDER, trainable=True)
+    whisper = load_whisper(tiny_folder(), trainable=True)
     words = HushWords(whisper, torch.zeros(2, 4000), torch.ones(2)).to("meta")
     monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: nullcontext())  # knows no meta
     passes = []
@@ -117,7 +115,7 @@ def test_a_step_on_a_gpu_takes_all_examples_together_and_needs_no_number_from_it
 
 
 def test_words_do_not_touch_each_other():
-    whisper = load_whisper(FOLDER, trainable=True)
+    whisper = load_whisper(tiny_folder(), trainable=True)
     tails = 0.1 * torch.rand(3, 4000, generator=torch.Generator().manual_seed(1))
     bounds = torch.tensor([0.02, 0.05, torch.inf])
     together = HushWords(whisper, tails.clone(), bounds)
@@ -130,7 +128,7 @@ def test_words_do_not_touch_each_other():
 
 
 def test_the_end_weighs_as_much_as_it_is_told():
-    whisper = load_whisper(FOLDER, trainable=True)
+    whisper = load_whisper(tiny_folder(), trainable=True)
     tails = 0.02 * torch.rand(1, 8000, generator=torch.Generator().manual_seed(2))
     one, two, six = (
         float(
@@ -145,7 +143,7 @@ def test_the_end_weighs_as_much_as_it_is_told():
 
 
 def test_dev_is_heard_without_loops(monkeypatch):
-    whisper = load_whisper(FOLDER, trainable=True)
+    whisper = load_whisper(tiny_folder(), trainable=True)
     mel = log_mel(torch.from_numpy(noise(2.0, seed=1))[None], whisper.n_mels)
     hidden = encode_frames(whisper.model, mel)
     (text,) = greedy(whisper, hidden, whisper.prompt(), 40)
@@ -192,8 +190,8 @@ def test_training_lowers_the_loss_keeps_the_clamps_and_leaves_a_word_that_runs(c
     assert figures["score"] == min(figures["wer_clamp0.02"], figures["wer_unclamped"])
     told = json.loads((tmp_path / "best" / "training.json").read_text())
     assert told["clamp"] in ("clamp0.02", "unclamped") and told["length_s"] == 0.5
-    assert told["base"] == weights_hash(FOLDER)
-    method = new_method("hush_word", str(FOLDER), weights=str(tmp_path / "best"), beam=0)
+    assert told["base"] == weights_hash(tiny_folder())
+    method = new_method("hush_word", str(tiny_folder()), weights=str(tmp_path / "best"), beam=0)
     assert method.step(method.start(), noise(1.0), last=True).partial == ()
 
 

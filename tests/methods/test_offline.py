@@ -13,7 +13,10 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
 from streaming_asr.whisper.load import load_whisper
 
-FOLDER = str(tiny_folder(seed=0, max_tokens=256))
+
+def tiny() -> str:
+    """The folder of a tiny Whisper."""
+    return str(tiny_folder(seed=0, max_tokens=256))
 
 
 def steps(method, audio, size=1600):
@@ -24,8 +27,8 @@ def steps(method, audio, size=1600):
 
 def transformers_greedy(method, audio, n_tokens):
     """Token ids by transformers' full forward passes over padded audio."""
-    whisper = load_whisper(FOLDER, trainable=True)
-    extractor = WhisperFeatureExtractor.from_pretrained(FOLDER)
+    whisper = load_whisper(tiny(), trainable=True)
+    extractor = WhisperFeatureExtractor.from_pretrained(tiny())
     mel = extractor(audio, sampling_rate=16_000, return_tensors="pt").input_features
     tokens = whisper.prompt()
     with torch.inference_mode():
@@ -42,7 +45,7 @@ def transformers_greedy(method, audio, n_tokens):
 
 @pytest.mark.parametrize("seed", [3, 4, 5])
 def test_offline_equals_transformers_greedy(seed):
-    method, audio = new_method("offline", FOLDER, max_tokens=20), noise(2.5, seed)
+    method, audio = new_method("offline", tiny(), max_tokens=20), noise(2.5, seed)
     expected = transformers_greedy(method, audio, 20)
     updates = steps(method, audio)
     assert all(update == type(update)() for update in updates[:-1])
@@ -77,8 +80,8 @@ def test_a_beam_finds_the_likeliest_two_tokens_and_scores_them_as_transformers_d
 
 
 def test_reencode_shows_the_offline_text_of_the_prefix_and_commits_at_the_end():
-    offline = new_method("offline", FOLDER, max_tokens=12)
-    reencode = new_method("reencode", FOLDER, max_tokens=12)
+    offline = new_method("offline", tiny(), max_tokens=12)
+    reencode = new_method("reencode", tiny(), max_tokens=12)
     audio = noise(2.0, 2)
     state = reencode.start()
     heard, shown = 0, 0
@@ -96,7 +99,7 @@ def test_reencode_shows_the_offline_text_of_the_prefix_and_commits_at_the_end():
 
 
 def test_reencode_depends_on_the_schedule_not_on_the_delivery():
-    reencode = new_method("reencode", FOLDER, chunk_s=0.2, first_chunk_s=0.4, max_tokens=12)
+    reencode = new_method("reencode", tiny(), chunk_s=0.2, first_chunk_s=0.4, max_tokens=12)
     audio = noise(1.5, 4)
     a, b = steps(reencode, audio, 3200), steps(reencode, audio, 777)
     assert a[-1] == b[-1]
@@ -107,9 +110,9 @@ def test_reencode_depends_on_the_schedule_not_on_the_delivery():
 @pytest.mark.parametrize("kind", ["offline", "reencode"])
 def test_audio_beyond_the_context_is_taken_in_windows(kind):
     method = (
-        new_method("offline", FOLDER, max_tokens=12)
+        new_method("offline", tiny(), max_tokens=12)
         if kind == "offline"
-        else new_method("reencode", FOLDER, chunk_s=0.5, first_chunk_s=0.5, max_tokens=12)
+        else new_method("reencode", tiny(), chunk_s=0.5, first_chunk_s=0.5, max_tokens=12)
     )
     updates = steps(method, noise(11.0, 3), 8000)
     words = [word for update in updates for word in update.committed]
@@ -120,14 +123,15 @@ def test_audio_beyond_the_context_is_taken_in_windows(kind):
     assert all(word.text.startswith(" ") for word in words[1:])
 
 
-@pytest.mark.parametrize("method", [new_method("offline", FOLDER), new_method("reencode", FOLDER)])
-def test_no_audio_has_no_text(method):
+@pytest.mark.parametrize("name", ["offline", "reencode"])
+def test_no_audio_has_no_text(name):
+    method = new_method(name, tiny())
     update = method.step(method.start(), np.zeros(0, np.float32), last=True)
     assert update.committed == update.partial == ()
 
 
 def test_settings_out_of_range_are_refused():
     with pytest.raises(UserError, match="beam=-1"):
-        new_method("offline", FOLDER, beam=-1)
+        new_method("offline", tiny(), beam=-1)
     with pytest.raises(UserError, match=r"first_chunk_s=0\.05"):
-        new_method("reencode", FOLDER, first_chunk_s=0.05)
+        new_method("reencode", tiny(), first_chunk_s=0.05)

@@ -36,13 +36,17 @@ from streaming_asr.whisper.together import alone
 from streaming_asr.whisper.transcribe import window_pass
 from streaming_asr.whisper.words import TokenWord
 
-FOLDER = str(tiny_folder())
 FRAME = 320
 CHUNK = 4800
 
 
-def method(folder=FOLDER, **options):
-    return new_method("simul_whisper", folder, **options)
+def tiny() -> str:
+    """The folder of a tiny Whisper."""
+    return str(tiny_folder())
+
+
+def method(folder=None, **options):
+    return new_method("simul_whisper", folder or tiny(), **options)
 
 
 def steps(method, audio, size=CHUNK, state=None, language=None):
@@ -187,7 +191,7 @@ def search(simul, state, forced, max_new, *, after_text=True, last_attended=None
 
 @functools.cache
 def transformers_model():
-    loaded = WhisperForConditionalGeneration.from_pretrained(FOLDER, attn_implementation="eager")
+    loaded = WhisperForConditionalGeneration.from_pretrained(tiny(), attn_implementation="eager")
     return loaded.eval()
 
 
@@ -311,7 +315,7 @@ def test_all_audio_in_one_step_is_decoded_as_offline(beam):
     """By default nothing waits at the end of the stream: there is nothing to wait for."""
     audio = noise(1.9, seed=5)
     simul = method(beam=beam)
-    offline = new_method("offline", FOLDER, beam=beam)
+    offline = new_method("offline", tiny(), beam=beam)
     (one,) = steps(simul, audio, len(audio))
     (other,) = steps(offline, audio, len(audio))
     assert [w.text for w in one.committed] == [w.text for w in other.committed] != []
@@ -630,7 +634,7 @@ def test_blanks_alone_do_not_fill_the_decoder():
 def changed(tmp_path, name="generation_config.json", **values):
     """The tiny folder with other values in one of its JSON files; None removes one."""
     folder = tmp_path / "model"
-    shutil.copytree(FOLDER, folder)
+    shutil.copytree(tiny(), folder)
     content = json.loads((folder / name).read_text()) | values
     content = {key: value for key, value in content.items() if value is not None}
     (folder / name).write_text(json.dumps(content))
@@ -645,8 +649,8 @@ def test_without_alignment_heads_all_heads_of_the_last_half_are_used(tmp_path):
 
 def test_a_model_without_timestamp_tokens_gives_the_same_words(tmp_path):
     folder = tmp_path / "model"
-    shutil.copytree(FOLDER, folder)
-    model = WhisperForConditionalGeneration.from_pretrained(FOLDER)
+    shutil.copytree(tiny(), folder)
+    model = WhisperForConditionalGeneration.from_pretrained(tiny())
     model.resize_token_embeddings(model.generation_config.no_timestamps_token_id + 1)
     model.save_pretrained(folder)
     audio = noise(2.0, seed=1)

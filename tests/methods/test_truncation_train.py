@@ -31,9 +31,13 @@ from streaming_asr.whisper.encoder import encode_padded
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 
-FOLDER = str(tiny_folder())
 FRAME = 320
 WORDS = ("the", "quick", "fox", "runs")
+
+
+def tiny() -> str:
+    """The folder of a tiny Whisper."""
+    return str(tiny_folder())
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +65,7 @@ def corpus(tmp_path_factory):
 
 def recipe(corpus, **options):
     options = {"batch": 4, "encoder_bf16": False, **options}
-    return TruncationRecipe(**settings_of("simul_whisper", corpus, FOLDER, **options))
+    return TruncationRecipe(**settings_of("simul_whisper", corpus, tiny(), **options))
 
 
 def test_a_word_counts_when_all_of_it_is_in_the_clip():
@@ -132,7 +136,7 @@ def test_clips_are_padded_and_weighed_as_a_stream_does(corpus):
     torch.nn.init.normal_(trained.model.linear.weight)
     clip = noise(1.3, seed=9)[: 65 * FRAME]
     batch = trained._pack([clip, noise(2.0, seed=8)])
-    whisper = load_whisper(FOLDER, trainable=True)
+    whisper = load_whisper(tiny(), trainable=True)
     padded = np.zeros((1, whisper.context_frames * FRAME), np.float32)
     padded[0, : len(clip)] = clip
     with torch.inference_mode():
@@ -188,7 +192,7 @@ def test_a_few_steps_lower_the_loss_and_leave_a_detector_that_run_can_load(corpu
     assert torch.equal(loaded.linear.weight, trained.model.linear.weight)
     assert threshold_of("dev", folder) == figures["threshold"]
     weights = {"weights": str(folder), "truncation_threshold": "dev"}
-    simul = new_method("simul_whisper", FOLDER, truncation="cif", **weights)
+    simul = new_method("simul_whisper", tiny(), truncation="cif", **weights)
     assert simul.step(simul.start(), noise(1.5, seed=1), last=True).partial == ()
 
 

@@ -17,12 +17,15 @@ from streaming_asr.whisper.search import Hypothesis
 from streaming_asr.whisper.timestamps import Timestamps, segmented
 from streaming_asr.whisper.together import alone
 
-FOLDER = str(tiny_folder(seed=0, max_tokens=256))
+
+def tiny() -> str:
+    """The folder of a tiny Whisper."""
+    return str(tiny_folder(seed=0, max_tokens=256))
 
 
 @pytest.fixture(scope="module")
 def whisper():
-    return load_whisper(FOLDER, trainable=True)
+    return load_whisper(tiny(), trainable=True)
 
 
 def histories(whisper, n):
@@ -79,7 +82,7 @@ def test_text_and_the_segments_that_have_ended():
 
 
 def test_a_full_window_gives_its_complete_segments_and_the_next_begins_where_they_end(monkeypatch):
-    method = new_method("offline", FOLDER)
+    method = new_method("offline", tiny())
     first = method._decoder.whisper.first_timestamp
     said = method._decoder.whisper.text_tokens(" the quick fox")
     texts = [
@@ -106,14 +109,14 @@ def test_a_full_window_gives_its_complete_segments_and_the_next_begins_where_the
 
 
 def test_a_recording_that_fits_is_decoded_without_timestamps(monkeypatch):
-    method = new_method("offline", FOLDER, max_tokens=8)
+    method = new_method("offline", tiny(), max_tokens=8)
     monkeypatch.setattr(type(method._decoder), "decoding_segments", None)
     method.step(method.start(), noise(4.0, 1), last=True)
 
 
 def test_a_recording_that_fits_has_timestamps_from_the_length_asked_for():
     audio = noise(3.0, 4)
-    method = new_method("offline", FOLDER, max_tokens=12, timestamps_from_s=3.0)
+    method = new_method("offline", tiny(), max_tokens=12, timestamps_from_s=3.0)
     expected = alone(method._decoder.decoding_segments(audio, None, NULL), NULL)
     plain = method._decoder.decode(audio[:-1], None, NULL)
     assert expected.tokens != plain.tokens
@@ -123,7 +126,7 @@ def test_a_recording_that_fits_has_timestamps_from_the_length_asked_for():
 
 
 def test_a_model_without_timestamps_takes_windows_as_ever(monkeypatch):
-    method = new_method("offline", FOLDER, max_tokens=12)
+    method = new_method("offline", tiny(), max_tokens=12)
     method._decoder.whisper.first_timestamp = None
     audio = noise(4.0, 1)
     window = alone(method._decoder.decoding_segments(audio, None, NULL), NULL)
@@ -132,7 +135,7 @@ def test_a_model_without_timestamps_takes_windows_as_ever(monkeypatch):
 
 
 def test_streams_with_and_without_timestamps_share_passes(whisper):
-    method = new_method("offline", FOLDER, max_tokens=12)
+    method = new_method("offline", tiny(), max_tokens=12)
     audio = [noise(9.0, 2), noise(2.0, 3)]
     apart = [method.step(method.start(), a, last=True).committed for a in audio]
     states = method.start_many(2)
