@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ def setup(app: Any) -> None:
     app.connect("source-read", _give_title)
     app.connect("autodoc-process-docstring", _leave_out_aliases)
     app.connect("build-finished", _write_root)
+    app.connect("build-finished", _write_example)
 
 
 def _leave_out_aliases(app: Any, what: str, name: str, obj: Any, options: Any, lines: Any) -> None:
@@ -64,6 +66,15 @@ def _write_root(app: Any, error: Exception | None) -> None:
     """Send a reader of the site's root to its first page."""
     if error is None:
         (app.outdir / "index.html").write_text(ROOT_PAGE.format(project), encoding="utf-8")
+
+
+def _write_example(app: Any, error: Exception | None) -> None:
+    """Write the report page that the index links to."""
+    if error is None and app.builder.name == "html":
+        sys.path.insert(0, str(ROOT))
+        from experiments.example import page
+
+        page(Path(app.outdir) / "docs" / "example.html")
 
 
 def _give_title(app: Any, name: str, source: list[str]) -> None:

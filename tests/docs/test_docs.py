@@ -342,3 +342,4 @@ def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) ->
     assert "docs/index.html" in (tmp_path / "index.html").read_text(encoding="utf-8")
     first = (tmp_path / "docs" / "index.html").read_text(encoding="utf-8")
     assert 0 < first.count('class="toctree-l1') <= 12
+    assert 'href="example.html"' in first and (tmp_path / "docs" / "example.html").is_file()

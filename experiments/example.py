@@ -1,0 +1,86 @@
+"""The report page of the site: all methods on ten recordings of the package, from stored logs.
+
+    python -m experiments.example outputs/example    # renews docs/example/logs.tar.xz
+
+docs/report.md has the commands of the runs; `make docs` writes the page. The stored logs have no
+computing times, since they are no benchmark: the page shows the audio clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from streaming_asr.cells.folder import EVENTS, settings_of
+from streaming_asr.metrics.table import COMMITS, CU, DISPLAY, STEPS, unmeasured
+from streaming_asr.report import build
+from streaming_asr.score import score_folder
+
+ROOT = Path(__file__).parents[1]
+LOGS = ROOT / "docs" / "example" / "logs.tar.xz"
+TITLE = "All methods on ten recordings"
+DOUBTS = (
+    "computing times are left out, so no number shows how fast a method computes",
+    "the voices are synthetic, and easier than people's",
+)
+FIXTURE = {"chunkformer": ",weights=fixture"}  # what its label says
+# Fields of a line that a machine, and not the method, determines.
+OF_MACHINE = {"memory_bytes", "memory_peak_bytes", "hashes"}
+
+
+def page(out: Path, logs: Path = LOGS) -> Path:
+    """Write the page of the stored logs to `out`. Reads no model."""
+    out = out.resolve()
+    # The logs name audio and weights from the root of the checkout.
+    with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(ROOT):
+        with tarfile.open(logs) as archive:
+            archive.extractall(scratch, filter="data")
+        for log in sorted(Path(scratch).glob(f"*/{EVENTS}")):
+            score_folder(log.parent, experiment=TITLE)
+        return build(scratch, out)
+
+
+def pack(folder: Path, logs: Path = LOGS) -> None:
+    """Store the logs of the cells under `folder`. The same logs give the same file."""
+    offline = False  # it has the same text at every chunk
+    with tarfile.open(logs, "w:xz", preset=9) as archive:
+        for log in sorted(folder.glob(f"*/{EVENTS}")):
+            settings = settings_of(log.parent.name)
+            method = settings["method"]
+            if method == "offline" and offline:
+                continue
+            offline |= method == "offline"
+            name = f"method={method},chunk={settings['chunk']}{FIXTURE.get(method, '')}"
+            with log.open(encoding="utf-8") as lines:
+                text = "".join(f"{line}\n" for line in _stored(lines))
+            content = text.encode()
+            member = tarfile.TarInfo(f"{name}/{EVENTS}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def _stored(lines: Iterable[str]) -> Iterable[str]:
+    """Yield the lines of a log without computing times and without the paths of this machine."""
+    inputs = {CU, STEPS, DISPLAY, COMMITS}
+    for line in lines:
+        row: dict[str, Any] = json.loads(line.replace(f'"{ROOT}/', '"'))
+        row = {key: value for key, value in row.items() if key not in OF_MACHINE}
+        if row["kind"] == "header":
+            row["config"].pop("output")
+            row["machine"] = {key: row["machine"][key] for key in ("cpu", "cores", "threads")}
+            row |= {"knows": sorted(inputs), "unmeasured": unmeasured(inputs)}
+            row["warnings"] = DOUBTS
+        elif "compute_ns" in row:
+            row["compute_ns"] = {"wall": 0}
+        yield json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+
+
+if __name__ == "__main__":
+    pack(Path(sys.argv[1]))
