@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from streaming_asr.score.front import LATENCY
 from streaming_asr.score.results import Result
@@ -21,8 +22,8 @@ def named(result: Result) -> str:
 
 def extremes(results: Sequence[Result], clock: str = "ca") -> tuple[Result, ...]:
     """Return the streaming run with the least WER and, of another method where there is one, that
-    with the least latency; the first two runs where neither is known. Runs that cannot be compared
-    are left out."""
+    with the least latency among the half with fewer errors; the first two runs where neither is
+    known. Runs that cannot be compared are left out."""
     usable = [
         result for result in results if result.metrics and not result.error and not result.is_odd
     ]
@@ -34,6 +35,9 @@ def extremes(results: Sequence[Result], clock: str = "ca") -> tuple[Result, ...]
     rest = [result for result in able if result.method != best.method] or [
         result for result in usable if result is not best
     ]
+    # A run that outputs other words than were spoken is early for no good.
+    usual = median(result.or_last(WER) for result in able)
+    rest = [result for result in rest if result.or_last(WER) <= usual] or rest
     return best, *sorted(rest, key=lambda result: result.or_last(late))[:1]
 
 

@@ -28,9 +28,10 @@ from streaming_asr.models.native import KINDS
 from streaming_asr.report import build, main, table
 from streaming_asr.report.matrix import matrix
 from streaming_asr.report.page import _said, page_data
+from streaming_asr.report.verdict import extremes
 from streaming_asr.score.command import main as score
 from streaming_asr.score.compare import compare, read_runs
-from streaming_asr.score.front import front
+from streaming_asr.score.front import FRONT, front
 from streaming_asr.score.results import Result, read_results
 
 # -- the cells and the terminal's table ------------------------------------------------------
@@ -295,6 +296,18 @@ def test_where_no_log_knows_its_computing_time_the_page_shows_the_audio_clock(
     write_cell(tmp_path / "method=whisperrt,chunk=300ms")  # a run that has times
     timed = embedded(build(tmp_path))
     assert timed["clock"] == "ca" and "not counted" not in timed["verdicts"][0]
+
+
+def test_the_page_opens_on_no_run_that_is_early_with_wrong_words() -> None:
+    late = FRONT[0]
+    points = {"good": (2.0, 3.0), "quick": (1.0, 6.0), "wrong": (0.4, 90.0), "slow": (3.0, 8.0)}
+    runs = {
+        name: Result(Path(name), name, name, "", 0.3, "", {late: late_s, "wer": wer})
+        for name, (late_s, wer) in points.items()
+    }
+    assert [run.name for run in extremes(list(runs.values()))] == ["good", "quick"]
+    # Of two methods both are shown, whatever their errors.
+    assert [run.name for run in extremes([runs["wrong"], runs["good"]])] == ["good", "wrong"]
 
 
 def test_noise_makes_other_data_of_a_corpus(tmp_path: Path) -> None:
