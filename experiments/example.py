@@ -30,7 +30,7 @@ DOUBTS = (
     "computing times are left out, so no number shows how fast a method computes",
     "the voices are synthetic, and easier than people's",
 )
-FIXTURE = {"chunkformer": ",weights=fixture"}  # what its label says
+FIXTURE = {"chunkformer": ",weights=fixture"}  # what follows it in its label
 # Fields of a line that a machine, and not the method, determines.
 OF_MACHINE = {"memory_bytes", "memory_peak_bytes", "hashes"}
 
