@@ -84,7 +84,7 @@ WORDS = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=4))
 def test_the_parts_add_up_to_the_difference_of_the_error_rates(
     drawn: list[tuple[list[str], list[str], list[str]]],
