@@ -271,8 +271,10 @@ def readme_block(first: str) -> list[str]:
 
 def elided(line: str) -> str:
     """A printed line with what depends on the machine's speed left out: seconds, real-time factors,
-    and all of a row behind its WER except the coverage, the one whole number."""
+    numbers of notes (a busy machine has a note), and all of a row behind its WER except the
+    coverage, the one whole number."""
     line = re.sub(r"in [\d.]+ s,", "in … s,", line.strip())
+    line = re.sub(r" \[\d+\]", "", line)
     if row := re.match(r"(\S.*?(?:\d+ ms|whole) +[\d.]+)((?: +[\d.…]+)+)$", line):
         rest = [word if word.isdecimal() else "…" for word in row[2].split()]
         line = " ".join([row[1], *rest])
@@ -281,7 +283,7 @@ def elided(line: str) -> str:
 
 def test_only_what_depends_on_the_speed_is_left_out_of_an_output() -> None:
     row = "whisperrt [1]  300 ms  13.7    24.2    1.17    1.59   0.33        87  0.813     0.26"
-    assert elided(row) == "whisperrt [1] 300 ms 13.7 … … … … 87 … …"
+    assert elided(row) == "whisperrt 300 ms 13.7 … … … … 87 … …"
     assert elided(row) != elided(row.replace("13.7", "10.9"))
     assert elided(row) != elided(row.replace(" 87 ", " 88 "))
     told = "talk.wav: 4.7 s of audio in 2.3 s, hush_word, tiny.en, chunk=1s"
