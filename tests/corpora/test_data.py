@@ -82,7 +82,7 @@ def integers(path: Path) -> None:
         (with_nan, "NaN"),
         (integers, "divided by 32768"),
         (lambda path: path.write_bytes(b"this is no audio"), "not readable as audio"),
-        (lambda path: path.mkdir(), "no such audio file"),
+        (lambda path: path.mkdir(), "is a folder, not a recording"),
         (lambda path: None, "no such audio file"),
     ],
     ids=["empty", "nan", "integers", "text", "folder", "missing"],

@@ -262,7 +262,7 @@ def test_no_space_in_the_cache_is_one_sentence_and_leaves_nothing(tmp_path, monk
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(UserError, match="the disk is full"):
-        cache.kept(tmp_path / "a" / "b", half_written)
+        cache.make_once(tmp_path / "a" / "b", half_written)
     assert list((tmp_path / "a").iterdir()) == []
 
 
@@ -304,5 +304,5 @@ def test_what_a_killed_process_was_making_is_removed_a_day_later(tmp_path):
         (folder / "made").mkdir(parents=True)
     yesterday = time.time() - cache.STALE_S - 60
     os.utime(old, (yesterday, yesterday))
-    cache.kept(tmp_path / "model", lambda path: path.mkdir())
+    cache.make_once(tmp_path / "model", lambda path: path.mkdir())
     assert {path.name for path in tmp_path.iterdir()} == {".making-new", "model"}
