@@ -97,6 +97,7 @@ def test_the_commands_of_a_page_run_in_order(
         command = line.replace("/corpora/", f"{tmp_path}/corpora/")
         if "data=tedlium" in line:  # the toy has no word times, and an aligner is no toy
             command = command.replace("data.align=auto ", "")
+        command = command.replace("streaming-asr ", "python -m streaming_asr.")
         _, _, module, *words = shlex.split(command)
         name = words.pop(0) if module == "experiments.star.wav2vec2" else module.split(".")[1]
         if name in ("run", "train"):

@@ -50,7 +50,7 @@ def test_ufal_compat_commits_the_words_of_the_reference_at_its_times_with_the_sa
     method = ufal.our_method()
     for row in shortest("ufal"):
         run = Run(row["id"], ufal.CHUNK_S, ufal.TRIM_S)
-        assert ufal.said(run_ours(method, clips[row["id"]].load(), run)) == expected(row)
+        assert ufal.text_row(run_ours(method, clips[row["id"]].load(), run)) == expected(row)
 
 
 def test_simul_whisper_adds_the_tokens_of_simulstreaming_with_the_same_chunk(clips):
@@ -66,7 +66,7 @@ def test_whisperrt_has_the_tokens_of_the_authors_code_after_every_chunk(clips, c
     method = whisperrt.our_method(chunk_s, first_s)
     for row in shortest("whisperrt", chunk_s=chunk_s):
         steps = whisperrt.our_tokens(method, clips[row["id"]].load(), chunk_s, first_s)
-        assert whisperrt.said(steps.values()) == expected(row)
+        assert whisperrt.text_row(steps.values()) == expected(row)
 
 
 @pytest.mark.parametrize("name", ["ufal", "simul_whisper", "whisperrt"])

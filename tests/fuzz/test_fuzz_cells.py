@@ -55,7 +55,8 @@ def test_a_valid_folder_is_read_by_every_command(
         wordless = all(log.words is None for log in utterances)
         retracts = any(step.retracted for log in utterances for step in log.steps)
         refused = (reader == "longform" and wordless) or ("whisper_online" in reader and retracts)
-        assert status == (2 if refused else 0), text
+        unserved = reader == "advise" and "nothing serves 1 stream" in text  # a step is too long
+        assert status == (2 if refused else int(unserved)), text
         row = shown(root)
         assert row["error"] is None and row["metrics"]["wer"] == 0.0
 
