@@ -47,7 +47,8 @@ def test_librispeech_in_five_commands(tmp_path: Path, monkeypatch, capsys) -> No
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text(encoding="utf-8")
     section = text.partition("## LibriSpeech in five commands\n")[2].partition("\n##")[0]
-    commands = re.findall(r"^ {4}(?:python -m \w+\.|streaming-asr )(\w+) (.*)$", section, flags=re.MULTILINE)
+    command = r"^ {4}(?:python -m \w+\.|streaming-asr )(\w+) (.*)$"
+    commands = re.findall(command, section, flags=re.MULTILINE)
     changed = {
         "data.path=/corpora/LibriSpeech": [f"data.path={root}"],
         "model=base": ["model=whisper", "model.name=base", f"model.path={tiny_folder()}"],
