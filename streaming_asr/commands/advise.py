@@ -338,7 +338,7 @@ def _cost(
                 keys = folders.settings_of(result.folder.name).items()
                 chosen = [f"{k}={v}" for k, v in keys if k.startswith("method.")]
                 chosen += [f"method={result.method}", f"model={result.model}", f"chunk={chunk}"]
-                cost[result.label + result.chunk] = rtf, chosen
+                cost[name] = rtf, chosen
                 able.append(result)
         methods = [each for each in methods if any(r.method == each for r in able)]
         models = [each for each in models if any(r.model == each for r in able)]
@@ -352,7 +352,7 @@ def changed(cost: Mapping[str, float], results: Sequence[Result]) -> list[str]:
     real-time factors by label and chunk."""
     notes = []
     for result in results:
-        before, now = cost.get(result.label + result.chunk), result.metrics.get("rtf_total")
+        before, now = cost.get(f"{result.label} {result.chunk}"), result.metrics.get("rtf_total")
         if before and now and not 1 / CHANGED < now / before < CHANGED:
             notes.append(f"{result.label} {result.chunk} from RTF {before:.2f} to {now:.2f}")
     if not notes:

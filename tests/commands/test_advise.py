@@ -103,7 +103,7 @@ def test_a_change_of_speed_is_reported(tmp_path: Path) -> None:
     write_cell(tmp_path / "method=ufal,chunk=300ms", compute_s=0.1)
     (result,) = read_results(tmp_path)
     rtf = result.metrics["rtf_total"] or 0.0
-    name = result.label + result.chunk
+    name = f"{result.label} {result.chunk}"
     assert changed({name: rtf}, [result]) == changed({name: 1.4 * rtf}, [result]) == []
     for factor in (0.5, 2.0):
         (note,) = changed({name: factor * rtf}, [result])
