@@ -8,20 +8,23 @@ computing times, since they are no benchmark: the page shows the audio clock.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.cells.folder import EVENTS, settings_of
+from streaming_asr.errors import UserError
 from streaming_asr.metrics.table import COMMITS, CU, DISPLAY, STEPS, unmeasured
 from streaming_asr.report import build
 from streaming_asr.score import score_folder
+from streaming_asr.terminal import exit_status
 
 ROOT = Path(__file__).parents[1]
 LOGS = ROOT / "docs" / "example" / "logs.tar.xz"
@@ -48,10 +51,16 @@ def page(out: Path, logs: Path = LOGS) -> Path:
 
 
 def pack(folder: Path, logs: Path = LOGS) -> None:
-    """Store the logs of the cells under `folder`. The same logs give the same file."""
+    """Store the logs of the cells under `folder`. The same logs give the same file.
+
+    Raises UserError where `folder` has no log.
+    """
+    cells = sorted(folder.glob(f"*/{EVENTS}"))
+    if not cells:
+        raise UserError(f"{folder}: no */{EVENTS} in it; run the commands of docs/report.md first")
     offline = False  # it has the same text at every chunk
     with tarfile.open(logs, "w:xz", preset=9) as archive:
-        for log in sorted(folder.glob(f"*/{EVENTS}")):
+        for log in cells:
             settings = settings_of(log.parent.name)
             method = settings["method"]
             if method == "offline" and offline:
@@ -82,5 +91,12 @@ def _stored(lines: Iterable[str]) -> Iterable[str]:
         yield json.dumps(row, ensure_ascii=False, separators=(",", ":"))
 
 
+def program(argv: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("folder", type=Path, help="of the runs, as outputs/example")
+    pack(parser.parse_args(argv).folder)
+
+
 if __name__ == "__main__":
-    pack(Path(sys.argv[1]))
+    sys.exit(exit_status(program))

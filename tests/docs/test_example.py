@@ -12,6 +12,7 @@ from places import ROOT
 from report_cells import embedded
 
 from experiments.example import LOGS, pack, page
+from streaming_asr.errors import UserError
 
 METHODS = {"hush_word", "ufal", "simul_whisper", "u2", "star", "whisperrt", "chunkformer"}
 MOST_BYTES = 3_000_000  # of the logs, and of the page
@@ -87,3 +88,11 @@ def test_packing_drops_times_paths_and_the_second_offline_run(tmp_path: Path) ->
     assert lines[0]["machine"] == {"cpu": "abacus", "cores": 2, "threads": 1}
     assert "rtf_total" in lines[0]["unmeasured"] and "compute clock" not in lines[0]["knows"]
     assert lines[1] == {"kind": "flush", "compute_ns": {"wall": 0}}
+
+
+def test_a_folder_without_logs_leaves_the_stored_ones_as_they_are(tmp_path: Path) -> None:
+    stored = tmp_path / "logs.tar.xz"
+    stored.write_bytes(b"logs")
+    with pytest.raises(UserError, match=r"no \*/events\.jsonl in it"):
+        pack(tmp_path / "--help", stored)
+    assert stored.read_bytes() == b"logs"
