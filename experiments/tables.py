@@ -311,6 +311,11 @@ def everything(rows: Sequence[Row]) -> str:
     return "\n".join("\t".join(line) for line in lines)
 
 
+def blocks_of(tables: Sequence[Table], rows: Sequence[Row]) -> dict[str, str]:
+    """Return the tables of a page, by the names of their places."""
+    return {table.name: render(table, rows) for table in tables}
+
+
 def write(
     argv: Sequence[str] | None = None,
     about: str | None = None,

@@ -22,10 +22,10 @@ from experiments.tables import (
     Figure,
     Row,
     Table,
+    blocks_of,
     paper_rows,
     read,
     read_json,
-    render,
     row_of,
     write,
 )
@@ -126,11 +126,7 @@ def rows(output: Path) -> list[Row]:
     ]
 
 
-def blocks(rows: Sequence[Row]) -> dict[str, str]:
-    """The tables of the page, by the names of their places."""
-    return {table.name: render(table, rows) for table in TABLES}
-
-
+blocks = partial(blocks_of, TABLES)
 main = partial(
     write,
     about=__doc__,

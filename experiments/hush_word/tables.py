@@ -18,11 +18,11 @@ from experiments.tables import (
     Figure,
     Row,
     Table,
+    blocks_of,
     duration,
     find,
     paper_rows,
     read,
-    render,
     row_of,
     weights_name,
     write,
@@ -179,11 +179,7 @@ def rows(output: Path) -> list[Row]:
     ]
 
 
-def blocks(rows: Sequence[Row]) -> dict[str, str]:
-    """The tables of the page, by the names of their places."""
-    return {table.name: render(table, rows) for table in TABLES}
-
-
+blocks = partial(blocks_of, TABLES)
 main = partial(write, about=__doc__, page=PAGE, rows=rows, blocks=blocks)
 
 if __name__ == "__main__":

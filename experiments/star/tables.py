@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from experiments.tables import Row, Table, find, read, read_json, render, row_of, write
+from experiments.tables import Row, Table, blocks_of, find, read, read_json, row_of, write
 from streaming_asr.score.results import Result
 
 OTHER_RATES = (5, 12, 18, 30, 50)
@@ -131,11 +131,7 @@ def rows(output: Path) -> list[Row]:
     ]
 
 
-def blocks(rows: Sequence[Row]) -> dict[str, str]:
-    """The tables of the page, by the names of their places."""
-    return {table.name: render(table, rows) for table in TABLES}
-
-
+blocks = partial(blocks_of, TABLES)
 main = partial(
     write,
     about=__doc__,

@@ -21,12 +21,12 @@ from experiments.papers import NONE as UNPRINTED
 from experiments.tables import (
     Row,
     Table,
+    blocks_of,
     duration,
     find,
     paper_rows,
     read,
     read_json,
-    render,
     row_of,
     weights_name,
     write,
@@ -248,11 +248,7 @@ def rows(output: Path) -> list[Row]:
     ]
 
 
-def blocks(rows: Sequence[Row]) -> dict[str, str]:
-    """The tables of the page, by the names of their places."""
-    return {table.name: render(table, rows) for table in TABLES}
-
-
+blocks = functools.partial(blocks_of, TABLES)
 main = functools.partial(write, about=__doc__, page=HERE / "README.md", rows=rows, blocks=blocks)
 
 if __name__ == "__main__":

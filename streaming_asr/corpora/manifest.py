@@ -4,7 +4,7 @@ Fields (times in seconds, paths relative to the manifest or absolute):
 
 - `audio_filepath`: the recording; or `parts`: [{"audio_filepath", "gap_s"}, ...], recordings to be
   joined, each followed by `gap_s` of silence
-- `text`: the reference as written; "" where nothing is said
+- `text`: the reference as written; "" where nobody speaks
 - `id`, optional: the file's stem otherwise (with `parts` it is needed)
 - `duration`, optional: read from the file's header otherwise
 - `speaker`, `language`, optional
@@ -75,7 +75,7 @@ class Line(Struct, kw_only=True):
         Meta(
             max_length=MAX_TEXT,
             description=f'write the reference, of {MAX_TEXT:,} letters at most, or "" where '
-            "nothing is said",
+            "nobody speaks",
         ),
     ]
     id: (

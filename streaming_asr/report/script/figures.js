@@ -129,7 +129,7 @@ function chart(cells, spec) {
   // Against one chunk there is nothing to see that the table does not say.
   const isOneChunk = spec.x === chunkAxis && new Set(points.map((p) => p.x)).size < 2;
   if (!points.length || isOneChunk) return null;
-  // A few runs far above the rest stand at the edge, with their number beside them.
+  // A few runs far above the rest are at the edge, with their number next to them.
   const top = spec.hasFront ? data.ceilings[points[0].cell.split] : null;
   const isCut = (p) => top !== null && p.y > top && points.some((each) => each.y <= top);
   const far = spec.hasFront ? data.farthest[points[0].cell.split] : null;
