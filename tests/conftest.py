@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from places import HANG_S, ROOT, TESTS
+from places import HANG_S, ROOT, SUPPORT
 
 # Two threads that share a core wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -18,7 +18,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # a test that asks the network is a defect
 os.environ["WANDB_MODE"] = "offline"
 os.environ["WANDB__SERVICE_WAIT"] = str(HANG_S)
 # A program that a test starts runs this checkout, whatever is installed, and finds the fakes.
-os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(TESTS)))
+os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(SUPPORT)))
 
 
 def _avoid_broken_amx() -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import soundfile
 from omegaconf import DictConfig, open_dict
-from places import HANG_S, TESTS
+from places import HANG_S, SUPPORT, TESTS
 from tiny import noise
 
 from streaming_asr.align.command import align, settings_of
@@ -46,7 +46,7 @@ STAND_IN = """\
 import json, os, re, shutil, signal, sys, time
 from pathlib import Path
 
-sys.path.insert(0, {tests!r})
+sys.path.insert(0, {support!r})
 arguments = sys.argv[1:]
 recorded = Path({recorded!r})
 if arguments == ["version"]:
@@ -122,7 +122,7 @@ def program(path: Path, content: str) -> Path:
 def stand_in(folder: Path, version_status: int = 0) -> Path:
     content = STAND_IN.format(
         python=sys.executable,
-        tests=str(TESTS),
+        support=str(SUPPORT),
         recorded=str(RECORDED),
         log=str(folder / "arguments"),
         version_status=version_status,

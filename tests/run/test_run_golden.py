@@ -3,7 +3,7 @@
 A change inside a module that should change no answer leaves these files as they are. A change that
 should change one writes them again, and its commit shows which words moved:
 
-    python tests/run/test_run_golden.py
+    PYTHONPATH=tests/support python tests/run/test_run_golden.py
 """
 
 from __future__ import annotations

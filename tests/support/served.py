@@ -1,4 +1,4 @@
-"""A server on loopback with the methods of tests/fakes.py, and what its clients send."""
+"""A server on loopback with the methods of fakes.py, and what its clients send."""
 
 from __future__ import annotations
 

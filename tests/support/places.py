@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parent
+SUPPORT = Path(__file__).resolve().parent  # modules that tests import by their names
+TESTS = SUPPORT.parent
 ROOT = TESTS.parent
 FIXTURES = TESTS / "fixtures"
 
