@@ -353,20 +353,8 @@ const sign = (kind) => {
   return svg('svg', { viewBox: '0 0 34 14', 'aria-hidden': 'true' }, parts[kind]);
 };
 
-export function drawTimelines() {
-  if (player) player.stop();
-  player = null;
-  const cells = [...lines.keys()];
-  if (!cells.length) {
-    byId('timelines').replaceChildren(
-      el(
-        'p',
-        { class: 'muted' },
-        'No event logs next to these results, or only recordings of more than 10 minutes: nothing to draw.',
-      ),
-    );
-    return;
-  }
+/** What the page shows: the run, its utterances that match the search, one of them, and the run next to it. */
+function selection(cells) {
   const first = data.shown_first.filter((each) => cells.includes(each));
   const at = state.cell && cells.includes(+state.cell) ? +state.cell : (first[0] ?? cells[0]);
   const utterances = timelinesOf(at);
@@ -395,11 +383,17 @@ export function drawTimelines() {
       ? undefined
       : others.find((each) => String(each.cell) === state.with) || usual;
   const clock = state.clock === 'cu' ? 'cu' : data.clock;
-  const change = (key) => (value) => {
-    remember({ [key]: value, t: '' });
-    drawTimelines();
-  };
-  const controls = el(
+  return { cells, at, utterances, terms, matching, line, others, other, clock };
+}
+
+function change(key, value) {
+  remember({ [key]: value, t: '' });
+  drawTimelines();
+}
+
+/** The menus of the run, of the run next to it, and of the clock. */
+function runControls({ cells, at, others, other, clock }) {
+  return el(
     'div',
     { class: 'controls' },
     pick(
@@ -416,7 +410,7 @@ export function drawTimelines() {
             option('none', 'no other', !other),
             ...others.map((each) => option(each.cell, cellText(each.cell), each === other)),
           ],
-          change('with'),
+          (value) => change('with', value),
         )
       : null,
     data.clock === 'ca'
@@ -427,10 +421,14 @@ export function drawTimelines() {
             option('', 'with compute (as seen)', clock === 'ca'),
             option('cu', 'audio only', clock === 'cu'),
           ],
-          change('clock'),
+          (value) => change('clock', value),
         )
       : null,
   );
+}
+
+/** The search over utterances, their menu, and the buttons to the ones before and after. */
+function browseControls({ at, utterances, terms, matching, line }) {
   const place = matching.indexOf(line);
   const turn = (by) =>
     el(
@@ -441,14 +439,14 @@ export function drawTimelines() {
         'aria-label': by < 0 ? 'utterance before' : 'next utterance',
         disabled: !matching[place + by] && '',
         onclick: () => {
-          change('utt')(matching[place + by].utt);
+          change('utt', matching[place + by].utt);
           byId(by < 0 ? 'before' : 'next').focus();
         },
       },
       by < 0 ? '‹' : '›',
     );
   const total = data.cells[at].details.n_utterances ?? utterances.length;
-  const browse = el(
+  return el(
     'div',
     { class: 'controls' },
     el(
@@ -462,7 +460,7 @@ export function drawTimelines() {
         placeholder: 'words, name, speaker',
         oninput: (event) => {
           const caret = event.target.selectionStart;
-          change('find')(event.target.value);
+          change('find', event.target.value);
           byId('find').focus();
           byId('find').setSelectionRange(caret, caret);
         },
@@ -478,7 +476,7 @@ export function drawTimelines() {
           each === line,
         ),
       ),
-      change('utt'),
+      (value) => change('utt', value),
     ),
     turn(-1),
     turn(1),
@@ -491,27 +489,16 @@ export function drawTimelines() {
         : `No utterance holds “${state.find}”; all are shown again when it is emptied.`,
     ),
   );
+}
 
-  // On the audio clock the recording's end is the end; with compute the last word may come later.
-  const ends = [line, ...(other ? [other] : [])].flatMap((each) => [
-    each.duration_s,
-    ...(clock === 'cu' ? [] : each.steps.map(([, seen]) => seen)),
-  ]);
-  const end = Math.max(...ends, 0.1);
-  const lanes = [line, ...(other ? [other] : [])].map((each) => lane(each, clock, end));
-  const play = el('button', { type: 'button', id: 'play' }, 'Play');
-  const slider = el('input', {
-    type: 'range',
-    id: 'time',
-    min: 0,
-    max: end,
-    step: 0.01,
-    'aria-label': 'Time in the recording',
-  });
-  const reading = el('output', { for: 'time' });
+const joined = (rows) => rows.map((row) => row.word).join(' ');
+
+/** What was spoken and what each run shows at a time: its element, and the function that draws it. */
+function screenOf(line, lanes) {
+  const words = line.rows.filter((row) => row.word !== null);
   const spoken = el('dd', { id: 'spoken' });
   const seen = lanes.map(() => el('dd', { class: 'seen' }));
-  const screen = el(
+  const node = el(
     'dl',
     { class: 'screen' },
     el('dt', {}, 'Spoken'),
@@ -526,8 +513,41 @@ export function drawTimelines() {
       seen[n],
     ]),
   );
+  function show(t) {
+    if (!isLabelled(line)) {
+      spoken.replaceChildren(el('span', { class: 'muted' }, 'no reference'));
+    } else if (line.timed) {
+      const next = words.findIndex((row) => row.start > t);
+      const n = next < 0 ? words.length : next;
+      const later = el('span', { class: 'later' }, joined(words.slice(n)));
+      spoken.replaceChildren(joined(words.slice(0, n)) + ' ', later);
+      spoken.scrollTop = later.offsetTop - spoken.clientHeight / 2;
+    } else spoken.textContent = line.reference;
+    lanes.forEach((each, n) => {
+      const now = each.show(t);
+      seen[n].replaceChildren(
+        now.text.slice(0, now.final),
+        el('span', { class: 'partial' }, now.text.slice(now.final)),
+      );
+      seen[n].scrollTop = seen[n].scrollHeight;
+    });
+  }
+  return { node, show };
+}
+
+/** The button, the slider and the sound: `show(t)` moves all of them and the screen to a time. */
+function playerOf(line, end, screen) {
+  const play = el('button', { type: 'button', id: 'play' }, 'Play');
+  const slider = el('input', {
+    type: 'range',
+    id: 'time',
+    min: 0,
+    max: end,
+    step: 0.01,
+    'aria-label': 'Time in the recording',
+  });
+  const reading = el('output', { for: 'time' });
   const sound = line.audio ? el('audio', { preload: 'auto' }) : null;
-  const words = line.rows.filter((row) => row.word !== null);
   if (sound)
     setTimeout(() => {
       sound.src = soundOf(line.audio);
@@ -541,36 +561,7 @@ export function drawTimelines() {
     const over = t - line.duration_s;
     reading.textContent =
       `${t.toFixed(2)} s` + (over > 0.005 ? `, ${over.toFixed(2)} s after the recording` : '');
-    if (!isLabelled(line)) {
-      spoken.replaceChildren(el('span', { class: 'muted' }, 'no reference'));
-    } else if (line.timed) {
-      const next = words.findIndex((row) => row.start > t);
-      const n = next < 0 ? words.length : next;
-      const later = el(
-        'span',
-        { class: 'later' },
-        words
-          .slice(n)
-          .map((row) => row.word)
-          .join(' '),
-      );
-      spoken.replaceChildren(
-        words
-          .slice(0, n)
-          .map((row) => row.word)
-          .join(' ') + ' ',
-        later,
-      );
-      spoken.scrollTop = later.offsetTop - spoken.clientHeight / 2;
-    } else spoken.textContent = line.reference;
-    lanes.forEach((each, n) => {
-      const now = each.show(t);
-      seen[n].replaceChildren(
-        now.text.slice(0, now.final),
-        el('span', { class: 'partial' }, now.text.slice(now.final)),
-      );
-      seen[n].scrollTop = seen[n].scrollHeight;
-    });
+    screen.show(t);
   }
   function stop() {
     clearInterval(timer);
@@ -607,9 +598,11 @@ export function drawTimelines() {
     if (sound && timer) sound.currentTime = Math.min(t, sound.duration || t);
   });
   slider.addEventListener('change', () => remember({ t: t.toFixed(2) }));
-  player = { stop };
+  return { play, slider, reading, screen: screen.node, sound, show, now: () => show(t), stop };
+}
 
-  const legend = el(
+function legend() {
+  return el(
     'ul',
     { class: 'legend' },
     ...[
@@ -621,12 +614,77 @@ export function drawTimelines() {
       ['committed', 'committed'],
     ].map(([kind, text]) => el('li', {}, sign(kind), text)),
   );
+}
+
+/** The text of a run against the reference, or against the other run where there is none. */
+function textOfLane(line, other, show) {
+  const nodes = [el('h3', {}, cellText(line.cell))];
+  if (isLabelled(line) || other)
+    nodes.push(
+      el('p', { class: isLabelled(line) ? 'diff' : 'diff other' }, ...differences(line, other)),
+    );
+  if (isLabelled(line)) return nodes;
+  const timed = transcript(line, show);
+  return [...nodes, other ? el('details', {}, el('summary', {}, 'With times'), timed) : timed];
+}
+
+/** The lanes of all words, folded until somebody opens them. */
+function wordByWord(lanes, now) {
+  return el(
+    'details',
+    {
+      id: 'lanes',
+      open: state.lanes ? '' : null,
+      ontoggle: (event) => {
+        remember({ lanes: event.target.open ? '1' : '' });
+        event.target.querySelectorAll('.lanes').forEach(cue);
+        now(); // a long recording scrolls to where it is
+      },
+    },
+    el('summary', {}, 'Word by word: when each was spoken, shown and final'),
+    legend(),
+    ...lanes.flatMap((each) => [
+      el('h3', {}, cellText(each.line.cell)),
+      el(
+        'div',
+        { class: 'lanes', tabindex: 0, role: 'region', 'aria-label': cellText(each.line.cell) },
+        each.canvas,
+      ),
+    ]),
+  );
+}
+
+export function drawTimelines() {
+  if (player) player.stop();
+  player = null;
+  const cells = [...lines.keys()];
+  if (!cells.length) {
+    byId('timelines').replaceChildren(
+      el(
+        'p',
+        { class: 'muted' },
+        'No event logs next to these results, or only recordings of more than 10 minutes: nothing to draw.',
+      ),
+    );
+    return;
+  }
+  const shown = selection(cells);
+  const { at, line, other, clock } = shown;
+
+  // On the audio clock the recording's end is the end; with compute the last word may come later.
+  const ends = [line, ...(other ? [other] : [])].flatMap((each) => [
+    each.duration_s,
+    ...(clock === 'cu' ? [] : each.steps.map(([, seen]) => seen)),
+  ]);
+  const end = Math.max(...ends, 0.1);
+  const lanes = [line, ...(other ? [other] : [])].map((each) => lane(each, clock, end));
+  player = playerOf(line, end, screenOf(line, lanes));
   const silence = line.audio
     ? 'The sound is the stored recording: noise that a corpus mixes in when it loads is not in it.'
     : `No sound: ${line.silent || 'no recording'}; the cursor still moves.`;
   byId('timelines').replaceChildren(
-    controls,
-    browse,
+    runControls(shown),
+    browseControls(shown),
     el(
       'p',
       { class: 'muted' },
@@ -635,22 +693,13 @@ export function drawTimelines() {
         (line.timed || !isLabelled(line) ? '' : ' This corpus has no word times.'),
     ),
     line.error ? el('p', {}, `This utterance failed: ${line.error}`) : '',
-    el('div', { class: 'player' }, el('div', { class: 'bar' }, play, slider, reading), screen),
-    ...lanes.flatMap((each, n) => [
-      el('h3', {}, cellText(each.line.cell)),
-      isLabelled(line) || other
-        ? el(
-            'p',
-            { class: isLabelled(line) ? 'diff' : 'diff other' },
-            ...differences(each.line, lanes[1 - n]?.line),
-          )
-        : '',
-      ...(isLabelled(line)
-        ? []
-        : other
-          ? [el('details', {}, el('summary', {}, 'With times'), transcript(each.line, show))]
-          : [transcript(each.line, show)]),
-    ]),
+    el(
+      'div',
+      { class: 'player' },
+      el('div', { class: 'bar' }, player.play, player.slider, player.reading),
+      player.screen,
+    ),
+    ...lanes.flatMap((each, n) => textOfLane(each.line, lanes[1 - n]?.line, player.show)),
     el(
       'p',
       { class: 'muted' },
@@ -660,31 +709,10 @@ export function drawTimelines() {
         : 'No reference, so nothing is right or wrong here' +
             (other ? '; underlined in waves: not in the other text.' : '.'),
     ),
-    el(
-      'details',
-      {
-        id: 'lanes',
-        open: state.lanes ? '' : null,
-        ontoggle: (event) => {
-          remember({ lanes: event.target.open ? '1' : '' });
-          event.target.querySelectorAll('.lanes').forEach(cue);
-          show(t); // a long recording scrolls to where it is
-        },
-      },
-      el('summary', {}, 'Word by word: when each was spoken, shown and final'),
-      legend,
-      ...lanes.flatMap((each) => [
-        el('h3', {}, cellText(each.line.cell)),
-        el(
-          'div',
-          { class: 'lanes', tabindex: 0, role: 'region', 'aria-label': cellText(each.line.cell) },
-          each.canvas,
-        ),
-      ]),
-    ),
-    ...(sound ? [sound] : []),
+    wordByWord(lanes, player.now),
+    ...(player.sound ? [player.sound] : []),
   );
-  show(Number.isFinite(+state.t) ? +state.t : 0);
+  player.show(Number.isFinite(+state.t) ? +state.t : 0);
   for (const node of document.querySelectorAll('.lanes')) cue(node);
   byId('details').textContent = JSON.stringify(data.cells[at].details, null, 1);
 }
