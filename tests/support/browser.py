@@ -92,7 +92,8 @@ def _ask(verb: str, address: str, body: dict[str, Any] | None = None) -> Any:
         with urllib.request.urlopen(request, timeout=HANG_S) as answer:
             return json.load(answer)["value"]
     except urllib.error.HTTPError as error:
-        raise RuntimeError(json.load(error)["value"]["message"].splitlines()[0]) from error
+        with error:
+            raise RuntimeError(json.load(error)["value"]["message"].splitlines()[0]) from error
 
 
 def _is_ready(address: str) -> bool:

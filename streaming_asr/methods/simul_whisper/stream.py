@@ -80,6 +80,11 @@ class SimulWhisper(SharedPasses, Chunked):
                 "method.weights=auto finds, or name a folder or published file, or do without by "
                 "truncation=never"
             )
+        if self.truncation_threshold is not None and truncation != "cif":
+            raise UserError(
+                f"truncation_threshold={self.truncation_threshold}: only truncation=cif uses it, "
+                f"and this is truncation={truncation}; leave it out"
+            )
         self._whisper = whisper = self.load()
         self._decoder = Decoder(whisper)
         self._truncation = truncation
