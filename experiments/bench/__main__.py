@@ -59,17 +59,6 @@ only the dimensions are Whisper's. docs/bench.md says what is measured.
             "device": "cpu",
         },
     ),
-    "methods": Command(
-        "what a method adds to the model below it, beside a baseline",
-        """\
-AlignAtt's decision beside building all rows anew; a round of UFAL beside the bare call of
-faster-whisper and the hush word's encoder beside the padded one, random weights of Whisper base;
-U2's search beside its plain form and its encoder beside encoding anew, random weights of Whisper
-small. ROW is alignatt, ufal, hush_word, u2_search or u2_encoder; without one all are measured.
-""",
-        {},
-        "ROW",
-    ),
     "memory": Command(
         "whether memory stays bounded over ten minutes",
         "The resident set over one recording of mini, one process per method. KEY=VALUE: settings "

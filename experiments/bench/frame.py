@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -68,19 +67,6 @@ def threads(n: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def cpu_ms(call: Callable[..., Any], *arguments: Any) -> float:
-    """Milliseconds of this thread's CPU time."""
-    begin = time.thread_time_ns()
-    call(*arguments)
-    return (time.thread_time_ns() - begin) / 1e6
-
-
-def alternated_ms(repeats: int, *calls: Callable[[], Any]) -> list[float]:
-    """Median milliseconds of CPU time of each call; they take turns, so that load hits all."""
-    turns = [[cpu_ms(call) for call in calls] for _ in range(repeats)]
-    return [statistics.median(spent) for spent in zip(*turns, strict=True)]
 
 
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -51,11 +51,8 @@ GAINS = {
 }
 
 
-def random_whisper(name: str, folder: Path, seed: int = 0, eot_logit: float = 0.0) -> Path:
-    """Writes weights of `name`'s dimensions and a tokenizer of Whisper's size. Returns `folder`.
-
-    eot_logit: by so much <|endoftext|> is likelier than the other tokens, all alike.
-    """
+def random_whisper(name: str, folder: Path, seed: int = 0) -> Path:
+    """Writes weights of `name`'s dimensions and a tokenizer of Whisper's size. Returns `folder`."""
     from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
     d_model, n_heads, n_layers = DIMENSIONS[name]
@@ -90,10 +87,6 @@ def random_whisper(name: str, folder: Path, seed: int = 0, eot_logit: float = 0.
             elif weight.ndim >= 2:
                 gain = next((gain for part, gain in GAINS.items() if part in key), 1.0)
                 weight.normal_(0.0, gain * weight[0].numel() ** -0.5, generator=random)
-        if eot_logit:
-            decoder = model.model.decoder
-            bias = decoder.layer_norm.bias.normal_(0.0, 0.3, generator=random)
-            decoder.embed_tokens.weight[end] += eot_logit * bias / bias.square().sum()
     model.generation_config = GenerationConfig(
         pad_token_id=end,
         bos_token_id=end,

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from streaming_asr.training.greedy import greedy
 from streaming_asr.training.recipe import CorpusRecipe, dev_wer
 from streaming_asr.training.windows import Window, WindowOptions, augmented, draw_window, place
-from streaming_asr.whisper.encoder import encode, encode_padded
+from streaming_asr.whisper.encoder import encode_padded
 from streaming_asr.whisper.features import FRAME_SAMPLES, SAMPLE_RATE, log_mel
 from streaming_asr.whisper.load import Whisper, load_whisper
 
@@ -267,23 +267,18 @@ def transcribe_batch(
     whisper: Whisper,
     audios: Sequence[np.ndarray],
     *,
-    padded: bool = True,
     batch: int = 16,
     max_tokens: int = 120,
 ) -> list[str]:
-    """Texts of `audios`, (n,) float32 each, of at most one context.
-
-    `padded=False` encodes each alone at its own length, as Whisper was not trained for."""
+    """Texts of `audios`, (n,) float32 each, of at most one context, padded to it."""
     texts: list[str] = []
-    for first in range(0, len(audios), batch if padded else 1):
-        group = audios[first : first + (batch if padded else 1)]
-        longest = max(len(a) for a in group)
-        n_frames = whisper.context_frames if padded else max(1, -(-longest // FRAME_SAMPLES))
-        samples = np.zeros((len(group), n_frames * FRAME_SAMPLES), np.float32)
+    for first in range(0, len(audios), batch):
+        group = audios[first : first + batch]
+        samples = np.zeros((len(group), whisper.context_frames * FRAME_SAMPLES), np.float32)
         for row, audio in zip(samples, group, strict=True):
             row[: len(audio)] = audio[: len(row)]
         mel = log_mel(torch.from_numpy(samples).to(whisper.device), whisper.n_mels)
-        encoded = (encode_padded if padded else encode)(whisper.model, mel)
+        encoded = encode_padded(whisper.model, mel)
         for tokens in greedy(whisper, encoded, whisper.prompt(), max_tokens):
             texts.append(whisper.tokenizer.decode(tokens).strip())
     return texts

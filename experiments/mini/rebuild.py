@@ -74,11 +74,6 @@ def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]
         kind = "adapter_config.json" if method == "whisperrt" else "config.json"
         return Step(name, command, places.trained / method / entry / kind, minutes)
 
-    def figures(split: str) -> Step:
-        path = out / f"behaviour-{split}.json"
-        command = ("behaviour", "--model", model, "--split", split, "--out", path)
-        return program(path.stem, 4, path, *command)
-
     def adapter(entry: str) -> Step:
         chunk = "recipe.target.random_chunks=true" if entry == "any_chunk" else f"chunk={entry}"
         return trained(f"adapter-{entry}", "whisperrt", entry, 20, chunk, f"model.path={model}")
@@ -93,8 +88,6 @@ def steps(places: Places, processes: int = 2, hours: float = 36.0) -> list[Step]
         trained("base", "offline", "base", 95, f"model.path={init}", RECIPES),
         program("align", 2, places.record("align"), "align_heads", f"model.path={model}"),
         *(adapter(entry) for entry in ADAPTERS),
-        figures("clean"),
-        figures("other"),
     ]
 
 

@@ -202,37 +202,6 @@ def test_help_teaches_without_torch() -> None:
     assert "python -m experiments.bench step --model tiny" in asked.stdout
 
 
-# -- what a method adds, and whether memory stays bounded ---------------------------------------
-
-
-def test_a_round_of_ufal_gives_the_words_of_the_bare_call(tmp_path: Path) -> None:
-    from experiments.bench.methods import ufal_row
-
-    folder = tiny_folder(context_frames=1500, max_tokens=448, eot_logit=8.0)
-    row = ufal_row(str(folder), str(tmp_path), "tiny", 3.0)
-    assert row.same
-    assert " 0 words" not in row.verdict
-
-
-def test_the_rows_of_the_methods_are_printed_with_their_targets(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from experiments.bench import methods
-
-    def row(name: str, same: bool) -> methods.MethodRow:
-        return methods.MethodRow(
-            name, "the plain way", 1.0, 20.0, same, same, f"{name} is measured"
-        )
-
-    rows = {"one": lambda: row("one", True), "two": lambda: row("two", False)}
-    monkeypatch.setattr(methods, "ROWS", rows)
-    assert bench.main(["methods"]) == 0
-    out = capsys.readouterr().out
-    assert "reached  one is measured" in out and "missed   two is measured" in out and "NO" in out
-    assert bench.main(["methods", "three"]) == 2
-    assert "three: no such row; there are one, two" in capsys.readouterr().err
-
-
 def test_memory_that_grows_is_told_from_memory_that_is_taken_once() -> None:
     from experiments.bench.memory import growth
 

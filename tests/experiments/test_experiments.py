@@ -15,7 +15,6 @@ from table_cells import by_labels
 
 from experiments.chunkformer import tables as chunkformer_tables
 from experiments.hush_word import tables as hush_word_tables
-from experiments.mini.fingerprint import RECORD, cells
 from experiments.real import tables as real_tables
 from experiments.star import tables as star_tables
 from experiments.tables import (
@@ -80,10 +79,6 @@ def test_the_sweeps_of_mini_share_a_folder_and_leave_no_method_out() -> None:
     assert raw["mini_simul_whisper"].method.weights == "auto"
     command = (CONF_DIR / "experiment" / "mini.yaml").read_text(encoding="utf-8")
     assert [name for name in raw if f" {name}" not in command.split("# Command:")[1]] == []
-
-
-def test_the_record_of_texts_has_every_method_and_variant() -> None:
-    assert {" ".join(cell) for cell in cells()} == set(json.loads(RECORD.read_text("utf-8")))
 
 
 # -- the tables -----------------------------------------------------------------------------
