@@ -97,42 +97,6 @@ WORDNET = Package(
 )
 PACKAGES = (*KOKORO, VOICES, HIBARI, ADDRESSES, WORDNET)
 
-SCUMMVM = "usr/share/scummvm"
-STEEL_SKY = Package(
-    "Debian",
-    "beneath-a-steel-sky",
-    "0.0372-8",
-    "e2a25c880220c26a4dfd42904b878cc655afa1c72895f9c932befbd078622934",
-    "free to modify and to pass on, not to sell alone (its copyright file)",
-    f"{SCUMMVM}/beneath-a-steel-sky",
-)
-AMAZON_QUEEN = Package(
-    "Debian",
-    "flight-of-the-amazon-queen",
-    "1.0.0-9",
-    "40c08fd258d6fe95c46c1eaf5e9137f84ba330657995a281bd887c94a560a0f1",
-    "free to modify and to pass on, not to sell alone (its copyright file)",
-    f"{SCUMMVM}/flight-of-the-amazon-queen",
-)
-ANCIENT = (
-    Package(
-        "Debian",
-        "ancient",
-        "2.0.0-2",
-        "98b9cbf4cc324a379d5cee63e8342c2b4914ed0d26523ed4942513c6cdc17476",
-        "BSD-2-clause",
-        "usr/bin/ancient",
-    ),
-    Package(
-        "Debian",
-        "libancient2",
-        "2.0.0-2",
-        "0a4c082d1e55f69ff051172ee7040dfc338ab80e41c91ed03a975199a6fc39a7",
-        "BSD-2-clause",
-        "usr/lib/x86_64-linux-gnu",
-    ),
-)
-
 AUSTEN = Package(
     "Debian",
     "pocketsphinx-testdata",

@@ -1,4 +1,4 @@
-"""Six native readers' recordings that adapters are chosen on, beside those of dev and the actors.
+"""Six native readers' recordings that adapters are chosen on, next to those of `dev`.
 
     python -m experiments.real.readers --out outputs/real/readers.jsonl
 
