@@ -22,10 +22,10 @@ from typing import Any
 
 from streaming_asr.corpora.alignments import UNKNOWN, read_textgrid
 from streaming_asr.corpora.audio import duration_s
-from streaming_asr.corpora.common_voice import is_split, rows
 from streaming_asr.corpora.lists import speaker_hash
 from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.corpora.obtain import clone_once
+from streaming_asr.corpora.published import is_split, named_rows
 from streaming_asr.corpora.rows import text_lines, text_of, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
@@ -42,7 +42,7 @@ def of_tables(folder: Path) -> Iterator[Row]:
     for table in sorted(folder.rglob("validated.tsv")):
         if not is_split(table):
             continue
-        for row in rows(table):
+        for _, row in named_rows(table):
             yield {
                 "audio_filepath": table.parent / "clips" / row["path"],
                 "text": row["sentence"],

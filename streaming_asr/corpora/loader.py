@@ -20,7 +20,6 @@ from streaming_asr.corpora.alignments import Alignments, with_words
 from streaming_asr.corpora.audio import File, duration_s
 from streaming_asr.corpora.join import clips_of, join, joined_as
 from streaming_asr.corpora.lists import obtained, of_ids
-from streaming_asr.corpora.manifest import scan_manifest
 from streaming_asr.corpora.noise import with_noise
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.references import problems
@@ -208,17 +207,6 @@ class Loader(ABC):
             part.split = split
             yield from ((split, each) for each in part.scan())
 
-    def manifest_files(self, *published: Path) -> list[Path]:
-        """Return the manifests that stand in the place of the published layout: `path` itself, or
-        that of the split in it, and with `ids` every one in it; none where one of the `published`
-        files or folders is there."""
-        if any(each.exists() for each in published):
-            return []
-        if self.path.suffix == ".jsonl" and self.path.is_file():
-            return [self.path]
-        manifests = sorted(self.path.glob("*.jsonl")) if self.path.is_dir() else []
-        return [file for file in manifests if self.ids is not None or file.stem == self.split]
-
     def _beside(self) -> list[Path]:
         """Return the files of word times that were named."""
         return self._alignments.files if self._alignments else []
@@ -288,15 +276,6 @@ def several_splits(split: Any) -> list[str]:
         what = f"{twice[0]} is there twice" if twice else "names no split"
         raise UserError(f"data.split=[{', '.join(names)}]: {what}; give each split once")
     return names
-
-
-def scan_manifests(files: Iterable[Path], language: str | None) -> Iterator[Utterance | UserError]:
-    """Yield the utterances of manifests in turn, in `language` where they name none."""
-    for file in files:
-        for each in scan_manifest(file):
-            if isinstance(each, Utterance) and each.language is None:
-                each = replace(each, language=language)
-            yield each
 
 
 def need_folder(path: Path, what: str, inner: str = "") -> Path:

@@ -9,12 +9,19 @@ parts of one recording, and a text may be missing (then `text` of another name i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.corpora.audio import Cut, File
-from streaming_asr.corpora.loader import Loader, is_there, missing
+from streaming_asr.corpora.loader import (
+    Loader,
+    Split,
+    is_there,
+    missing,
+    need_folder,
+    need_split,
+)
 from streaming_asr.corpora.rows import json_row, numbers, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
@@ -70,6 +77,32 @@ class Nemo(Loader):
                     language=spoken_in or self.language,
                     audio_path=str(file),
                 )
+
+
+@dataclass(kw_only=True, eq=False)
+class LibriSpeechPC(Loader):
+    """LibriSpeech's recordings with punctuation and case (openslr.org/145): a manifest per split,
+    its paths relative to LibriSpeech/."""
+
+    kind = "librispeech_pc"
+
+    manifests: Path
+    split: Split = "test-clean"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.manifests = Path(self.manifests).expanduser()
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        root = need_folder(self.path, "LibriSpeech", "LibriSpeech")
+        need_folder(self.manifests, "LibriSpeech-PC")
+        splits = [file.stem for file in self.manifests.glob("*.json")]
+        need_split(self.manifests, self.split, splits, "LibriSpeech-PC")
+        manifest = self.manifests / f"{self.split}.json"
+        for each in Nemo(path=manifest, audio_root=root, language="en").scan():
+            if isinstance(each, Utterance):
+                each = replace(each, speaker=each.id.partition("-")[0])
+            yield each
 
 
 def _text(row: Mapping[str, Any], key: str, where: str) -> str:

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from streaming_asr.corpora.audio import duration_s
-from streaming_asr.corpora.common_voice import is_split, rows
 from streaming_asr.corpora.lists import SpeechList, place_of, speech_list, text_hash
+from streaming_asr.corpora.published import is_split, named_rows
 from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside, make_once
@@ -139,7 +139,7 @@ def _texts(folders: list[Path]) -> Iterator[tuple[str, str]]:
                 yield name, text
         for file in sorted(folder.rglob("*.tsv")):
             if is_split(file):
-                for row in rows(file):
+                for _, row in named_rows(file):
                     yield row["path"].removesuffix(".mp3"), row["sentence"]
                 continue
             for line in text_lines(file):

@@ -158,7 +158,7 @@ WHISPERS = ALL  # language detection loads Whisper before any method
         ("cells/folder.py", ()),
         ("commands/transcribe.py", ()),
         ("config/schema.py", ()),
-        ("corpora/librispeech.py", ()),
+        ("corpora/published.py", ()),
         ("errors.py", ()),
         ("events/log.py", ()),
         ("files.py", ()),

@@ -17,8 +17,9 @@ from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora import Folder, Manifest
 from streaming_asr.corpora.kaldi import Kaldi
 from streaming_asr.corpora.lhotse import LhotseCuts
-from streaming_asr.corpora.librispeech import LibriSpeech, LibriSpeechPC
 from streaming_asr.corpora.manifest import read_manifest, write_manifest
+from streaming_asr.corpora.nemo import LibriSpeechPC
+from streaming_asr.corpora.published import LibriSpeech
 from streaming_asr.corpora.shards import Shards
 from streaming_asr.corpora.tedlium import plain
 from streaming_asr.data.check import check, lines
@@ -473,10 +474,11 @@ def test_a_half_extracted_corpus_is_refused_and_check_names_the_file(
     whole = check(corpus(name, path, *settings))
     assert whole.problems == [] and whole.n_whole == whole.n > 0
     spoil(tmp_path / file)
-    with pytest.raises(UserError, match=Path(file).stem):
+    stem = Path(file).name.partition(".")[0]  # of a.trans.txt: a
+    with pytest.raises(UserError, match=stem):
         corpus(name, path, *settings).utterances()
     found = check(corpus(name, path, *settings))
-    assert any(Path(file).stem in problem for problem in found.problems)
+    assert any(stem in problem for problem in found.problems)
     assert len(found.problems) >= 1
 
 
@@ -487,8 +489,43 @@ def test_an_utterance_without_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="1089-134686-0000 has no text"):
         LibriSpeech(path=root).utterances()
     write(transcripts, "1089-134686-0001 HE HOPED")
-    with pytest.raises(UserError, match=r"0000\.flac: 1089-134686\.trans\.txt has no text for it"):
+    with pytest.raises(UserError, match=r"0000\.flac: no \*\.trans\.txt has its text"):
         LibriSpeech(path=root).utterances()
+
+
+@pytest.mark.parametrize(
+    ("name", "language", "table", "line", "message"),
+    [
+        ("mls", "german", "mls_german/test/transcripts.txt", "1_2\tja", "`speaker_book_utterance"),
+        ("mls", "german", "mls_german/test/transcripts.txt", "1_2_3\t ", "the text not empty"),
+        (
+            "fleurs",
+            "de_de",
+            "data/de_de/test.tsv",
+            "7\ta.wav\tJa.\tja\tj a\tlang",
+            "samples gender",
+        ),
+        ("common_voice", "de", "de/test.tsv", "ann\t\tJa.", "no path; extract"),
+    ],
+)
+def test_a_line_of_another_form_is_named_and_the_others_are_read(
+    tmp_path: Path, name: str, language: str, table: str, line: str, message: str
+) -> None:
+    header = ["client_id\tpath\tsentence"] if name == "common_voice" else []
+    path = write(tmp_path / table, *header, line)
+    problem = only(check(corpus(name, tmp_path, f"language={language}")).problems)
+    assert problem.startswith(f"{path}, line {len(header) + 1}: ") and message in problem
+
+
+def test_a_manifest_takes_the_place_of_any_published_layout(tmp_path: Path) -> None:
+    sound(tmp_path / "a.wav")
+    row = '{"id": "a", "audio_filepath": "a.wav", "text": "ja"}'
+    manifest = write(tmp_path / "dev.jsonl", row)
+    for name in ("librispeech", "mls", "fleurs", "common_voice"):
+        language = () if name == "librispeech" else ("language=de",)
+        for path in (tmp_path, manifest):
+            one = only(corpus(name, path, "split=dev", *language).utterances())
+            assert (one.id, one.language) == ("a", "de" if language else "en")
 
 
 def test_a_git_lfs_pointer_is_no_recording(tmp_path: Path) -> None:

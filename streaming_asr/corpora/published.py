@@ -1,0 +1,278 @@
+"""Published corpora whose splits are listed in tables, a line for each recording.
+
+LibriSpeech (Panayotov et al. 2015; openslr.org/12), text in capitals without punctuation:
+
+    LibriSpeech/<split>/<speaker>/<chapter>/<speaker>-<chapter>.trans.txt     "id TEXT"
+    LibriSpeech/<split>/<speaker>/<chapter>/<speaker>-<chapter>-<utterance>.flac
+
+Multilingual LibriSpeech (Pratap et al. 2020; openslr.org/94), lower case without punctuation:
+
+    mls_<language>/<split>/transcripts.txt                  "id<TAB>text"
+    mls_<language>/<split>/audio/<speaker>/<book>/<speaker>_<book>_<utterance>.flac   (or .opus)
+
+FLEURS (Conneau et al. 2022), as its repository on the hub lies on disk; a sentence is read by up to
+three speakers, who have no names:
+
+    data/<language>/{train,dev,test}.tsv            without a header
+    data/<language>/audio/<split>/<file>.wav        extracted from audio/<split>.tar.gz
+
+Common Voice (Ardila et al. 2020); columns are taken by their names, which differ between releases:
+
+    cv-corpus-<version>/<language>/{train,dev,test,validated,other,invalidated}.tsv
+    cv-corpus-<version>/<language>/clips/<clip>.mp3
+    cv-corpus-<version>/<language>/clip_durations.tsv       in newer releases
+
+A folder with `<split>.jsonl`, a manifest of such recordings, is read in place of a split that has
+no table; so is a folder of manifests with `ids`.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar
+
+from streaming_asr.corpora.loader import Loader, Split, is_there, need_folder, need_split, recorded
+from streaming_asr.corpora.manifest import scan_manifest
+from streaming_asr.corpora.rows import text_rows
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.text.languages import language_code
+from streaming_asr.utterance import Utterance
+
+MLS = ["dutch", "english", "french", "german", "italian", "polish", "portuguese", "spanish"]
+Row = dict[str, str]
+"""Fields of a line: `text`, what `Layout.audio` names, and speaker, locale, samples or ms."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a corpus has its tables and recordings; {split} and {language} are the settings.
+
+    name: the corpus in results. title: the corpus in messages. folder: of the corpus, for a `path`
+    that is the folder around it. tables: a split's tables below that folder. line: the regular
+    expression of a line, which names its fields. form: a line in words. audio: the recording below
+    the folder of its table. every: the recordings of a split, each of which must be listed.
+    """
+
+    name: str
+    title: str
+    folder: str
+    tables: str
+    audio: str
+    line: str = ""
+    form: str = ""
+    every: str = ""
+
+
+@dataclass(kw_only=True, eq=False)
+class Published(Loader):
+    """A corpus that lies on disk as its `layout` states."""
+
+    layout: ClassVar[Layout]
+
+    path: Path = field(default=None)  # type: ignore[assignment]
+    split: Split = "test"
+    language: str | None = None
+
+    def called(self) -> str:
+        return self.layout.name.format(language=self.language)
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        layout = self.layout
+        tables = self.tables(self.split)
+        if not tables and (manifests := self._manifests()):
+            yield from self._of_manifests(manifests)
+            return
+        root = self.root()
+        if not tables:
+            files = [table.relative_to(root) for table in self.tables("*")]
+            names = {file.parts[0].partition(".")[0] for file in files}
+            names |= {file.stem for file in self.path.glob("*.jsonl")}
+            need_split(root, self.split, names, layout.title)
+        listed = set()
+        for table in tables:
+            for where, row in self.rows(table):
+                if isinstance(row, UserError):
+                    yield row
+                    continue
+                file = table.parent / layout.audio.format(**row, split=self.split)
+                opus = file.with_suffix(".opus")
+                file = opus if is_there(opus) and not is_there(file) else file
+                listed.add(file)
+                yield recorded(
+                    file,
+                    row["text"],
+                    where,
+                    duration_s=_length_s(row),
+                    speaker=row.get("speaker") or None,
+                    language=row.get("locale") or self.language or root.name,
+                )
+        for file in sorted(
+            root.glob(layout.every.format(split=self.split)) if layout.every else ()
+        ):
+            if file not in listed:
+                table_name = Path(layout.tables).name
+                yield UserError(f"{file}: no {table_name} has its text; extract the archive again")
+
+    def root(self) -> Path:
+        """Return the folder of the corpus. Raises UserError where there is none."""
+        inner = self.layout.folder.format(language=self.language or "")
+        return need_folder(self.path, self.layout.title, inner)
+
+    def tables(self, split: str) -> list[Path]:
+        """Return the tables of a split in the corpus's order, with * those of every split."""
+        if not self.path.is_dir():
+            return []
+        name = split if split == "*" else glob.escape(split)
+        return sorted(self.root().glob(self.layout.tables.format(split=name)))
+
+    def rows(self, table: Path) -> Iterator[tuple[str, Row | UserError]]:
+        """Yield the place and the fields of every line; in place of a line that has not the form,
+        the error that names it."""
+        for where, line in text_rows(table):
+            match = re.fullmatch(self.layout.line, line)
+            error = UserError(f"{where}: {line[:60]!r}; a line is {self.layout.form}")
+            yield where, match.groupdict() if match else error
+
+    def _manifests(self) -> list[Path]:
+        """Return the manifests that are read in place of tables: `path` itself, or that of the
+        split in it, and with `ids` every one in it."""
+        if self.path.suffix == ".jsonl" and self.path.is_file():
+            return [self.path]
+        files = sorted(self.path.glob("*.jsonl")) if self.path.is_dir() else []
+        return [file for file in files if self.ids is not None or file.stem == self.split]
+
+    def _of_manifests(self, files: list[Path]) -> Iterator[Utterance | UserError]:
+        for each in (each for file in files for each in scan_manifest(file)):
+            if isinstance(each, Utterance) and each.language is None:
+                each = replace(each, language=self.language)
+            yield each
+
+
+@dataclass(kw_only=True, eq=False)
+class LibriSpeech(Published):
+    """Read English books. Word times: the TextGrids of LibriSpeech-Alignments, next to the audio
+    or below `alignments`."""
+
+    layout = Layout(
+        name="librispeech",
+        title="LibriSpeech",
+        folder="LibriSpeech",
+        tables="{split}/*/*/*.trans.txt",
+        line=r"\s*(?P<id>(?P<speaker>[^ -]+)[^ ]*)(?P<text>.*)",
+        form="`id TEXT`",
+        audio="{id}.flac",
+        every="{split}/*/*/*.flac",
+    )
+    split: Split = "test-clean"
+    language: str | None = "en"
+
+
+@dataclass(kw_only=True, eq=False)
+class Mls(Published):
+    """Read books in eight languages; `language` is an English name (german) or a code (de)."""
+
+    layout = Layout(
+        name="mls_{language}",
+        title="MLS",
+        folder="mls_{language}",
+        tables="{split}/transcripts.txt",
+        line=r"(?P<id>(?P<speaker>[^_\t]*)_(?P<book>[^_\t]*)_[^_\t]*)\t(?P<text>.*\S.*)",
+        form="`speaker_book_utterance<TAB>text`, the text not empty",
+        audio="audio/{speaker}/{book}/{id}.flac",
+    )
+
+    def __post_init__(self) -> None:
+        code = language_code(str(self.language))
+        name = next((name for name in MLS if language_code(name) == code), None)
+        if name is None:
+            raise UserError(f"data.language={self.language}: MLS has {', '.join(MLS)}; choose one")
+        self.language = name
+        super().__post_init__()
+
+
+@dataclass(kw_only=True, eq=False)
+class Fleurs(Published):
+    """Read sentences in 102 languages; `language` is FLEURS' name, as de_de."""
+
+    layout = Layout(
+        name="fleurs_{language}",
+        title="FLEURS",
+        folder="data",
+        tables="{split}.tsv",
+        line=r"[^\t]*\t(?P<file>[^\t]*)\t(?P<text>[^\t]*)(\t[^\t]*){2}\t(?P<samples>\d+)(\t.*)?",
+        form="`id file text normalised characters samples gender`, TABs between",
+        audio="audio/{split}/{file}",
+    )
+
+    def root(self) -> Path:
+        return super().root() / str(self.language)
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        if not self._manifests():
+            self._check(self.root())
+        yield from super().scan()
+
+    def _check(self, root: Path) -> None:
+        """Raise UserError where the language is not there, or its recordings are not extracted."""
+        if not root.is_dir():
+            languages = sorted(f.name for f in root.parent.iterdir() if (f / "audio").is_dir())
+            raise UserError(
+                f"data.language={self.language}: {root.parent} has no such folder; there are: "
+                f"{', '.join(languages) or 'none'}"
+            )
+        audio = root / "audio" / self.split
+        if not audio.is_dir() and audio.with_name(f"{self.split}.tar.gz").is_file():
+            raise UserError(
+                f"{audio}: not extracted; run: tar -xzf {self.split}.tar.gz in {audio.parent}"
+            )
+
+
+@dataclass(kw_only=True, eq=False)
+class CommonVoice(Published):
+    """Read sentences; `path` is the folder of one language, or of a release with `language`."""
+
+    layout = Layout(
+        name="common_voice",
+        title="Common Voice",
+        folder="{language}",
+        tables="{split}.tsv",
+        audio="clips/{file}",
+    )
+
+    def tables(self, split: str) -> list[Path]:
+        return [table for table in super().tables(split) if is_split(table)]
+
+    def rows(self, table: Path) -> Iterator[tuple[str, Row | UserError]]:
+        durations = table.with_name("clip_durations.tsv")
+        lengths = named_rows(durations) if durations.is_file() else ()
+        ms_of = {row["clip"]: row["duration[ms]"] for _, row in lengths}
+        for where, row in named_rows(table):
+            if not (clip := row.get("path")):
+                yield where, UserError(f"{where}: no path; extract the archive again")
+                continue
+            file = clip if clip.endswith(".mp3") else f"{clip}.mp3"
+            rest = {"file": file, "text": row.get("sentence", ""), "ms": ms_of.get(file, "0")}
+            yield where, row | rest | {"speaker": row.get("client_id", "")}
+
+
+def _length_s(row: Row) -> float:
+    return float(row.get("ms", 0)) / 1000 or int(row.get("samples", 0)) / SAMPLE_RATE
+
+
+def named_rows(table: Path) -> Iterator[tuple[str, Row]]:
+    """Yield the place and the fields of every line below the first, which names the columns."""
+    lines = text_rows(table)
+    _, header = next(lines, ("", ""))
+    for where, line in lines:
+        yield where, dict(zip(header.split("\t"), line.split("\t"), strict=False))
+
+
+def is_split(table: Path) -> bool:
+    """Return whether a table of Common Voice is that of a split; others lie next to them."""
+    with table.open(encoding="utf-8") as file:
+        return {"path", "sentence", "client_id"} <= set(file.readline().strip().split("\t"))
