@@ -1,8 +1,8 @@
-"""What computing costs: `python -m experiments.bench COMMAND`; `COMMAND --help` says more.
+"""What computing costs: `python -m experiments.bench COMMAND`; `COMMAND --help` explains each.
 
 A benchmark is a module with `bench(**options)`, which returns all figures as plain containers, and
 `show(result)`, which prints them. It reports: its exit status is 0 whatever the figures are, and
-what misses a target is said in words.
+a line names what misses a target.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "step": Command(
-        "time per chunk, beside a naive baseline",
+        "time per chunk, and that of a naive baseline",
         """\
-Time per chunk of WhisperRT at early, middle and late chunks of one stream, beside a naive
+Time per chunk of WhisperRT at early, middle and late chunks of one stream, and of a naive
 baseline that recomputes what can be kept. Both emit the same tokens in the same run.
 
   python -m experiments.bench step
@@ -48,7 +48,7 @@ baseline that recomputes what can be kept. Both emit the same tokens in the same
 
 A model is tiny, base, small, medium, large-v2 or a folder. A chunk of --at is counted from 1; its
 figure is the mean of five around it, of each the median over the repeats. Nothing is downloaded:
-only the dimensions are Whisper's. docs/bench.md says what is measured.
+only the dimensions are Whisper's. docs/bench.md explains what is measured.
 """,
         {
             "model": ("tiny", "base"),
@@ -91,10 +91,10 @@ where it is installed; --hours hours streamed from disk at constant memory.
         },
     ),
     "star": Command(
-        "memory with and without compression; a step beside recomputing everything",
+        "memory with and without compression; a step compared with recomputing everything",
         """\
 Random weights: memory over --lengths feature frames in the form of the paper's table 3, attention
-fused or eager as the paper's, and STAR's step at chunks --at beside encoding and decoding all anew.
+fused or eager as the paper's, and STAR's step at chunks --at against encoding and decoding it all.
 """,
         {
             "lengths": (1000, 2000, 3000, 4000, 5000),
@@ -106,11 +106,11 @@ fused or eager as the paper's, and STAR's step at chunks --at beside encoding an
         },
     ),
     "peers": Command(
-        "our methods beside the programs of others",
+        "our methods and the programs of others",
         """\
-CPU time and texts of our methods beside others' programs on the same weights (tiny.en) and clips
+CPU time and texts of our methods and of others' programs on the same weights (tiny.en) and clips
 (Debian's prompts): faster-whisper, transformers, whisper_streaming, SimulStreaming, the authors'
-WhisperRT, WhisperLiveKit. What is not installed is left out: docs/bench.md says how to get each.
+WhisperRT, WhisperLiveKit. What is not installed is left out: docs/bench.md explains how to get it.
 --checkouts: the folder with the checkouts of those that are no packages.
 
   python -m experiments.bench peers --limit 10
@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.bench",
-        description="What computing costs. `COMMAND --help` says more.",
+        description="What computing costs. `COMMAND --help` explains each.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():

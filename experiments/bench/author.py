@@ -3,7 +3,7 @@
     pip install --no-deps chunkformer==1.2.2
 
 What the package imports for training and for reading audio (torchaudio and others) need not be
-there: empty modules stand in for it.
+there: empty modules replace it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streaming_asr.methods.chunkformer.encoder import Network, Shape
 
 
 class _Absent(MetaPathFinder, Loader):
-    """Stands in for packages that are not installed: names without content."""
+    """Replaces packages that are not installed by names without content."""
 
     NAMES = (
         *("torchaudio", "pydub", "librosa", "sentencepiece", "langid", "textgrid"),

@@ -59,7 +59,7 @@ def stream_from_disk(
         total_duration_s=BLOCK_S,
     )
     process = psutil.Process()
-    readings: list[tuple[float, int]] = []  # seconds heard, bytes resident
+    readings: list[tuple[float, int]] = []  # seconds of audio, bytes resident
     begin = time.perf_counter()
     with EventWriter(folder / "events.jsonl", {"config": {}}) as writer:
         simulate(

@@ -23,7 +23,7 @@ MINUTE_S = 60.0
 LEAST_S = 3 * MINUTE_S
 
 Reading = tuple[float, int]
-"""Audio heard, in seconds, and the resident set after that step, in bytes."""
+"""Audio so far, in seconds, and the resident set after that step, in bytes."""
 
 
 def growth(readings: Sequence[Reading]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Models of published dimensions with random weights, and made-up audio: nothing is downloaded.
 
-A chunk costs the same whatever the weights are. Whisper's are drawn so that what is heard decides
+A chunk costs the same whatever the weights are. Whisper's are drawn so that the audio decides
 the tokens, since two implementations that agree on a constant text would have shown nothing.
 """
 
@@ -103,8 +103,8 @@ def random_whisper(name: str, folder: Path, seed: int = 0) -> Path:
 
 
 def _tokenizer():  # type: ignore[no-untyped-def]
-    """Text tokens are words of their own, but for 256 that spell any other text; control tokens
-    stand where Whisper has them."""
+    """Text tokens are words of their own, except 256 that spell any other text; control tokens
+    are where Whisper has them."""
     from tokenizers.pre_tokenizers import ByteLevel
     from transformers import WhisperTokenizer
 

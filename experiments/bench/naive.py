@@ -122,7 +122,7 @@ class Naive:
 
     @torch.inference_mode()
     def step(self, state: NaiveState, audio: Samples, end: int, recorder: Recorder) -> None:
-        """Hear the stream's `audio` up to frame `end` and bring the text up to date."""
+        """Take in the stream's `audio` up to frame `end` and bring the text up to date."""
         with recorder.part("feature"):
             self._take_in(state, audio, end)
         with recorder.part("encode"):

@@ -1,4 +1,4 @@
-"""Our methods beside the programs of others: the same weights and clips, CPU time and texts.
+"""Our methods and the programs of others: the same weights and clips, CPU time and texts.
 
 Both sides of a pair run in one process on one thread and take turns on each clip, the one that
 begins changing with the clip, so that other load hits both. Loading and each side's first clip are
@@ -53,7 +53,7 @@ class Pair:
 def of_method(
     name: str, chunk_s: float | None = None, first_s: float | None = None, **rest: Any
 ) -> Said:
-    """Our method with its defaults of conf/, but for `rest`; without a chunk it hears all."""
+    """Our method with its defaults of conf/, except `rest`; without a chunk it gets all at once."""
     if chunk_s is not None:
         rest |= {"chunk_s": chunk_s, "first_chunk_s": first_s or chunk_s}
     return partial(_ours, new_method(name, parity.MODEL, **rest), chunk_s, first_s)
@@ -301,7 +301,7 @@ def bench(*, checkouts: str, limit: int, only: Sequence[str]) -> dict[str, Any]:
     if not rows:
         raise UserError(
             f"--checkouts {checkouts}: none of {', '.join(only)} is there "
-            f"({next(iter(absent.values()))}); docs/bench.md says how to get them"
+            f"({next(iter(absent.values()))}); docs/bench.md explains how to get them"
         )
     return {
         "machine": machine(),

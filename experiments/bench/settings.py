@@ -15,7 +15,7 @@ AROUND = 2
 
 
 def n_text_tokens(n_frames: int) -> int:
-    """Length of the text when `n_frames` of 20 ms have been heard."""
+    """Length of the text after `n_frames` of 20 ms."""
     return n_frames * FRAME_MS * TOKENS_PER_S // 1000
 
 
@@ -66,7 +66,7 @@ class StepSettings:
         if not points:
             most = context_frames // self.chunk_frames - AROUND - 1
             raise UserError(
-                f"--at {','.join(map(str, self.at))}: the model hears "
+                f"--at {','.join(map(str, self.at))}: the model's window is "
                 f"{context_frames * FRAME_MS / 1000:g} s, so that {most} is the last chunk that "
                 "can be measured; name an earlier one"
             )

@@ -1,4 +1,4 @@
-"""What STAR costs: memory with and without compression, and its step beside recomputing everything.
+"""What STAR costs: memory with and without compression; its step against recomputing everything.
 
 Memory, in the form of the paper's table 3: the semantic encoder and the decoder of appendix E (4
 layers, 8 heads, 512 wide, vocabulary of 10,000) over L feature frames and L / 10 tokens, in a
@@ -7,8 +7,8 @@ process of its own. `pass` is one pass over everything with its activations kept
 compression.
 
 Step: STAR on random weights of a Whisper, an anchor every 12 frames or so and one token for each,
-beside a baseline that encodes the whole audio again at every chunk and decodes from the first token
-for every token. Both give the same tokens.
+against a baseline that encodes the whole audio again at every chunk and decodes from the first
+token for every token. Both give the same tokens.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def stream_bytes(
 def recompute(
     star: Star, audio: torch.Tensor, ends: list[int], tokens: list[int], meter: Meter
 ) -> None:
-    """Hear all audio up to the last of `ends`, nothing cached, and bring `tokens` up to date."""
+    """Take in all audio up to the last of `ends`, nothing cached, and bring `tokens` up to date."""
     whisper, decoder = star._whisper, star._decoder
     stop = ends[-1] * FRAME_SAMPLES + star.lookahead_samples
     with meter.part("encode"):
@@ -166,7 +166,7 @@ def recompute(
 def run_recompute(
     star: Star, audio: torch.Tensor, settings: StepSettings, k: int, tokens: list[int], meter: Meter
 ) -> StreamRun:
-    """The steps around chunk `k`, from the text `tokens` that stood before them."""
+    """The steps around chunk `k`, from the text `tokens` before them."""
     run = StreamRun({}, {})
     for j in range(k - AROUND, k + AROUND + 1):
         with meter.part("total"):

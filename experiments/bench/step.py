@@ -1,4 +1,4 @@
-"""Measures WhisperRT's steps beside the naive baseline's, its batches and the simulator.
+"""Measures WhisperRT's steps and the naive baseline's, its batches and the simulator.
 
 Every stream is run through once per repeat; the baseline is put into the state the stream had two
 chunks before the chunk asked for, and makes the same five steps. When a chunk's text is long enough
@@ -122,7 +122,7 @@ def run_naive(
     tokens: list[int],
     meter: Meter,
 ) -> StreamRun:
-    """The steps around chunk `k`, from the text `tokens` that stood before them."""
+    """The steps around chunk `k`, from the text `tokens` before them."""
     run = StreamRun({}, {})
     state = naive.at(audio, settings.ends(k - AROUND - 1), tokens)
     for j in range(k - AROUND, k + AROUND + 1):

@@ -61,7 +61,7 @@ def _at_300_ms(model: dict[str, Any]) -> Iterator[str]:
         gain = last["streams_per_s"] / first["streams_per_s"]
         yield verdict(
             gain >= BATCH_GAIN,
-            f"tiny, 8 streams together: {gain:.2f} times the streams per second of one alone "
+            f"tiny, 8 streams together: {gain:.2f} times the streams per second of one "
             f"(target: at least {BATCH_GAIN:g})",
         )
 
@@ -120,5 +120,5 @@ def _notes(result: dict[str, Any]) -> list[str]:
         )
         if model["left_out"]:
             chunks = ", ".join(map(str, model["left_out"]))
-            lines.append(f"{name}: chunk {chunks} left out, beyond what the model hears at once")
+            lines.append(f"{name}: chunk {chunks} left out, beyond the model's window")
     return lines

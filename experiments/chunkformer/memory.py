@@ -5,7 +5,7 @@
 One recording in one pass, with the full and with a limited context, and by endless decoding; each
 figure in a process of its own, random weights. What fits into a memory is computed from the last
 two figures: the full context's grows with the square of the duration, the limited one's in
-proportion. Writes <output>/chunkformer/memory.json and memory.svg beside this file.
+proportion. Writes <output>/chunkformer/memory.json and memory.svg into this folder.
 """
 
 from __future__ import annotations

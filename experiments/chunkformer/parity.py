@@ -3,7 +3,7 @@
     python -m experiments.chunkformer.parity            # prints the differences
     python -m experiments.chunkformer.parity --write    # and writes tests/fixtures/chunkformer.json
 
-It needs `chunkformer==1.2.2` and `kaldi-native-fbank==1.22.5` beside this project's packages, best
+It needs `chunkformer==1.2.2` and `kaldi-native-fbank==1.22.5` next to this project's packages, best
 in an environment of their own (`pip install --no-deps` is enough). Features are compared with
 kaldi-native-fbank, which computes what the package asks of torchaudio.
 """
@@ -48,7 +48,7 @@ def delay_frames(context: Context, layers: int) -> int:
     """Frames past a chunk's end that must be known before `advance` gives it out (equation 5).
 
     A layer's convolution sees up to seven of the right context, its attention all of it, each
-    counted from the end of a chunk; equation 5 counts the attention alone.
+    counted from the end of a chunk; equation 5 counts only the attention.
     """
     side = min(context.right, SIDE)
     delay = 0

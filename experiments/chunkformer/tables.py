@@ -57,18 +57,20 @@ def context(cell: Result) -> str:
 
 def table2(cells: Sequence[Result]) -> list[Row]:
     """WER by context and by how long the recordings are."""
-    found = {(context(cell), cell.document["config"]["data"].get("join_s")): cell for cell in cells}
+    by_context = {
+        (context(cell), cell.document["config"]["data"].get("join_s")): cell for cell in cells
+    }
     names = ["full context", *(f"{c}, {side}, {side}" for c in CHUNKS for side in SIDES)]
     return [
         row_of(
             "table2",
             {"context c, l, r": name, "recordings": length},
-            found[name, join_s],
+            by_context[name, join_s],
             {WER: "wer"},
         )
         for name in names
         for join_s, length in LENGTHS.items()
-        if (name, join_s) in found
+        if (name, join_s) in by_context
     ]
 
 

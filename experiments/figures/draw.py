@@ -73,7 +73,7 @@ def draw_cells(cells: Sequence[Result], out: Path, top: float | None = None) -> 
                 axis.set_title(split, loc="left", fontsize=9)
         drawn = {cell.label for cell in cells if _is_drawable(cell)}
         for cell in cells:
-            if cell.error and cell.label not in drawn:  # a run that failed is told, not left out
+            if cell.error and cell.label not in drawn:  # a run that failed is named
                 figure.axes[0].plot([], [], "x", color=styles[cell.label]["color"],
                                     label=f"{cell.label}: failed")  # fmt: skip
         legend = _unique(figure.axes)

@@ -1,4 +1,4 @@
-"""Labels beside the points of an exported figure, none over another."""
+"""Labels next to the points of an exported figure, none over another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HALF_MARK = 3.5  # of a point's mark, in points
 
 @dataclass(frozen=True)
 class Label:
-    """A text beside the point x, y (data coordinates of the axis)."""
+    """A text next to the point x, y (data coordinates of the axis)."""
 
     x: float
     y: float
@@ -26,7 +26,7 @@ class Label:
 
 
 def place_labels(axis: Axes, labels: Sequence[Label]) -> None:
-    """Write each label at the nearest place beside its point where it covers no point and no other
+    """Write each label at the nearest place by its point where it covers no point and no other
     label, and no line if there is such a place; one that has no place is left out. The axis must
     have its final size."""
     from matplotlib.figure import Figure
@@ -34,8 +34,8 @@ def place_labels(axis: Axes, labels: Sequence[Label]) -> None:
     figure = axis.get_figure()
     assert isinstance(figure, Figure)
     scale = 72 / figure.dpi
-    left, bottom = axis.transAxes.transform((0, 0)) * scale
-    right, top = axis.transAxes.transform((1, 1)) * scale
+    x_min, y_min = axis.transAxes.transform((0, 0)) * scale
+    x_max, y_max = axis.transAxes.transform((1, 1)) * scale
     spots = [axis.transData.transform((label.x, label.y)) * scale for label in labels]
     taken = [_box(x - HALF_MARK, y - HALF_MARK, 2 * HALF_MARK, 2 * HALF_MARK) for x, y in spots]
     lines = _lines(axis, scale)
@@ -44,10 +44,10 @@ def place_labels(axis: Axes, labels: Sequence[Label]) -> None:
         free = [
             box
             for box in _around(x, y, width)
-            if left <= box.x0
-            and box.x1 <= right + 20  # the margin is free
-            and bottom <= box.y0
-            and box.y1 <= top + 8
+            if x_min <= box.x0
+            and box.x1 <= x_max + 20  # the margin is free
+            and y_min <= box.y0
+            and box.y1 <= y_max + 8
             and not any(box.overlaps(other) for other in taken)
         ]
         if not free:

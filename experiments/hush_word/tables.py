@@ -124,15 +124,15 @@ def searches(cells: Sequence[Result]) -> list[Row]:
         for row in paper_rows("whisperflow", "4")
         if row.labels["model"] == "Base"
     }
-    own = [cell for cell in cells if cell.document["config"]["method"].get("padding") == "hush"]
+    hush = [cell for cell in cells if cell.document["config"]["method"].get("padding") == "hush"]
     rows = []
     for chunk in CHUNKS_MS:
-        for name, wanted in SEARCHES.items():
-            cell = find(own, method="hush_word", chunk_ms=chunk, **wanted)
+        for name, settings in SEARCHES.items():
+            cell = find(hush, method="hush_word", chunk_ms=chunk, **settings)
             if cell is None:
                 continue
-            printed = theirs.get(chunk) if wanted.get("prune") else None
-            more = _widths(cell, wanted.get("beam", BEAM))
+            printed = theirs.get(chunk) if settings.get("prune") else None
+            more = _widths(cell, settings.get("beam", BEAM))
             if printed:
                 more["paper: base, TED-LIUM 3"] = (
                     f"{printed['avg beam']} / {printed['reduce ratio']}"

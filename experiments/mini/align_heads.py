@@ -4,7 +4,7 @@
 
 Of the decoder's many cross-attention heads a few follow the audio: the query that predicts a token
 looks at the frames where its word is spoken. Word times, and every policy that stops at the most
-attended frame, stand on them. Whisper's own were picked by eye; here they are measured on
+attended frame, depend on them. Whisper's own were picked by eye; here they are measured on
 utterances with known word times:
 
 1. The reference is forced through the decoder. Of every head: softmax over the frames of the audio,

@@ -226,7 +226,7 @@ class Targets:
 
     def _with_timestamps(self, window: Window, context_s: float) -> list[int]:
         """<|start|> text <|end|> per utterance. Whisper's own rule at the context's edge: of a last
-        utterance that is cut there, only the start is given (the next window hears it again)."""
+        utterance that is cut there, only the start is given (it comes again in the next window)."""
         at_edge = window.cut_end and len(window.audio) / SAMPLE_RATE > context_s - 0.05
         body: list[int] = []
         utterances = sorted({u for *_, u in window.words})
@@ -250,7 +250,7 @@ class Targets:
         return labels
 
     def letters(self, window: Window, n_frames: int) -> np.ndarray:
-        """(n_frames,) letter spoken in each frame: 1-26, 0 where nothing is said.
+        """(n_frames,) letter spoken in each frame: 1-26, 0 in silence.
 
         Letters share a word's span evenly. A word with digits or signs is spelled otherwise than
         it is said: its frames are -100, which no loss counts."""

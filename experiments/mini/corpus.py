@@ -44,7 +44,7 @@ SCRAMBLED_SHARE = 0.4  # of the training utterances
 
 
 def reserved(spoken: str) -> bool:
-    """Whether a sentence is kept for dev and test, by a hash of what is said."""
+    """Whether a sentence is kept for dev and test, by a hash of its spoken text."""
     return zlib.crc32(spoken.encode()) % 20 == 0
 
 

@@ -134,7 +134,7 @@ def speak(
 
 @functools.cache
 def _n_phonemes(word: str, voice: str) -> int:
-    """Phonemes of ``word`` spoken alone."""
+    """Phonemes of ``word`` spoken by itself."""
     espeak = _library()
     espeak.set_voice(voice)
     espeak.synthesise(word)

@@ -5,7 +5,7 @@
 The folder has Hugging Face's Whisper layout, so transformers loads it and CTranslate2 converts it.
 Token order is Whisper's: text, <|endoftext|>, <|startoftranscript|>, languages, tasks,
 <|startofprev|>, <|nospeech|>, <|notimestamps|>, then one timestamp each 20 ms. The model is of the
-English-only kind (prompt: <|startoftranscript|> alone), since CTranslate2 takes every vocabulary
+English-only kind (prompt: only <|startoftranscript|>), since CTranslate2 takes every vocabulary
 below 51,865 for one.
 """
 

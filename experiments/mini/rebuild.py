@@ -4,7 +4,7 @@
     python -m experiments.mini.rebuild --list     the steps, their commands, and which are done
 
 A step whose result exists is skipped; a training that was stopped goes on where it was. All results
-lie below outputs/; what is removed there is made anew.
+lie below outputs/; what is removed there is made again.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def run(todo: Sequence[Step], places: Places) -> int:
         seconds = time.monotonic() - began
         if code:
             print(
-                f"{step.name}: failed with status {code} after {seconds:.0f} s; mend what it says "
+                f"{step.name}: failed with status {code} after {seconds:.0f} s; correct it "
                 "and give the same command again, finished steps are skipped",
                 file=sys.stderr,
             )

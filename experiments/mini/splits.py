@@ -3,7 +3,7 @@
     python -m experiments.mini.splits --out streaming_asr/data/mini
 
 Audio is Ogg Opus at 16 kHz, stored clean; the noise of `other` is a specification that the loader
-follows, and `long` names the recordings that the loader joins. README.md beside this file describes
+follows, and `long` names the recordings that the loader joins. README.md in this folder describes
 the splits. Their audio is the reference: one rebuild gave the same samples, other versions of the
 synthesisers may not.
 """
@@ -98,7 +98,7 @@ def _store(out: Path, split: str, clips: Sequence[Made], seed: int) -> list[dict
             "audio_filepath": f"audio/{split}/{path.name}",
             "duration": len(one.samples) / SAMPLE_RATE,
             "text": one.text,
-            "sentences": one.sentences,  # what is said
+            "sentences": one.sentences,  # as they are spoken
             "speaker": one.speaker,
             "language": "en",
             "heldout": one.heldout,

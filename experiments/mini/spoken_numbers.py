@@ -90,7 +90,7 @@ def decimal(tenths: int) -> tuple[str, ...]:
 
 
 def money(dollars: int, cents: int = 0) -> tuple[str, ...]:
-    """(4, 50) -> four dollars and fifty cents; 0 cents are not said."""
+    """(4, 50) -> four dollars and fifty cents; 0 cents are left out."""
     spoken = (*cardinal(dollars), "dollar" if dollars == 1 else "dollars")
     if not cents:
         return spoken

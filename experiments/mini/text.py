@@ -1,4 +1,4 @@
-"""Sentences of the `mini` corpus: what is said, and the transcript as Whisper writes it.
+"""Sentences of the `mini` corpus: what is spoken, and the transcript as Whisper writes it.
 
 python -m experiments.mini.text    prints how many templates and words there are
 """

@@ -1,4 +1,4 @@
-"""Speakers of the `mini` corpus: which exist, which are heard in training, and how they speak.
+"""Speakers of the `mini` corpus: which exist, which are in training, and how they speak.
 
 A speaker is a name such as ``espeak-en-US+f3`` or ``flite-awb-w94``. Its base rate and pitch come
 from a hash of the name; each utterance varies a little around them. ``-w94`` is a warp: playing
@@ -36,7 +36,7 @@ FLITE_TRAIN_ONLY = ("flite-kal16",)
 FESTIVAL_FAST = ("festival-kal", "festival-kal-w93", "festival-kal-w107")
 FESTIVAL_SLOW = ("festival-hts", "festival-hts-w93", "festival-hts-w107")
 
-# The test speakers of `clean`: all heard in training.
+# The test speakers of `clean`: all are in training.
 CLEAN = (
     *("espeak-en-US", "espeak-en-US+m1", "espeak-en-US+f3", "espeak-en-US+Annie"),
     *("espeak-en+f2", "espeak-en+m3", "espeak-en+adam", "espeak-en+klatt2"),
@@ -45,7 +45,7 @@ CLEAN = (
     *("flite-awb", "flite-rms", "flite-slt", "flite-awb-w105", "flite-rms-w95"),
     *("festival-kal", "festival-hts", "flite-slt-w90"),
 )
-# The test speakers of `other`: none is heard. Most are unheard variants of heard accents; then
+# The test speakers of `other`: none is in training. Most are new variants of known accents; then
 # two accents that do not occur in training, and one recorded voice.
 OTHER = (
     *("espeak-en-US+linda", "espeak-en-US+m5", "espeak-en-US+f4", "espeak-en-US+david"),

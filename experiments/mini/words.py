@@ -1,4 +1,4 @@
-"""Word lists of the `mini` corpus: reads words.ini and lexicon.ini, which say what they hold."""
+"""Word lists of the `mini` corpus: reads words.ini and lexicon.ini, which explain themselves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Entry = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def _read(name: str) -> configparser.ConfigParser:
-    """The lists of one file beside this one, by section and name."""
+    """The lists of one file in this folder, by section and name."""
     lists = configparser.ConfigParser(interpolation=None)
     lists.read_string((Path(__file__).with_name(name)).read_text(encoding="utf-8"), source=name)
     return lists

@@ -1,6 +1,6 @@
 """The tables of the papers, as printed: the YAML files of this folder, read and typed.
 
-A file holds each number as text and says, for each label of a row (model, method, chunk ...), what
+A file holds each number as text and states for each label of a row (model, method, chunk) what
 that label means in the configuration of a run.
 """
 
@@ -15,7 +15,7 @@ from streaming_asr.errors import UserError
 
 HERE = Path(__file__).resolve().parent
 
-PATTERNS = "*?[!"  # in a value that stands for several
+PATTERNS = "*?[!"  # in a value that means several
 NONE = "~"  # in the data: nothing printed, or nothing of that kind in this project
 Selector = Mapping[str, Any]
 """Override key -> value, or a list of accepted ones; a value may be a pattern, or !value."""

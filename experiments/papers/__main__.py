@@ -1,4 +1,4 @@
-"""A paper's tables beside our results: `python -m experiments.papers whisperrt outputs/table1`."""
+"""A paper's tables and our results: `python -m experiments.papers whisperrt outputs/table1`."""
 
 from __future__ import annotations
 

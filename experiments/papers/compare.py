@@ -1,4 +1,4 @@
-"""A paper's tables beside our results: paper, ours, difference, interval, or why there is none.
+"""A paper's tables and our results: paper, ours, difference, interval, or why there is none.
 
     python -m experiments.papers                       the papers there are
     python -m experiments.papers whisperrt outputs/table1 --table I
@@ -38,7 +38,7 @@ PACKAGED = "streaming_asr/data/"  # in the path of weights that lie in the packa
 class Line:
     """One comparison. difference: ours minus paper, interval: of ours; both in the paper's unit.
 
-    ours is None where `why` says in words what stands in its place.
+    ours is None where `why` gives the reason in words.
     """
 
     row: PaperRow
@@ -223,7 +223,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.papers",
-        description="Show a paper's tables beside our results.",
+        description="Show a paper's tables and our results.",
     )
     parser.add_argument("paper", nargs="?", help=f"one of {', '.join(papers())}, or a YAML file")
     parser.add_argument("folders", nargs="*", type=Path, help="folders that run wrote")

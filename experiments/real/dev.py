@@ -6,10 +6,10 @@ OUT/dev.jsonl holds
 - 20 clips of each of the two dev voices of `held_out.json`, whose sentences are kept for tests by
   the same hash as those of data=voices, and are not among them: two example sentences of WordNet
   with a pause, or a sentence of an address on the State of the Union since 1961. Every fourth clip
-  is heard through a telephone line, every fourth in a room.
+  passes a telephone line, every fourth in a room.
 - a recording of some 15 s of each of 10 of speechocean762's dev speakers, the first by a hash.
 
-What the clips say and how depends on this file and on the packages alone.
+Texts and sound of the clips depend only on this file and on the packages.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def people(path: str) -> list[Utterance]:
 
 
 def sentences(root: Path) -> tuple[list[YearAndSentence], list[YearAndSentence]]:
-    """Those of addresses and those of WordNet, without what data=voices says."""
+    """Those of addresses and those of WordNet, without those of data=voices."""
     texts = [u.text for u in build(compose_raw(["data=voices"]).data).utterances()]
     heard = " ".join(map(words_of, texts))
     of_addresses = ordered(of_late(root), SALT)
@@ -72,7 +72,7 @@ def sentences(root: Path) -> tuple[list[YearAndSentence], list[YearAndSentence]]
 
 
 def surroundings(i: int, rng: random.Random) -> tuple[str, Callable[[np.ndarray], np.ndarray]]:
-    """What the i-th clip is heard through: its name, and what that does to samples at 16 kHz."""
+    """What the i-th clip passes through: its name, and what that does to samples at 16 kHz."""
     if i % 4 == 1:
         return "telephone", telephone_band
     if i % 4 == 3:

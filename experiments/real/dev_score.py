@@ -1,4 +1,4 @@
-"""How far a WhisperRT adapter stands from the offline model on the dev sets.
+"""How far a WhisperRT adapter is from the offline model on the dev sets.
 
 Recipes, checkpoints and settings are chosen by it:
 
@@ -7,7 +7,7 @@ Recipes, checkpoints and settings are chosen by it:
 
 A set is a manifest under a name. Of a name that is a frozen list only its utterances are scored,
 and without a manifest it is read where `streaming-asr get` keeps that list. Each set is
-streamed greedily, some streams in phase. Printed are its word errors beside those of the offline
+streamed greedily, some streams in phase. Printed are its word errors and those of the offline
 model, which --offline keeps so that they are computed once, and at the end the geometric mean over
 the sets of WER over offline's WER. A set without an error counts as half an error.
 """
@@ -61,17 +61,17 @@ class DevSet:
         return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
 
-def dev_set(given: str) -> DevSet:
-    """The set of `NAME=MANIFEST`, or of a frozen list's NAME alone.
+def dev_set(choice: str) -> DevSet:
+    """The set of `NAME=MANIFEST`, or of a frozen list's NAME.
 
-    Raises UserError for a name alone that is no list, and for speech that is not the list's."""
-    name, _, manifest = given.partition("=")
+    Raises UserError for a NAME that is no list, and for speech that is not the list's."""
+    name, _, manifest = choice.partition("=")
     if not manifest and name not in list_names():
-        raise UserError(f"--sets {given}: no frozen list of this name; write NAME=MANIFEST")
+        raise UserError(f"--sets {choice}: no frozen list of this name; write NAME=MANIFEST")
     path = Path(manifest) if manifest else place_of(name) / "manifest.jsonl"
     if not path.is_file():
         raise UserError(
-            f"--sets {given}: {path} is not there; name its manifest with NAME=MANIFEST"
+            f"--sets {choice}: {path} is not there; name its manifest with NAME=MANIFEST"
             + (f", or get it: streaming-asr get {whole_list(name)}" if not manifest else "")
         )
     utterances = read_manifest(path)

@@ -6,7 +6,7 @@
 So a training of the decoder begins with what an earlier one knew, behind a new encoder. Matrices
 of a higher rank are cut to the best approximation of their product (by its singular values), those
 of a lower one are filled up with zeros. Where the second adapter has no matrices, as in
-feed-forward layers that it left alone, the first one's stand.
+feed-forward layers that it did not train, it has the first one's.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def joined(encoder: Path, decoder: Path, rank: int) -> dict[str, Tensor]:
         weights = weights_at(folder, WEIGHTS_FILE, "an adapter", "give a folder that train wrote")
         config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         if config["lora_alpha"] != config["r"]:
-            raise UserError(f"{folder}: lora_alpha is not r; this joins adapters of scale 1 alone")
+            raise UserError(f"{folder}: lora_alpha is not r; this joins only adapters of scale 1")
         for name, a in weights.items():
             if "lora_A" not in name or (folder == decoder and ".model.encoder." in name):
                 continue

@@ -1,14 +1,14 @@
-"""Texts for speech that has none: what Whisper base hears, where tiny.en hears nearly the same.
+"""Texts for speech that has none: Whisper base's, where tiny.en outputs nearly the same.
 
     python -m experiments.real.labels MANIFEST --out OUT/labelled.jsonl
 
 OUT/labelled.jsonl is what data=manifest reads, with base's word times; OUT/labels.jsonl keeps what
-both models heard. A command that was stopped goes on when it is given again. Both models run in
+both models wrote. A command that was stopped goes on when it is given again. Both models run in
 CTranslate2's int8 form, greedily.
 
 Nobody checks the texts. An utterance is kept where tiny.en's word errors against base are at most
 `AGREED` of the normalised words, and left out where base repeats itself, is unsure of its words, or
-says too few or too many words for the time.
+writes too few or too many words for the time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def load(folder: str) -> WhisperModel:
 
 
 def hear(model: WhisperModel, samples: np.ndarray, *, times: bool = True) -> dict[str, Any]:
-    """What the model hears in `samples`, (n,) float32 at 16 kHz.
+    """What the model transcribes in `samples`, (n,) float32 at 16 kHz.
 
     `words` are [word, start_s, end_s, probability] (none without `times`), `text` what it writes,
     `compression` the worst compression ratio of its segments."""
@@ -74,7 +74,7 @@ def hear(model: WhisperModel, samples: np.ndarray, *, times: bool = True) -> dic
 def both(
     utterances: Sequence[Utterance], path: Path, models: Sequence[str] = ("base", "tiny.en")
 ) -> dict[str, dict[str, Any]]:
-    """What base hears in each utterance, and tiny.en's text as `other`; `path` keeps it, and only
+    """Base's words of each utterance, and tiny.en's text as `other`; `path` keeps them, and only
     what it lacks is made."""
     from rich.progress import track
 

@@ -6,10 +6,10 @@
 
 OUT is a folder that method.lm takes: lm.arpa.xz and lm.json, which names the sources. The texts are
 addresses on the State of the Union since 1900, example sentences of WordNet, eleven books of before
-1914 and those of the speech that the trainings hear, in the classes of --weights, a folder with a
+1914 and those of the speech that the trainings use, in the classes of --weights, a folder with a
 CTC head or branch; a branch's are of plain letters, so that sentences with digits are no lines of
 its model. git fetches the books; where it cannot, --books names a folder with them. Left out are
-sentences that are kept for tests, speakers and texts of the frozen lists, and what is said in
+sentences that are kept for tests, speakers and texts of the frozen lists, and the texts of
 --dev. Kaldingram counts, smooths (Kneser-Ney) and prunes: pip install -e '.[lm]'.
 """
 
@@ -66,9 +66,9 @@ END = re.compile(r"(?<=[.!?])\s+")
 
 @dataclass
 class Texts:
-    """The sentences of several sources, each once; `rows` says what was taken of each.
+    """The sentences of several sources, each once; `rows` has what was taken of each.
 
-    apart: texts that may not be in the model, whole or as one of their sentences, beside those of
+    apart: texts that may not be in the model, whole or as one of their sentences, next to those of
     the frozen lists.
     """
 
@@ -170,7 +170,7 @@ def _kaldingram(*arguments: str) -> None:
     command = [sys.executable, "-m", KALDINGRAM, *arguments]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        message = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        message = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise UserError(
             f"kaldingram {arguments[0]}: {message}; install it with pip install -e '.[lm]'"
         )

@@ -131,7 +131,7 @@ def download(package: Package, folder: Path) -> Path:
         raise UserError(f"{command[0]}: not found; {instead[command[0]]}") from error
     contents = sorted(folder.iterdir())
     if done.returncode or len(contents) != 1:
-        message = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        message = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise UserError(f"{package.name} {package.version}: not downloaded ({message}); {remedy}")
     return contents[0]
 

@@ -6,7 +6,7 @@
 Each cell below the folder is a panel, the one that shows words first on top: committed words are
 solid, the guess after them is dim, at the times of the compute clock, or with --clock cu of the
 audio clock, which a busy machine does not slow. The SVG moves by its own style sheet, follows the
-reader's light or dark scheme, and stands still at the final text where no motion is wanted. It
+reader's light or dark scheme, and rests at the final text where no motion is wanted. It
 begins in the middle of the recording, so that its first frame shows how the panels differ.
 """
 
@@ -28,7 +28,7 @@ from streaming_asr.score.results import Result, read_results
 from streaming_asr.terminal import exit_status
 
 WIDTH, MARGIN, LETTER, LINE = 620, 20, 9.6, 24  # px; a letter of 16 px monospace is 9.6 wide
-PAUSE_S = 2.5  # the final text stands before the picture begins again
+PAUSE_S = 2.5  # the final text stays before the picture begins again
 WAITING = "… no text before the recording ends"
 STYLE = """
 svg{color-scheme:light dark;font:16px ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}
@@ -41,7 +41,7 @@ svg{color-scheme:light dark;font:16px ui-monospace,Menlo,Consolas,"DejaVu Sans M
 
 
 class Shown(NamedTuple):
-    """A word at a place, for the time that it stands there."""
+    """A word at a place, for the time that it is there."""
 
     column: int
     line: int
@@ -52,7 +52,7 @@ class Shown(NamedTuple):
 
 
 def captions(heard: Trace, clock: str, columns: int) -> list[Shown]:
-    """Return the words of one utterance as they stand on a screen `columns` letters wide."""
+    """Return the words of one utterance as a screen shows them, `columns` letters wide."""
     standing: dict[tuple[int, int, str, bool], float] = {}
     done: list[Shown] = []
     for step, at in zip(heard.steps, heard.times(clock), strict=True):
@@ -133,7 +133,7 @@ def _percent(at_s: float, total_s: float) -> str:
 
 
 def of_cell(cell: Result, utt: str) -> Trace:
-    """Return what the cell heard of the utterance. Raises UserError where it has no such one."""
+    """Return the cell's trace of the utterance. Raises UserError where it has no such one."""
     logs = read_log(cell.folder / "events.jsonl").utterances
     log_of = next((log for log in logs if log.utt == utt and log.status == "ok"), None)
     if log_of is None:

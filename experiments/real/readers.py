@@ -4,7 +4,7 @@
 
 Five sentences of a LibriVox volunteer who reads Sense and Sensibility, from Debian's test data of
 PocketSphinx, and the first sentence of A Tale of Two Cities, from PyPI's moonshine-voice: 1.1
-minutes, 190 words. The texts are those that are said.
+minutes, 190 words. The texts are as they are spoken.
 """
 
 from __future__ import annotations

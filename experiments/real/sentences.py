@@ -1,7 +1,7 @@
-"""Sentences to be spoken, of which what is written is what is said.
+"""Sentences to be spoken, which are spoken as they are written.
 
 Sources: addresses on the State of the Union (public domain) and the example sentences of WordNet.
-A sentence with anything that is read in more than one way, or not as it stands, is left out:
+A sentence with anything that is read in more than one way, or not as it is written, is left out:
 digits, signs, abbreviations, words in capitals, single letters, brackets, quotation marks, and
 hyphens, which the addresses put for dashes as well.
 One sentence in twenty, by a hash of its words, is kept for tests and never trained on.
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 MIN_WORDS, MAX_WORDS = 4, 32
-# Written short and said long; Whisper's normalizer writes them out.
+# Written short and spoken long; Whisper's normalizer writes them out.
 TITLES = ("Mr.", "Mrs.", "Dr.")
 PLAIN = re.compile(r"[A-Za-z' ,;:.?!]+")
 WORD = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)*'?[,;:]?")
@@ -38,7 +38,7 @@ def split(text: str) -> list[str]:
 
 
 def said_as_written(sentence: str) -> bool:
-    """Whether every word of the sentence is said as it is written, and it is one sentence."""
+    """Whether every word of the sentence is spoken as it is written, and it is one sentence."""
     if not PLAIN.fullmatch(sentence) or not sentence[0].isupper() or sentence[-1] not in ".?!":
         return False
     words = sentence.split()

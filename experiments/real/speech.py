@@ -8,7 +8,7 @@
 
 OUT/manifest.jsonl is what data=manifest reads, OUT/audio holds Ogg Opus of 24 kbit/s at 16 kHz,
 OUT/skipped.jsonl the clips whose words could not be matched with the phonemes' durations. A clip
-depends on the settings, the seed and its index alone. A command that was stopped goes on when it
+depends only on the settings, the seed and its index. A command that was stopped goes on when it
 is given again, and --hours may be raised; the result is the same as without the stop.
 """
 
@@ -55,7 +55,7 @@ Made = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class SpeechSettings:
-    """What a clip depends on beside its index and the sentences."""
+    """What a clip depends on apart from its index and the sentences."""
 
     seed: int
     kokoro: float  # the share of its clips; the others are hibari's
@@ -89,7 +89,7 @@ def allowed(choice: str | None, choices: Sequence[str]) -> tuple[str, ...]:
 
 def clip(index: int, settings: SpeechSettings, texts: Sequence[str]) -> Clip:
     """The clip of this index. The first sentences are `texts` in turn, the second ones come from
-    their far end, so that none is said twice before most have been said."""
+    their far end, so that none comes twice before most have come."""
     rng = random.Random(f"{settings.seed}/{index}")
     sentences = [texts[index % len(texts)]]
     pauses_s: tuple[float, ...] = ()

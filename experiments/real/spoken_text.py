@@ -1,8 +1,8 @@
-"""Texts as they are spoken: without dashes, quotation marks, brackets and what stands for no sound.
+"""Texts as they are spoken: without dashes, quotation marks, brackets and what has no sound.
 
 A model that learns `aggression-in Korea` writes it. Words that keep no letter go, words that were
-run together by a dash are told apart, and their times with them. Round brackets go and what stands
-in them stays, since readers read it; what stands in square or angle brackets goes with them.
+run together by a dash are separated, and their times with them. Round brackets go and what is
+in them stays, since readers read it; what is in square or angle brackets goes with them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from streaming_asr.utterance import TimedWord, Utterance
 
-# A hyphen before or behind one of these stands for a dash, as in `aggression-in` and `just-a`, but
+# A hyphen before or behind one of these is a dash, as in `aggression-in` and `just-a`, except
 # where three words or more are one (`state-of-the-art`).
 _JOINING = (
     "a an and are as at but for had has have he her his in is it its of or our she that the their "
@@ -48,7 +48,7 @@ def spoken(utterance: Utterance) -> Utterance:
 
 
 def _spoken(written: Iterable[str]) -> list[list[str]]:
-    """What is said of each written word: none, one or several words."""
+    """What is spoken of each written word: none, one or several words."""
     inside = False  # of square or angle brackets
     quoted = False  # by a single quotation mark
     groups: list[list[str]] = []
@@ -72,7 +72,7 @@ def _spoken(written: Iterable[str]) -> list[list[str]]:
 
 
 def _hyphens(word: str) -> list[str]:
-    """The words of one with hyphens: one, unless a hyphen stands for a dash."""
+    """The words of one with hyphens: one, unless a hyphen is a dash."""
     word = re.sub(r"(?i)^(to)-(day|night|morrow)\b", r"\1\2", word)
     parts = word.split("-")
     plain = [part.strip(".,;:!?").lower() for part in parts]

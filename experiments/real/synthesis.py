@@ -4,7 +4,7 @@ Both networks round a duration per phoneme to units of 25 ms before they make so
 tensor is no output of their ONNX files; it is made one here, and gives the words' times. Two things
 are put right. The sound comes 50 ms before its durations: so much of a shift fits the loudness of
 vowels best, in both networks (README). And the phoneme before a pause holds the pause's silence as
-well: there a word ends where it is last heard.
+well: there a word ends where its sound ends.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def joined(
 def with_output(model: bytes, node: str) -> bytes:
     """An ONNX model with the tensor `node` (float32) as one more output, the last.
 
-    Messages of protobuf that stand one after another are read as one: repeated fields are
+    Messages of protobuf that follow one another are read as one: repeated fields are
     joined. So the output is appended as a model that holds nothing else.
     """
 
@@ -225,7 +225,7 @@ class Speaker:
 def heard(words: TimedWords, samples: np.ndarray) -> TimedWords:
     """The words without the silence of the pauses before and after them.
 
-    `samples` at 16 kHz. A word in which nothing is heard keeps its times.
+    `samples` at 16 kHz. A silent word keeps its times.
     """
     n_frames = len(samples) // 80
     levels = np.sqrt(np.mean(samples[: n_frames * 80].reshape(n_frames, 80) ** 2, axis=1))
@@ -253,7 +253,7 @@ def write(
     """Writes 24 kHz samples as Ogg Opus of 24 kbit/s at 16 kHz.
 
     `heard_through`: a room or a line, of samples at 16 kHz.
-    Returns the length in seconds and the words as they are heard in the file.
+    Returns the length in seconds and the words with their times in the file.
     """
     import soundfile
     from scipy.signal import resample_poly

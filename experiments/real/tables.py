@@ -168,7 +168,7 @@ TABLES = (
     Table("real_base", {WER: ".1f"}, across="language"),
 )
 
-Wanted = Sequence[tuple[str, int | None]]
+Choices = Sequence[tuple[str, int | None]]
 """Systems and their chunks in ms."""
 
 
@@ -178,16 +178,16 @@ Wanted = Sequence[tuple[str, int | None]]
 def cell(cells: Sequence[Result], system: str, chunk: int | None) -> Result | None:
     """The finished cell of a system at a chunk in ms, None for any chunk."""
     at = {} if chunk is None else {"chunk_ms": chunk}
-    found = (find(cells, **wanted, **at) for wanted in SYSTEMS[system])
-    return next((each for each in found if each is not None), None)
+    matches = (find(cells, **settings, **at) for settings in SYSTEMS[system])
+    return next((match for match in matches if match is not None), None)
 
 
-def over_offline(cells: Sequence[Result], wanted: Wanted) -> dict[Path, dict[str, Figure | None]]:
+def over_offline(cells: Sequence[Result], choices: Choices) -> dict[Path, dict[str, Figure | None]]:
     """By folder of a cell: its WER minus that of offline with beam 5, in points with the interval,
     in how many of the clusters the two differ, and its p uncorrected."""
     offline = cell(cells, OFFLINE, None)
-    found = [cell(cells, system, chunk) for system, chunk in wanted if chunk in COMPARED_MS]
-    others = list(dict.fromkeys(each.folder for each in found if each is not None))
+    streams = [cell(cells, system, chunk) for system, chunk in choices if chunk in COMPARED_MS]
+    others = list(dict.fromkeys(each.folder for each in streams if each is not None))
     if offline is None or not others:
         return {}
     comparisons = compare(read_runs([str(folder) for folder in (offline.folder, *others)]))
@@ -205,10 +205,10 @@ def over_offline(cells: Sequence[Result], wanted: Wanted) -> dict[Path, dict[str
     }
 
 
-def of_systems(table: str, cells: Sequence[Result], wanted: Wanted) -> list[Row]:
+def of_systems(table: str, cells: Sequence[Result], choices: Choices) -> list[Row]:
     """The rows of those systems that ran."""
-    against = over_offline(cells, wanted)
-    found = {each: cell(cells, *each) for each in wanted}
+    against = over_offline(cells, choices)
+    cell_of = {choice: cell(cells, *choice) for choice in choices}
     return [
         row_of(
             table,
@@ -217,7 +217,7 @@ def of_systems(table: str, cells: Sequence[Result], wanted: Wanted) -> list[Row]
             METRICS,
             against.get(each.folder, {}),
         )
-        for (system, chunk), each in found.items()
+        for (system, chunk), each in cell_of.items()
         if each is not None
     ]
 
@@ -232,9 +232,9 @@ def by_data(
     """The rows of systems for each value that `key` has in the cells' data."""
     rows = []
     for value, names in systems.items():
-        own = [each for each in cells if each.document["config"]["data"].get(key) == value]
+        of_value = [each for each in cells if each.document["config"]["data"].get(key) == value]
         for name in names:
-            if (each := cell(own, name, None)) is not None:
+            if (each := cell(of_value, name, None)) is not None:
                 rows.append(row_of(table, {heading: value, "system": name}, each, METRICS))
     return rows
 
@@ -271,9 +271,9 @@ def with_holm(rows: Sequence[Row]) -> list[Row]:
     """The rows with p corrected over all rows of their table."""
     result = list(rows)
     for table in dict.fromkeys(row.table for row in rows):
-        own = [at for at, row in enumerate(rows) if row.table == table and OVER in row.figures]
-        p_values = holm([rows[at].value(UNCORRECTED) for at in own])
-        for at, p_value in zip(own, p_values, strict=True):
+        places = [at for at, row in enumerate(rows) if row.table == table and OVER in row.figures]
+        p_values = holm([rows[at].value(UNCORRECTED) for at in places])
+        for at, p_value in zip(places, p_values, strict=True):
             if p_value is not None:
                 result[at] = replace(rows[at], figures={**rows[at].figures, HOLM: p_value})
     return result
@@ -293,8 +293,8 @@ def within(rows: Sequence[Row]) -> str:
             line = [words.format(limit)]
             if inside:
                 best = min(inside, key=lambda row: (_value(row, other), _value(row, limited)))
-                shown = (f"{_value(best, name):{many.columns[name]}}" for name in (WER, FINAL))
-                line += [*best.labels.values(), *shown]
+                figures = (f"{_value(best, name):{many.columns[name]}}" for name in (WER, FINAL))
+                line += [*best.labels.values(), *figures]
             lines.append(line + [NONE] * (5 - len(line)))
     return markdown(["at most", "best", "chunk", WER, FINAL], lines, 2)
 
@@ -322,7 +322,7 @@ def blocks(rows: Sequence[Row]) -> dict[str, str]:
 
 def cells_of(rows: Sequence[Row]) -> list[Result]:
     """The rows of test-other, each as a cell with what a picture shows of it."""
-    shown = {name: METRICS[name] for name in (WER, FINAL)}
+    metric_of = {name: METRICS[name] for name in (WER, FINAL)}
     return [
         Result(
             folder=Path(*row.labels.values()),
@@ -333,19 +333,19 @@ def cells_of(rows: Sequence[Row]) -> list[Result]:
             if row.labels["chunk"] == "whole"
             else float(row.labels["chunk"].partition(" ")[0]) / 1000,
             split="",
-            metrics={metric: row.value(name) for name, metric in shown.items()},
+            metrics={metric: row.value(name) for name, metric in metric_of.items()},
             document={
                 "intervals": {
                     "metrics": {
                         metric: list(figure[1:])
-                        for name, metric in shown.items()
+                        for name, metric in metric_of.items()
                         if isinstance(figure := row.figures[name], Sequence)
                     }
                 }
             },
         )
         for row in TABLES[0].of(rows)
-        if set(shown) <= set(row.figures)
+        if set(metric_of) <= set(row.figures)
     ]
 
 

@@ -5,9 +5,9 @@
         [--sound MANIFEST...]
 
 OUT/shards: the clips of --speech whose voices are not held out, and where it is named the train
-speakers of speechocean762. Word times stand in the manifests or in --alignments, which
+speakers of speechocean762. Word times are in the manifests or in --alignments, which
 `streaming-asr align` leaves. Texts are cleaned of what is not spoken; those without
-capitals, or in capitals alone, become sentences.
+capitals, or only in capitals, become sentences.
 
 OUT/sound, with --sound: all these, timed or not, and the recordings of --sound, which need no text:
 what an encoder learns from (`recipe.target.learn=encoder`).
@@ -57,7 +57,7 @@ def voices_of(utterance: Utterance) -> set[str]:
 
 
 def ready(utterance: Utterance) -> Utterance:
-    """The utterance as a recipe learns it: spoken words alone, a sentence, in a language."""
+    """The utterance as a recipe learns it: only spoken words, a sentence, in a language."""
     result = spoken(utterance)
     if result.text.islower() or result.text.isupper():
         lower = tuple(TimedWord(w.lower(), a, b) for w, a, b in result.words or ())
@@ -69,7 +69,7 @@ def ready(utterance: Utterance) -> Utterance:
 
 @dataclass
 class TrainingSet:
-    """The speech of several sources, in turn; `rows` says what was taken of each.
+    """The speech of several sources, in turn; `rows` has what was taken of each.
 
     Of LibriSpeech's recordings of one id, which several sources may hold, the first is taken."""
 

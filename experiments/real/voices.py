@@ -3,9 +3,9 @@
     python -m experiments.real.voices --out streaming_asr/data/voices
 
 The sentences are of addresses on the State of the Union since 1961 (public domain), kept for tests
-by one hash (`sentences.reserved`) and taken in the order of another. Each voice says ten clips,
-three of them of two sentences with a pause. What they say and how depends on this file and on the
-packages alone.
+by one hash (`sentences.reserved`) and taken in the order of another. Each voice has ten clips,
+three of them of two sentences with a pause. Texts and sound depend only on this file and on the
+packages.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def of_readers(folder: Path) -> Iterator[Row]:
 
 
 def of_sound(folder: Path) -> Iterator[Row]:
-    """Recordings of which neither text nor speaker is known: for sound alone."""
+    """Recordings of which neither text nor speaker is known: only for their sound."""
     for file in sorted(folder.rglob("*.wav")):
         yield {"audio_filepath": file, "text": ""}
 
@@ -130,7 +130,7 @@ def of_alphanumeric(folder: Path) -> Iterator[Row]:
 @dataclass(frozen=True)
 class Source:
     """Speech of `repositories`, each owner/name@commit:path, a folder or a file in
-    whose path git's * may stand; `rows` reads what git fetched."""
+    whose path git's * is allowed; `rows` reads what git fetched."""
 
     repositories: Sequence[str]
     rows: Callable[[Path], Iterator[Row]]

@@ -1,4 +1,4 @@
-"""ufal/SimulStreaming's AlignAtt beside ours: tiny.en, greedily, on Debian's prompts.
+"""ufal/SimulStreaming's AlignAtt and ours: tiny.en, greedily, on Debian's prompts.
 
     git clone https://github.com/ufal/SimulStreaming outputs/simul_whisper/reference
     git -C outputs/simul_whisper/reference checkout 077ea37
@@ -8,7 +8,7 @@
 It is backspacetg/simul_whisper, which goes on there; the older code takes tiny.en's tokenizer for a
 multilingual one. Both sides drop no last word and wait within 4 frames of the audio's end, at the
 stream's end too (`last_frame_threshold=4`, the reference's; our default is 0). Their code is run as
-it is, and again without these faults, which are mended from outside:
+it is, and again without these faults, which are corrected from outside:
 
 - `forced`: a token other than the end of text is forced out at every chunk.
 - `symbols`: timestamps and signs that are not speech, such as brackets, are not suppressed.
@@ -16,7 +16,7 @@ it is, and again without these faults, which are mended from outside:
   values are ties; ours takes the raw attention.
 - `rewind`: one token that looks ahead moves the place from which looking back counts.
 
-A clip that differs carries the names of the faults that, left in alone, change it.
+A clip that differs carries the names of the faults of which one, left in, changes it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ STD_MEAN = torch.std_mean
 
 
 def reference(checkout: Path, whisper: Whisper, chunk_s: float, *, mend: bool = True) -> Any:
-    """Their decoder on our weights; `faults` of the result are left in, all where it is not
-    mended."""
+    """Their decoder on our weights; `faults` of the result are left in, all where they are not
+    corrected."""
     sys.path.insert(0, str(checkout))
     from simulstreaming.whisper.simul_whisper import (  # type: ignore[import-not-found]
         config,
@@ -57,7 +57,7 @@ def reference(checkout: Path, whisper: Whisper, chunk_s: float, *, mend: bool = 
     )
     model.load_state_dict(parity.openai_state(whisper.model))
     model.set_alignment_heads(theirs._ALIGNMENT_HEADS["tiny.en"])
-    simul_whisper.load_model = lambda **asked: model.eval()  # theirs downloads by name alone
+    simul_whisper.load_model = lambda **asked: model.eval()  # theirs can only download by name
     settings = config.AlignAttConfig(
         model_path="tiny.en.pt",
         language="en",
@@ -184,7 +184,7 @@ def our_tokens(method: Any, audio: np.ndarray, chunk_s: float) -> list[list[int]
 
 
 def compared(model: Any, method: Any, clip: Utterance, chunk_s: float) -> dict[str, Any]:
-    """A row of the fixture; `faults` names those that change the clip, alone or together."""
+    """A row of the fixture; `faults` names those that change the clip, one by one or together."""
     audio = clip.load()
     ours = our_tokens(method, audio, chunk_s)
     theirs = their_tokens(model, audio, chunk_s, ())

@@ -1,8 +1,8 @@
-"""STAR's segments over the waveform, as the paper's figure 10, beside the words.
+"""STAR's segments over the waveform, as the paper's figure 10, and the words.
 
     python -m experiments.star.picture [--weights any_chunk]
 
-Writes segments.svg beside this file. The recording is the first of `voices`, whose word times are
+Writes segments.svg into this folder. The recording is the first of `voices`, whose word times are
 exact; the network is an entry in outputs/train/tiny.en/star, the package's, or a folder.
 """
 

@@ -6,10 +6,10 @@
 
 This is `streaming_asr.commands.cli`, which then knows features=wav2vec2.
 
-The paper (and the code) "adds a causal mask" to wav2vec 2.0. That alone leaves two looks ahead: the
+The paper (and the code) "adds a causal mask" to wav2vec 2.0. So two looks ahead remain: the
 positional convolution sees 64 frames of the future, and the group norm of the first convolution is
 taken over the whole recording. Here the positional convolution is moved to the past (the same
-kernel, no frame to its right) and the group norm's mean and variance are those of everything heard
+kernel, no frame to its right) and the group norm's mean and variance are those of all audio
 so far. Frames are 20 ms; frame i needs samples 320 i .. 320 i + 400.
 
 Weights are transformers' Wav2Vec2Model, with norms after the layers (base) or before (large). The
@@ -123,13 +123,13 @@ class CausalWav2Vec2(nn.Module):
         return self._transform(new, state)
 
     def move(self, state: _State, start: int) -> None:
-        """The window begins at its frame `start`; the norm keeps what it has heard."""
+        """The window begins at its frame `start`; the norm keeps its sums."""
         state.frames = state.frames[start:]
         state.position = 0
         state.renew(self)
 
     def flops(self, start: int, ends: Sequence[int]) -> float:
-        """Transformer layers alone."""
+        """Only those of the transformer layers."""
         config, total = self.model.config, 0.0
         for a, b in zip([start, *ends[:-1]], ends, strict=True):
             d, hidden, n = config.hidden_size, config.intermediate_size, b - a

@@ -126,7 +126,7 @@ def _head(base: Whisper, weight: torch.Tensor, bias: torch.Tensor, blank: int | 
         silent = base.tokenizer.convert_tokens_to_ids(["<|nospeech|>", "<|nocaptions|>"])
         positions = [i for i in silent if i is not None and i > base.eot]
         if whole and not positions:
-            raise UserError("the tokenizer has no token for no speech; say blank=<class>")
+            raise UserError("the tokenizer has no token for no speech; give blank=<class>")
         blank = positions[0] if whole else n_classes - 1
     if not 0 <= blank < n_classes:
         raise UserError(f"blank={blank}: the head has classes 0 to {n_classes - 1}")

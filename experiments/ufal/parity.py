@@ -1,4 +1,4 @@
-"""ufal/whisper_streaming beside this project's `compat` mode, on one converted model.
+"""ufal/whisper_streaming and this project's `compat` mode, on one converted model.
 
 Both are fed the same fixed chunks, at temperature 0, and must commit the same words with the same
 times. The reference's code is not part of this project: check it out first.

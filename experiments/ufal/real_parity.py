@@ -1,4 +1,4 @@
-"""ufal/whisper_streaming beside this project's `compat` mode, with tiny.en on Debian's prompts.
+"""ufal/whisper_streaming and this project's `compat` mode, with tiny.en on Debian's prompts.
 
     git clone https://github.com/ufal/whisper_streaming outputs/ufal/reference
     git -C outputs/ufal/reference checkout 1f25a1a

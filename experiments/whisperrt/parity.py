@@ -1,20 +1,20 @@
-"""The authors' WhisperRT beside ours: the same adapter on tiny.en, greedily, on Debian's prompts.
+"""The authors' WhisperRT and ours: the same adapter on tiny.en, greedily, on Debian's prompts.
 
     git clone https://github.com/tomer9080/WhisperRT-Streaming outputs/whisperrt/reference
     git -C outputs/whisperrt/reference checkout c09cb4b
     pip install tiktoken numba more_itertools      # best in an environment of its own
     python -m experiments.whisperrt.parity outputs/whisperrt/reference --write
 
-Their spectrogram, encoder, decoder and decoding task are run as they are, but for these faults,
-which are mended from outside:
+Their spectrogram, encoder, decoder and decoding task are run as they are, except for these
+faults, which are corrected from outside:
 
 - `front`: the left edge is reflected by 201 samples in place of 200, a first block of several
-  chunks is clamped chunk by chunk, a block hears 160 samples more than its frames need, and what
+  chunks is clamped chunk by chunk, a block has 160 samples more than its frames need, and what
   is left of the audio after the last whole chunk is dropped.
 - `logits`: raw logits are compared where the paper compares probabilities.
 - `resume`: after a crop, an end of text from before it ends the chunk.
 - `prompt`: control tokens are verified like text while the text is shorter than n.
-- `blank`: a first token is forced where nothing was said.
+- `blank`: a first token is forced where there is no speech.
 
 `--leave FAULT ...` leaves some of them in and prints what differs then.
 """
@@ -125,7 +125,7 @@ class Author:
 
 
 def placed(theirs: Any) -> type:
-    """Their decoding task for blocks that hear no more than they need.
+    """Their decoding task for blocks of no more audio than they need.
 
     Theirs computes a block's place from the number of mel frames, which is then one less.
     """
@@ -158,9 +158,9 @@ def mended(decoder: type, faults: Collection[str], n_prompt: int) -> type:
 
 
 def state_of(whisper: Whisper, adapter: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Weights and adapter by their names; the low-rank factors stand there the other way round.
+    """Weights and adapter by their names; the low-rank factors are in the other order.
 
-    Theirs adapts the attention alone: what ours changes in feed-forward layers is added to them.
+    Theirs adapts only the attention: what ours changes in feed-forward layers is added to them.
     """
     state = {}
     for name, value in parity.openai_state(whisper.model).items():
@@ -208,7 +208,7 @@ def cause_of(
     theirs: dict[int, list[int]], ours: dict[int, list[int]], block_by_block: dict[int, list[int]]
 ) -> str:
     """`last delivery`: it holds two blocks, and ours makes one step of them where theirs makes two;
-    with a step for each ours says what theirs says. Empty for any other difference."""
+    with a step for each both output the same. Empty for any other difference."""
     *before, last = ours
     same_before = all(theirs[n] == ours[n] for n in before)
     two_blocks = last - before[-1] == 2

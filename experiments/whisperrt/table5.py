@@ -4,8 +4,8 @@
     python -m experiments.whisperrt.table5 --size large-v2 --device cuda --out large.json
 
 Time does not depend on what the weights are, but on how many tokens are written. So the text is
-on a schedule, the same for every system: 4 tokens per second of audio, never taken back. Beside
-WhisperRT stands re-encoding: the audio so far, padded to 30 s, encoded and decoded again at every
+on a schedule, the same for every system: 4 tokens per second of audio, never taken back. WhisperRT
+is compared with re-encoding: the audio so far, padded to 30 s, encoded and decoded again at every
 chunk, as Simul-Whisper and Ufal-Whisper have to encode it; it is no measurement of either.
 """
 
@@ -76,7 +76,7 @@ class Scheduled(Decoder):
     def log_probs(self, hidden: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """The parent's, bent to the schedule."""
         log_probs = super().log_probs(hidden, bias)
-        rows = log_probs if hidden.ndim == 3 else log_probs[:, None]  # else the last output alone
+        rows = log_probs if hidden.ndim == 3 else log_probs[:, None]  # else only the last output
         for r, outputs in enumerate(self._outputs):
             for i, (position, token) in enumerate(outputs[-rows.shape[1] :]):
                 if token is None:
@@ -89,7 +89,7 @@ class Scheduled(Decoder):
 
 
 def scheduled(method: Any) -> Scheduled:
-    """Give WhisperRT a decoder that says as many tokens as it is told, and return it."""
+    """Give WhisperRT a decoder whose text has `n_text` tokens, and return it."""
     schedule = Scheduled(method._whisper)
     method._decoder = schedule
     method._settings = replace(method._settings, decoder=schedule)
@@ -97,7 +97,7 @@ def scheduled(method: Any) -> Scheduled:
 
 
 def n_tokens(n_samples: int) -> int:
-    """Length of the text when so much audio has been heard."""
+    """Length of the text after so much audio."""
     return n_samples * TOKENS_PER_S // SAMPLE_RATE
 
 

@@ -99,10 +99,10 @@ def whisperrt(
     cells: Iterable[Result], chunk: int, beam: int, weights: str | None = None
 ) -> Result | None:
     """The exact cell of WhisperRT at a chunk and beam. weights: None for any but `none`."""
-    wanted = {"method": "whisperrt", "chunk_ms": chunk, "beam": beam, "decoder_cache": False}
+    settings = {"method": "whisperrt", "chunk_ms": chunk, "beam": beam, "decoder_cache": False}
     if weights is not None:
-        return find(cells, weights=weights, **wanted)
-    return find((cell for cell in cells if weights_name(cell) != "none"), **wanted)
+        return find(cells, weights=weights, **settings)
+    return find((cell for cell in cells if weights_name(cell) != "none"), **settings)
 
 
 # -- on mini --------------------------------------------------------------------------------
@@ -114,16 +114,16 @@ def of_split(cells: Iterable[Result], split: str) -> list[Result]:
 
 def mini_table1(cells: Sequence[Result]) -> list[Row]:
     """All systems at all chunks on mini's `clean`."""
-    own = of_split(cells, "clean")
-    found: list[tuple[str, int | None, Result | None]] = [
-        ("offline", None, find(own, method="offline"))
+    clean = of_split(cells, "clean")
+    systems: list[tuple[str, int | None, Result | None]] = [
+        ("offline", None, find(clean, method="offline"))
     ]
     for chunk in CHUNKS_MS:
         if chunk in BASELINE_CHUNKS_MS:
-            found.append(("re-encoding", chunk, find(own, method="reencode", chunk_ms=chunk)))
-            found.append(("mask alone", chunk, whisperrt(own, chunk, 0, "none")))
+            systems.append(("re-encoding", chunk, find(clean, method="reencode", chunk_ms=chunk)))
+            systems.append(("mask alone", chunk, whisperrt(clean, chunk, 0, "none")))
         for beam, how in BEAMS.items():
-            found.append((f"WhisperRT {how}", chunk, whisperrt(own, chunk, beam)))
+            systems.append((f"WhisperRT {how}", chunk, whisperrt(clean, chunk, beam)))
     return [
         row_of(
             "mini_table1",
@@ -131,7 +131,7 @@ def mini_table1(cells: Sequence[Result]) -> list[Row]:
             cell,
             {**METRICS, "RTF": "rtf_total"},
         )
-        for name, chunk, cell in found
+        for name, chunk, cell in systems
         if cell is not None
     ]
 
@@ -140,11 +140,11 @@ def mini_table3(cells: Sequence[Result]) -> list[Row]:
     """One random-chunk adapter, and one trained for exactly this chunk."""
     rows = []
     for split in SPLITS:
-        own = of_split(cells, split)
+        of_this = of_split(cells, split)
         for beam, how in BEAMS.items():
             for chunk in FIXED_MS:
                 for adapter, weights in (("fixed", f"{chunk}ms"), ("random", "any_chunk")):
-                    cell = whisperrt(own, chunk, beam, weights)
+                    cell = whisperrt(of_this, chunk, beam, weights)
                     labels = {"split": split, "decoding": how, "chunk": duration(chunk)}
                     if cell is not None:
                         labels["adapter"] = adapter
@@ -159,8 +159,8 @@ def table1_other(cells: Sequence[Result]) -> list[Row]:
     """WhisperRT with beam 3 by chunk, Simul-Whisper and UFAL, on test-other."""
     rows = []
     for model in MODELS:
-        own = [cell for cell in cells if cell.model == model]
-        for name, theirs_is, chunk, cell in _systems_other(own):
+        of_model = [cell for cell in cells if cell.model == model]
+        for name, theirs_is, chunk, cell in _systems_other(of_model):
             if cell is not None:
                 where = UNPRINTED if chunk is None else f"{chunk}ms"
                 labels = {"model": model, "system": name, "chunk": duration(chunk)}
@@ -178,10 +178,10 @@ def _systems_other(
     for chunk in CHUNKS_MS:
         yield "WhisperRT, beam 3", "WhisperRT", chunk, whisperrt(cells, chunk, 3)
         if chunk in OTHERS_MS:
-            wanted = {"method": "simul_whisper", "chunk_ms": chunk}
-            never = (find(cells, **wanted, **each) for each in NEVER)
-            found = next((each for each in never if each is not None), None)
-            yield "Simul-Whisper, no detector", "Simul-Whisper", chunk, found
+            settings = {"method": "simul_whisper", "chunk_ms": chunk}
+            never = (find(cells, **settings, **each) for each in NEVER)
+            cell = next((each for each in never if each is not None), None)
+            yield "Simul-Whisper, no detector", "Simul-Whisper", chunk, cell
             yield "UFAL", "Ufal-Whisper", chunk, find(cells, method="ufal", chunk_ms=chunk)
 
 
@@ -204,13 +204,13 @@ def fig6(cells: Sequence[Result]) -> list[Row]:
     """Beams with and without the decoder's self-attention kept from chunk to chunk."""
     rows = []
     for beam in FIG6_BEAMS:
-        exact, kept = (find(cells, beam=beam, decoder_cache=cache) for cache in (False, True))
-        if exact is None or kept is None:
+        exact, cached = (find(cells, beam=beam, decoder_cache=cache) for cache in (False, True))
+        if exact is None or cached is None:
             continue
         labels = {"decoding": f"beam {beam}" if beam else "greedy"}
         row, other = (
             row_of("fig6_dev", labels, cell, {f"WER, {how}": "wer", f"CPU RTF, {how}": "rtf_cpu"})
-            for cell, how in ((exact, "exact"), (kept, "cache kept"))
+            for cell, how in ((exact, "exact"), (cached, "cache kept"))
         )
         rows.append(replace(row, figures={**row.figures, **other.figures}))
     return rows
