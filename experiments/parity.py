@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from streaming_asr.cells.hashes import HERE
-from streaming_asr.chunking import deliveries
+from streaming_asr.chunking import Schedule
 from streaming_asr.corpora.prompts import Prompts
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.models.hash import weights_hash
@@ -70,7 +70,7 @@ def pieces(
     """The audio as the simulator delivers it, and whether a piece is the last."""
     chunk, first = (round(s * SAMPLE_RATE) for s in (chunk_s, first_chunk_s or chunk_s))
     start = 0
-    for end in deliveries(len(audio), chunk, first, lookahead):
+    for end in Schedule(chunk, first, lookahead).ends(len(audio)):
         yield audio[start:end], end == len(audio)
         start = end
 

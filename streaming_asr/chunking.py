@@ -91,19 +91,6 @@ def check_feed(feed: str, batch: int, streams: int | None = None) -> None:
         )
 
 
-def deliveries(n_samples: int, chunk: int, first_chunk: int, lookahead: int) -> Iterator[int]:
-    """Yield the samples received after each delivery of the feed `fixed`, ending with `n_samples`.
-
-    The first delivery is longer by the look-ahead and the last is whatever is left: audio that
-    ends on a boundary ends with a full delivery, never with an empty one after it.
-    """
-    end = first_chunk + lookahead
-    while end < n_samples:
-        yield end
-        end += chunk
-    yield n_samples
-
-
 @dataclass(frozen=True)
 class Schedule:
     """How a recording is cut, in samples: its chunks, the first one, the look-ahead behind it."""
@@ -112,6 +99,24 @@ class Schedule:
     first_chunk: int
     lookahead: int
 
+    def after(self, received: int) -> int:
+        """Return where the next delivery ends once so many samples were received.
+
+        The first delivery is longer by the look-ahead; every later one ends a chunk further on.
+        """
+        first = self.first_chunk + self.lookahead
+        n_chunks = (received - first) // self.chunk + 1 if received >= first else 0
+        return first + n_chunks * self.chunk
+
     def ends(self, n_samples: int) -> Iterator[int]:
-        """Yield the samples received after each delivery of a recording of `n_samples`."""
-        return deliveries(n_samples, self.chunk, self.first_chunk, self.lookahead)
+        """Yield the samples received after each delivery of the feed `fixed`, ending with
+        `n_samples`.
+
+        The last delivery is whatever is left: audio that ends on a boundary ends with a full
+        delivery, never with an empty one after it.
+        """
+        end = self.after(0)
+        while end < n_samples:
+            yield end
+            end = self.after(end)
+        yield n_samples

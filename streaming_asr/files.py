@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -191,3 +191,13 @@ def file_sha256(file: Path) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
     return remembered("sha256", [file], compute)
+
+
+def check_sha256(expected: Mapping[Path, str], remedy: str) -> None:
+    """Raise UserError, which ends with `remedy`, for the first file that is missing or has another
+    sha256 than the expected one."""
+    for file, sha256 in expected.items():
+        actual = file_sha256(file) if file.is_file() else None
+        if actual != sha256:
+            problem = "is missing" if actual is None else f"has the sha256 {actual}, not {sha256}"
+            raise UserError(f"{file} {problem}; {remedy}")

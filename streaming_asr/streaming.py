@@ -126,7 +126,7 @@ class Stream:
             self._wait_for(
                 self._resampler.of_samples(mono, self._rate) if self._resampler else mono
             )
-        while len(self._waiting) >= (due := self._due()):
+        while len(self._waiting) >= (due := self._schedule.after(self._n) - self._n):
             now, self._waiting = self._waiting[:due], self._waiting[due:]
             updates.append(self._step(now, last=False))
         return updates
@@ -140,10 +140,6 @@ class Stream:
 
     def _wait_for(self, samples: Samples) -> None:
         self._waiting = np.concatenate([self._waiting, samples])
-
-    def _due(self) -> int:
-        schedule = self._schedule
-        return schedule.chunk if self._n else schedule.first_chunk + schedule.lookahead
 
     def _step(self, audio: Samples, *, last: bool) -> Update:
         self._n += len(audio)

@@ -56,7 +56,7 @@ def read_memory(overrides: Sequence[str]) -> tuple[list[Reading], float]:
     import psutil
     import torch
 
-    from streaming_asr.chunking import deliveries, parse_duration
+    from streaming_asr.chunking import Schedule, parse_duration
     from streaming_asr.config.build import build
     from streaming_asr.config.settle import compose
 
@@ -72,7 +72,7 @@ def read_memory(overrides: Sequence[str]) -> tuple[list[Reading], float]:
     state = method.start(language=utterance.language)
     readings: list[Reading] = []
     received, begin = 0, time.perf_counter()
-    for end in deliveries(len(audio), chunk, first, method.lookahead_samples):
+    for end in Schedule(chunk, first, method.lookahead_samples).ends(len(audio)):
         method.step(state, audio[received:end], last=end == len(audio))
         received = end
         readings.append((end / SAMPLE_RATE, process.memory_info().rss))

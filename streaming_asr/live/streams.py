@@ -67,7 +67,7 @@ class LiveStream(StreamRecord):
         # The audio of each step so far; None for a stream that shares no pass.
         self.replay_audio: list[Samples] | None = [] if is_kept else None
         self.ended = self.closed = False
-        self._chunk, self._first = schedule.chunk, schedule.first_chunk + schedule.lookahead
+        self._schedule = schedule
         self._condition, self._leave = condition, leave
         self._pieces: deque[tuple[Samples, float]] = deque()  # samples, when they arrived
         self._n_pending = 0
@@ -106,13 +106,9 @@ class LiveStream(StreamRecord):
             self._n_pending = 0
             self._leave(self)
 
-    def _due(self) -> int:
-        """Return the samples at which the next step ends, on the grid of the schedule."""
-        first, chunk = self._first, self._chunk
-        return first + chunk * (-(-(self.received + 1 - first) // chunk) if self.received else 0)
-
     def _note_ready(self) -> None:
-        is_ready = self.received + self._n_pending >= self._due() or self.ended
+        due = self._schedule.after(self.received)
+        is_ready = self.received + self._n_pending >= due or self.ended
         if not is_ready or self.closed:
             self.ready_since = None
         elif self.ready_since is None:
@@ -123,10 +119,11 @@ class LiveStream(StreamRecord):
         """Return the samples (n,) of the next step, whether they are the last, and when the newest
         of them arrived, in seconds of `perf_counter`."""
         with self._condition:
-            arrived, due = self.received + self._n_pending, self._due()
+            arrived = self.received + self._n_pending
+            due = self._schedule.after(self.received)
             end = due
             if self.grows and arrived > due:
-                end += (arrived - due) // self._chunk * self._chunk
+                end = self._schedule.after(arrived) - self._schedule.chunk
             room = max(due - self.received, round(MAX_STEP_S * SAMPLE_RATE))
             end = min(end, arrived, self.received + room)
             if self.ended and self.grows and arrived - self.received <= room:

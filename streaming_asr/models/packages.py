@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import CONF_DIR, cache_root, file_sha256, make_once
+from streaming_asr.files import CONF_DIR, cache_root, check_sha256, make_once
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,8 @@ def _parts(model: Packaged, name: str, folders: Sequence[Path]) -> list[Path]:
 
 def check(model: Packaged, folder: Path) -> None:
     """Raise UserError where a file of `folder` is missing or not the pinned one."""
-    for name, expected in model.sha256.items():
-        file = folder / name
-        actual = file_sha256(file) if file.is_file() else None
-        if actual != expected:
-            problem = "is missing" if actual is None else f"has the sha256 {actual}, not {expected}"
-            raise UserError(
-                f"model={model.model}: {file} {problem}; only the pinned files of {model.title} "
-                "are taken: install those versions again, or give model.path=<folder> to use others"
-            )
+    check_sha256(
+        {folder / name: sha256 for name, sha256 in model.sha256.items()},
+        f"model={model.model} takes only the pinned files of {model.title}: install those versions "
+        "again, or give model.path=<folder> to use others",
+    )

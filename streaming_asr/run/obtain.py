@@ -24,7 +24,7 @@ from streaming_asr.corpora.lists import list_names, speech_list, whole_list
 from streaming_asr.corpora.obtain import clone_once, fetch_speech
 from streaming_asr.corpora.prompts import COPYRIGHT, LANGUAGES, fetch_prompts, licence
 from streaming_asr.errors import UserError
-from streaming_asr.files import file_sha256, make_once
+from streaming_asr.files import check_sha256, make_once
 from streaming_asr.machine import let_waiting_threads_sleep
 from streaming_asr.models.find import find, find_here
 from streaming_asr.models.hub import (
@@ -115,12 +115,8 @@ def get_detectors() -> Got:
     place = folder.parent
     instead = f"clone it yourself from https://github.com/{DETECTORS_SOURCE.partition('@')[0]}"
     clone_once(DETECTORS_SOURCE, ["/cif_models/*.pt"], place, DETECTORS, instead)
-    for name, sha256 in DETECTORS_SHA256.items():
-        if not (folder / name).is_file() or file_sha256(folder / name) != sha256:
-            raise UserError(
-                f"{folder / name}: is not the detector that was published; remove {place} and "
-                f"run get {DETECTORS} again"
-            )
+    remedy = f"remove {place} and run get {DETECTORS} again"
+    check_sha256({folder / name: each for name, each in DETECTORS_SHA256.items()}, remedy)
     use = f"method=simul_whisper model=base method.weights={DETECTORS}"
     return Got(folder, DETECTORS_SOURCE, "Apache-2.0", use)
 

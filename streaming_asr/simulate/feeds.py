@@ -126,7 +126,7 @@ class _Feeder:
 
     def warm_up(self, language: str | None) -> None:
         """Run a short silent stream of three steps, since the first use of anything is slow."""
-        n_samples = next(self.schedule.ends(1 << 62)) + 2 * self.schedule.chunk
+        n_samples = self.schedule.after(0) + 2 * self.schedule.chunk
         silence = np.zeros(n_samples, dtype=np.float32)
         quiet = Utterance("warm-up", "", lambda: silence, 0.0, language=language)
         rows = [self.book.row(quiet, self.batch) for _ in range(self.batch)]

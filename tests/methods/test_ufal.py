@@ -18,7 +18,7 @@ from places import FIXTURES
 from tiny import noise, tiny_folder
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from streaming_asr.chunking import deliveries
+from streaming_asr.chunking import Schedule
 from streaming_asr.config.build import new_method
 from streaming_asr.corpora import MINI
 from streaming_asr.errors import UserError
@@ -90,7 +90,7 @@ def method_of(monkeypatch: pytest.MonkeyPatch, reader: Reader, **options: Any) -
 def feed(method: Ufal, audio: Samples, chunk_s: float = 0.6) -> list[Update]:
     state = method.start()
     chunk = round(chunk_s * SAMPLE_RATE)
-    ends = list(deliveries(len(audio), chunk, chunk, 0))
+    ends = list(Schedule(chunk, chunk, 0).ends(len(audio)))
     return [
         method.step(state, audio[a:b], last=b == len(audio))
         for a, b in zip([0, *ends], ends, strict=False)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from streaming_asr import machine
-from streaming_asr.chunking import deliveries
+from streaming_asr.chunking import Schedule
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import SCHEMA
 from streaming_asr.events.log import EventWriter, Log, committed_words, read_log
@@ -87,7 +87,7 @@ class Slow(fakes.Ticker):
 def test_the_schedule_is_first_chunk_and_lookahead_then_chunks_then_the_rest(
     n: int, lookahead: int, ends: list[int]
 ) -> None:
-    assert list(deliveries(n, CHUNK, FIRST_CHUNK, lookahead)) == ends
+    assert list(Schedule(CHUNK, FIRST_CHUNK, lookahead).ends(n)) == ends
 
 
 def test_the_log_tells_what_the_method_said_and_when(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streaming_asr.chunking import deliveries
+from streaming_asr.chunking import Schedule
 from streaming_asr.method import (
     SAMPLE_RATE,
     Batched,
@@ -39,11 +39,10 @@ class Setting:
 
 def chunks(method: Method[Any], audio: Samples, setting: Setting) -> list[Samples]:
     """The deliveries of the feed `fixed`, as views of `audio`."""
-    ends = list(
-        deliveries(
-            len(audio), setting.chunk_samples, setting.first_chunk_samples, method.lookahead_samples
-        )
+    schedule = Schedule(
+        setting.chunk_samples, setting.first_chunk_samples, method.lookahead_samples
     )
+    ends = list(schedule.ends(len(audio)))
     return [audio[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
