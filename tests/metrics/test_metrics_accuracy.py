@@ -6,6 +6,7 @@ import random
 
 import jiwer
 import pytest
+from rapidfuzz.distance import Levenshtein
 from traces import a_trace
 
 from streaming_asr.metrics import compute
@@ -176,6 +177,9 @@ def test_counting_agrees_with_jiwer_over_random_prefixes() -> None:
         references.append(" ".join(reference))
         hypotheses.append(" ".join(hypothesis))
         counts.append(count(reference, hypothesis))
+        assert counts[-1].errors == Levenshtein.distance(reference, hypothesis)
+        letters = "".join(reference), "ü".join(hypothesis)
+        assert count(*letters) == (Levenshtein.distance(*letters), len(reference))
     pooled = total(counts)
     assert pooled.errors / pooled.words == pytest.approx(
         jiwer.wer(references, hypotheses), abs=1e-12
