@@ -28,7 +28,7 @@ from streaming_asr.text.units import unit_of
 from streaming_asr.utterance import TimedWord, Utterance
 
 
-class Emitter(Protocol):
+class CtcModel(Protocol):
     """A CTC model. `blank` and `space` are classes; it has no `space` where words just follow."""
 
     blank: int
@@ -137,7 +137,7 @@ def grow(
 
 def emitter(
     path: str | None, model_path: str, device: str, dtype: str, target_lang: str | None
-) -> Emitter:
+) -> CtcModel:
     """Return the model that `path` is. Raises UserError where it is none of them."""
     folder = english.branch_folder(model_path) if path is None else Path(path).expanduser()
     if (folder / "ctc_head.safetensors").is_file() or (folder / "branch.json").is_file():

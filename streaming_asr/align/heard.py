@@ -23,7 +23,7 @@ ALIGNED_S = 20.0  # of a recording at once, below Whisper's context
 # What no text can be held against, where the reference is the hypothesis itself.
 ACCURACY = ("wer", "cer", "rwer", "arwer", "word_latency_coverage")
 
-Heard: TypeAlias = tuple[str, UtteranceLog]  # the name of a method and its log
+NamedLog: TypeAlias = tuple[str, UtteranceLog]  # the name of a method and its log
 
 
 def time_logs(folder: Path, say: Callable[[str], None]) -> tuple[int, dict[Path, Log]]:
@@ -43,7 +43,7 @@ def time_logs(folder: Path, say: Callable[[str], None]) -> tuple[int, dict[Path,
     every: dict[Path, Log] = {}
     for paths in sessions.values():
         logs = {path: read_log(path) for path in paths}
-        items: dict[str, list[Heard]] = defaultdict(list)
+        items: dict[str, list[NamedLog]] = defaultdict(list)
         for path, log in logs.items():
             for utterance in log.utterances:
                 items[utterance.utt].append((path.parent.name, utterance))
@@ -87,7 +87,7 @@ def timed_header(
 
 
 def timed(
-    heard: Sequence[Heard], audio: Path, reference: str | None, say: Callable[[str], None]
+    heard: Sequence[NamedLog], audio: Path, reference: str | None, say: Callable[[str], None]
 ) -> tuple[str, list[TimedWord] | None, str | None]:
     """Return the reference, its words with their times, and what they are from.
 

@@ -25,7 +25,7 @@ from streaming_asr.errors import UserError, parts_of_url
 from streaming_asr.files import give_json, write_text
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.metrics.losses import PARTS
-from streaming_asr.score.audit import Audit, Place, Row, audit
+from streaming_asr.score.audit import Audit, PartErrors, Place, audit
 from streaming_asr.score.folder import find_cells, write_cell
 from streaming_asr.terminal import (
     add_json,
@@ -264,7 +264,7 @@ def _wav(samples: Samples) -> bytes:
 
 
 def _texts(answer: Audit) -> list[list[str]]:
-    def row(each: Row, name: str) -> list[str]:
+    def row(each: PartErrors, name: str) -> list[str]:
         low, high = each.difference.low, each.difference.high
         bounds = "–" if low is None else f"{low:+.1f} to {high:+.1f}"
         values = (f"{each.stream:.1f}", f"{each.batch:.1f}", f"{each.difference.value:+.1f}")

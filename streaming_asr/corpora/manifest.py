@@ -195,8 +195,8 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
             if utterance.words is not None
             else None,
         }
-        kept = {key: value for key, value in row.items() if value is not None}
-        lines.append(json.dumps(kept, ensure_ascii=False) + "\n")
+        entries = {key: value for key, value in row.items() if value is not None}
+        lines.append(json.dumps(entries, ensure_ascii=False) + "\n")
     if not lines:
         raise UserError("data: no utterance to write; choose another split")
     write_text(path, "".join(lines))

@@ -51,7 +51,7 @@ class Error(NamedTuple):
     j: int
 
 
-class Block(NamedTuple):
+class ErrorBlock(NamedTuple):
     """Errors with no right word between them: reference[i0:i1] became text[j0:j1]."""
 
     i0: int
@@ -74,7 +74,7 @@ def boundaries(trace: Trace, text: Sequence[str]) -> set[int]:
     return {near for cut in cuts for near in (cut - 1, cut, cut + 1) if 0 < near < len(text)}
 
 
-def blocks(trace: Trace, reference: Sequence[str]) -> list[Block]:
+def blocks(trace: Trace, reference: Sequence[str]) -> list[ErrorBlock]:
     """Return the blocks of errors of a trace's final text against the normalised `reference`; they
     hold as many errors as WER counts."""
     text = trace.normalise.words(trace.hypothesis)
@@ -113,7 +113,7 @@ def blocks(trace: Trace, reference: Sequence[str]) -> list[Block]:
             else:
                 part = "middle"
             errors.append(Error(part, i, j))
-        result.append(Block(i0, i1, j0, j1, tuple(reversed(errors))))
+        result.append(ErrorBlock(i0, i1, j0, j1, tuple(reversed(errors))))
     return result
 
 
@@ -172,7 +172,7 @@ def is_switched(words: Sequence[str], reference: Sequence[str], language: str | 
     return max(others) >= 2 and n_usual < len(words) / 2
 
 
-def counts(blocks: Sequence[Block]) -> dict[str, int]:
+def counts(blocks: Sequence[ErrorBlock]) -> dict[str, int]:
     """Return the errors of each part."""
     parts = [error.part for block in blocks for error in block.errors]
     return {part: parts.count(part) for part in PARTS}

@@ -21,7 +21,7 @@ from streaming_asr.events.log import committed_words, read_log
 from streaming_asr.metrics import Trace, compute, traces
 from streaming_asr.metrics.intervals import Clusters, Estimate, flip, sums
 from streaming_asr.metrics.latency import timed
-from streaming_asr.metrics.losses import PARTS, Block, blocks, boundaries, counts
+from streaming_asr.metrics.losses import PARTS, ErrorBlock, blocks, boundaries, counts
 from streaming_asr.metrics.ordinary import place
 from streaming_asr.score.compare import check_same, read_runs
 from streaming_asr.score.folder import EVENTS
@@ -32,7 +32,7 @@ LONG_S = 30.0  # of a recording in which the lag has a trend
 AROUND = 3  # words that are shown on either side of a place
 
 
-class Row(NamedTuple):
+class PartErrors(NamedTuple):
     """A part: its errors per 100 words in the stream and in batch, and the difference in points."""
 
     name: str
@@ -61,8 +61,8 @@ class Audit:
     that are within a word of a boundary of steps. n_failed: recordings that failed in the stream
     and in batch."""
 
-    total: Row
-    parts: list[Row]
+    total: PartErrors
+    parts: list[PartErrors]
     clusters: Clusters
     is_labelled: bool
     places: list[Place]
@@ -143,7 +143,7 @@ def _audit(pairs: Sequence[tuple[Trace, Trace]], clusters: Clusters, is_labelled
             "recordings with speech"
         )
 
-    def row(name: str, parts: Sequence[str]) -> Row:
+    def row(name: str, parts: Sequence[str]) -> PartErrors:
         errors = [
             np.array([sum(each[part] for part in parts) for each in side], dtype=np.float64)
             for side in both
@@ -152,7 +152,7 @@ def _audit(pairs: Sequence[tuple[Trace, Trace]], clusters: Clusters, is_labelled
         difference = flip(100 * sums(list(errors[0] - errors[1]), clusters), weights)
         assert difference is not None
         rates = [100 * float(each.sum()) / sum(n_words) for each in errors]
-        return Row(name, rates[0], rates[1], difference)
+        return PartErrors(name, rates[0], rates[1], difference)
 
     stream = [trace for trace, _ in pairs]
     texts = [trace.normalise.words(trace.hypothesis) for trace in stream]
@@ -190,7 +190,7 @@ def growth(streams: Sequence[Trace]) -> float | None:
 def _places(
     pairs: Sequence[tuple[Trace, Trace]],
     references: Sequence[tuple[str, ...]],
-    both_blocks: Sequence[tuple[list[Block], list[Block]]],
+    both_blocks: Sequence[tuple[list[ErrorBlock], list[ErrorBlock]]],
 ) -> list[Place]:
     places = []
     for (trace, base), words, (mine, others) in zip(pairs, references, both_blocks, strict=True):
@@ -211,7 +211,7 @@ def _places(
     return sorted(places, key=lambda each: -each.n)[:N_PLACES]
 
 
-def _times(trace: Trace, block: Block) -> tuple[float, float]:
+def _times(trace: Trace, block: ErrorBlock) -> tuple[float, float]:
     """Return when a block was spoken: by the reference's words, else by the step of its text."""
     if trace.words:
         ends = list(accumulate(len(trace.normalise.words(word.text)) for word in trace.words))

@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def recordings_of(folder: str | Path, slowdown: float = 1.0) -> list[streams.Recording]:
+def recordings_of(folder: str | Path, slowdown: float = 1.0) -> list[streams.RecordingSteps]:
     """Return the recordings of one cell with the time of each step, on a machine so many times
     slower. Raises UserError as `retime` does."""
     check_range(0, 1e9, above=True, slowdown=slowdown)

@@ -29,7 +29,7 @@ Nanoseconds: TypeAlias = npt.NDArray[np.int64]  # whole ones, so that sums are e
 NS_PER_SAMPLE = 1_000_000_000 // SAMPLE_RATE
 
 
-class Recording(NamedTuple):
+class RecordingSteps(NamedTuple):
     """The steps of one recording: a_k and c_k, (K,) each, and how long it lasts, in ns."""
 
     a: Nanoseconds
@@ -50,10 +50,10 @@ class Served(NamedTuple):
         return self.load < 1 and self.p95 < min(chunk_s, MAX_LAG_S)
 
 
-def recordings(log: Log) -> list[Recording]:
+def recordings(log: Log) -> list[RecordingSteps]:
     """Return the recordings that were transcribed. Raises UserError where there are none."""
     played = [
-        Recording(
+        RecordingSteps(
             np.array([step.audio_samples for step in each.steps]) * NS_PER_SAMPLE,
             np.array([step.compute_ns["wall"] for step in each.steps]),
             each.duration_samples * NS_PER_SAMPLE,
@@ -66,7 +66,7 @@ def recordings(log: Log) -> list[Recording]:
     return played
 
 
-def lags(streams: Sequence[Sequence[Recording]], offsets: Sequence[int]) -> Nanoseconds:
+def lags(streams: Sequence[Sequence[RecordingSteps]], offsets: Sequence[int]) -> Nanoseconds:
     """Return the lag of every step in ns, stream by stream in the order of its steps.
 
     streams: what each plays, one recording after another. offsets: when each begins, in ns.
@@ -86,7 +86,7 @@ def lags(streams: Sequence[Sequence[Recording]], offsets: Sequence[int]) -> Nano
     return by_stream
 
 
-def serve(recordings: Sequence[Recording], n: int, *, seed: int = 0) -> Served:
+def serve(recordings: Sequence[RecordingSteps], n: int, *, seed: int = 0) -> Served:
     """Return the lag of `n` streams. Raises UserError for too many steps."""
     n_steps = n * sum(len(each.a) for each in recordings)
     if n_steps > MAX_STEPS:
@@ -107,7 +107,9 @@ def serve(recordings: Sequence[Recording], n: int, *, seed: int = 0) -> Served:
     return Served(n, load, float(np.median(p95)))
 
 
-def capacity(recordings: Sequence[Recording], chunk_s: float, *, seed: int = 0) -> Served | None:
+def capacity(
+    recordings: Sequence[RecordingSteps], chunk_s: float, *, seed: int = 0
+) -> Served | None:
     """Return the most streams that keep up, with their lag; None where not even one does."""
     most = serve(recordings, 1, seed=seed)
     if not most.keeps_up(chunk_s):

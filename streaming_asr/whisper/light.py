@@ -119,7 +119,7 @@ class Tokens:
         return int(self.backend_tokenizer.add_tokens(list(tokens)))
 
 
-class Network(nn.Module):
+class WhisperNetwork(nn.Module):
     """Whisper's weights in modules with the names of transformers' class; the passes are those of
     `encoder.py` and `decoder.py`."""
 
@@ -155,7 +155,7 @@ def load_plain(
     dtype: torch.dtype,
     adapter: Path | None = None,
     adapter_scale: float = 1.0,
-) -> tuple[Network, Tokens] | None:
+) -> tuple[WhisperNetwork, Tokens] | None:
     """Return the network of a folder, its adapter merged, and the tokenizer; None where a file is
     not plain, is damaged or does not fit."""
     try:
@@ -173,7 +173,7 @@ def load_plain(
         return None
     if not all(all_finite(value) for value in tensors.values()):
         return None
-    return Network(JsonSettings(**config), JsonSettings(**generation), tensors), tokens
+    return WhisperNetwork(JsonSettings(**config), JsonSettings(**generation), tensors), tokens
 
 
 def has_plain_lora(folder: Path) -> bool:

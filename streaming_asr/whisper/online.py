@@ -18,7 +18,7 @@ from streaming_asr.errors import check_range
 from streaming_asr.method import SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.agreement import LocalAgreement
 from streaming_asr.whisper.recogniser import BufferTranscript, Recogniser
-from streaming_asr.whisper.window import Heard
+from streaming_asr.whisper.window import StreamState
 
 PROMPT_CHARACTERS = 200
 TRIM_S = 15.0
@@ -211,7 +211,7 @@ def end_of(word: Word) -> float:
 
 
 @dataclass(slots=True, kw_only=True)
-class BufferedStream(Heard):
+class BufferedStream(StreamState):
     """A method's state of one stream whose audio is in an online buffer."""
 
     buffer: OnlineBuffer

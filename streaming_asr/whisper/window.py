@@ -35,7 +35,7 @@ def frames_of(duration_s: float, name: str) -> int:
 
 
 @dataclass(slots=True, kw_only=True)
-class Heard:
+class StreamState:
     """The base of a method's state of one stream: samples that came, and words given out."""
 
     recorder: Recorder
@@ -63,7 +63,7 @@ class Heard:
 
 
 @dataclass(slots=True, kw_only=True)
-class BlockAudio(Heard):
+class BlockAudio(StreamState):
     """A stream's audio, taken block by block, and the place of its window.
 
     Frames are encoder frames of 20 ms; the window is what the context holds.

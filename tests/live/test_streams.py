@@ -10,17 +10,17 @@ from two_words import a_cell
 
 from streaming_asr.errors import UserError
 from streaming_asr.score.retime import recordings_of
-from streaming_asr.score.streams import Recording, capacity, lags, serve
+from streaming_asr.score.streams import RecordingSteps, capacity, lags, serve
 
 
-def recording(*compute_s: float) -> Recording:
+def recording(*compute_s: float) -> RecordingSteps:
     """A step a second, of these compute times."""
     n = len(compute_s)
     compute = np.rint(np.array(compute_s) * 1e9).astype(np.int64)
-    return Recording(np.arange(1, n + 1) * 10**9, compute, n * 10**9)
+    return RecordingSteps(np.arange(1, n + 1) * 10**9, compute, n * 10**9)
 
 
-def lags_s(streams: list[list[Recording]], offsets_s: list[float]) -> list[float]:
+def lags_s(streams: list[list[RecordingSteps]], offsets_s: list[float]) -> list[float]:
     return (lags(streams, [round(offset * 1e9) for offset in offsets_s]) / 1e9).tolist()
 
 

@@ -13,7 +13,7 @@ from transformers import WhisperForConditionalGeneration
 
 from experiments.hush_word.tables import reduce_ratio
 from streaming_asr.method import NULL
-from streaming_asr.methods.hush_word.search import Reference, punctuation
+from streaming_asr.methods.hush_word.search import ReferenceGuide, punctuation
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
@@ -71,7 +71,7 @@ def skips(token):
 def decode(table, reference=None, beam=2, early_stopping=True):
     """(text, width of each pass, the full ones at the end as one)."""
     decoder = Table(table)
-    followed = None if reference is None else Reference(reference, skips)
+    followed = None if reference is None else ReferenceGuide(reference, skips)
     search = BeamSearch(decoder, EOT, beam, early_stopping=early_stopping)
     best = alone(search.passes(Rows(beam), [0], 5, 20, NULL, followed), NULL)
     widths = decoder.widths
@@ -217,7 +217,7 @@ def search(whisper, windows, window, reference=None, max_tokens=20):
     steps = Steps()
     followed = None
     if reference is not None:
-        followed = Reference(reference, punctuation(whisper))
+        followed = ReferenceGuide(reference, punctuation(whisper))
     n_frames = whisper.context_frames
     passes = windows.search.passes(cache, window.prompt, n_frames, max_tokens, steps, followed)
     return alone(passes, steps), steps.widths

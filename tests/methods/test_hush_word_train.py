@@ -15,7 +15,7 @@ from transformers import WhisperForConditionalGeneration
 from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.methods.hush_word.padding import FILE_NAME, load_hush
-from streaming_asr.methods.hush_word.train import Example, HushWordRecipe, HushWords
+from streaming_asr.methods.hush_word.train import HushExample, HushWordRecipe, HushWords
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.training.greedy import greedy
 from streaming_asr.training.loop import FitConfig, fit
@@ -37,7 +37,7 @@ def recipe(corpus, **options):
 def example(whisper, seed=3):
     prompt = whisper.prompt()
     tokens = [*prompt, *range(40, 46), whisper.eot]
-    return Example(torch.from_numpy(noise(1.013, seed=seed)), tokens, len(prompt))
+    return HushExample(torch.from_numpy(noise(1.013, seed=seed)), tokens, len(prompt))
 
 
 def test_the_loss_is_transformers_own_on_the_joined_audio_and_the_model_stays_frozen():
@@ -83,7 +83,7 @@ def test_examples_together_have_the_losses_and_gradients_that_each_has_by_itself
     words = HushWords(whisper, 0.1 * torch.rand(shape, generator=random_), torch.full((3,), 1.0), 3)
     prompt, eot = whisper.prompt(), whisper.eot
     examples = [  # other lengths of audio, prompt and text; the last says nothing
-        Example(torch.from_numpy(noise(seconds, seed=i)), [*before, *text, eot], len(before))
+        HushExample(torch.from_numpy(noise(seconds, seed=i)), [*before, *text, eot], len(before))
         for i, (seconds, before, text) in enumerate(
             [(1.013, prompt, range(40, 46)), (2.5, [7, 8, 9, *prompt], [50, 51]), (0.4, prompt, [])]
         )

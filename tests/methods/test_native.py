@@ -238,7 +238,7 @@ def test_a_character_of_several_tokens_is_one() -> None:
     shown = []
     for token in range(3):
         assert words.push(token, 9.0) == []
-        shown.append(words.shown(9.0)[0].text)
+        shown.append(words.partial(9.0)[0].text)
     assert shown == [" c", " c", " cé"]
     assert [word.text for word in words.push(3, 9.0)] == [" cé"]
 
@@ -442,7 +442,7 @@ def test_words_of_tokens(texts: list[str], language: str | None, words: list[str
     made = [word for token in range(len(texts)) for word in told.push(token, 9.0)]
     made += told.finish(9.0)
     assert [word.text for word in made] == words
-    assert told.shown(9.0) == ()
+    assert told.partial(9.0) == ()
 
 
 def test_times_of_words_are_in_order_and_inside_the_audio() -> None:

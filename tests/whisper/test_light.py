@@ -17,7 +17,7 @@ from tiny import tiny_folder
 from streaming_asr.files import HERE
 from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
 from streaming_asr.whisper.features import _mel_filters
-from streaming_asr.whisper.light import Network
+from streaming_asr.whisper.light import WhisperNetwork
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.words import byte_characters
 
@@ -34,8 +34,8 @@ TEXTS = (
 def equal(folder: Any, **options: Any) -> None:
     light = load_whisper(folder, **options)
     full = load_whisper(folder, trainable=True, **options)
-    assert isinstance(light.model, Network)
-    assert not isinstance(full.model, Network)
+    assert isinstance(light.model, WhisperNetwork)
+    assert not isinstance(full.model, WhisperNetwork)
     a, b = light.model.state_dict(), full.model.state_dict()
     assert a.keys() == b.keys()
     assert [name for name in a if a[name].dtype != b[name].dtype] == []

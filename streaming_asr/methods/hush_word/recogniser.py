@@ -13,7 +13,7 @@ import torch
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples
 from streaming_asr.methods.hush_word.padding import PaddedEncoder
 from streaming_asr.methods.hush_word.pipeline import EncoderWorker, Prefill, Worker
-from streaming_asr.methods.hush_word.search import Reference, punctuation
+from streaming_asr.methods.hush_word.search import ReferenceGuide, punctuation
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.flops import encoder_flops
@@ -122,7 +122,7 @@ class Transcriber(WindowDecoder):
                     log_probs = prefill.put_prompt(cache)
         guide = None
         if self._prune and reference:
-            guide = Reference(reference, self._skips)
+            guide = ReferenceGuide(reference, self._skips)
         return (
             yield from self.search_window(
                 cache,

@@ -39,7 +39,7 @@ def punctuation(whisper: Whisper) -> Callable[[int], bool]:
     return skips
 
 
-class Reference(Guide):
+class ReferenceGuide(Guide):
     """The text that one search follows, how far it has come, and whether it is narrow."""
 
     def __init__(self, tokens: Sequence[int], skips: Callable[[int], bool]) -> None:

@@ -48,7 +48,7 @@ PREVIOUS_TOKENS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class HushExample:
     """A clip, the decoder's tokens from prompt to <|endoftext|>, and how many are the prompt's."""
 
     audio: Tensor  # (n,)
@@ -77,7 +77,7 @@ class HushWords(nn.Module):
         """Project every word into its bounds: what an optimiser's step may have left."""
         self.tails.copy_(torch.minimum(torch.maximum(self.tails, -self.bounds), self.bounds))
 
-    def forward(self, examples: Sequence[Example]) -> Tensor:
+    def forward(self, examples: Sequence[HushExample]) -> Tensor:
         """Return the mean cross-entropy of the transcripts for each word, (words,).
 
         On a GPU all examples go through the model together. On a CPU the padding costs more than
@@ -87,7 +87,7 @@ class HushWords(nn.Module):
         groups = [[e] for e in examples] if self.tails.device.type == "cpu" else [examples]
         return torch.cat([self.losses(group) for group in groups]).mean(0)
 
-    def losses(self, examples: Sequence[Example]) -> Tensor:
+    def losses(self, examples: Sequence[HushExample]) -> Tensor:
         """Return the cross-entropy of each example's transcript for each word, (examples, words),
         in one pass."""
         whisper, n_words = self._whisper[0], len(self.tails)
@@ -217,25 +217,25 @@ class HushWordRecipe(CorpusRecipe):
 
     # -- data -----------------------------------------------------------------------------------
 
-    def draw(self, step: int, *, rank: int, world: int, progress: float) -> list[Example]:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> list[HushExample]:
         """Return a batch of clips; pure in (seed, step, rank)."""
         rng = self.rng(step, rank)
         return [self._example(rng) for _ in range(self.batch)]
 
-    def _example(self, rng: random.Random) -> Example:
+    def _example(self, rng: random.Random) -> HushExample:
         window = self.window(rng, self.options)
         previous = self._tokens(window.prompt)[-PREVIOUS_TOKENS:]
         prompt = self.whisper.prompt(window.language, previous=previous)
         text = self._tokens(" ".join(word for word, *_ in window.words))
         tokens = [*prompt, *text, self.whisper.eot][: self.whisper.max_tokens]
-        return Example(torch.from_numpy(window.audio), tokens, len(prompt))
+        return HushExample(torch.from_numpy(window.audio), tokens, len(prompt))
 
     def _tokens(self, text: str) -> list[int]:
         return self.whisper.text_tokens(f" {text}") if text else []
 
     # -- training -------------------------------------------------------------------------------
 
-    def loss(self, model: nn.Module, batch: list[Example]) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, model: nn.Module, batch: list[HushExample]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the words' losses summed: none of them sees the others' gradients."""
         losses = model(batch)
         logs = {

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from streaming_asr.method import SAMPLE_RATE, Samples, Word
-from streaming_asr.methods.native.base import Native, State
+from streaming_asr.methods.native.base import Native, NativeState
 
 
 @dataclass
-class Redecoded(State):
+class Redecoded(NativeState):
     """A stream: audio that no chunk has yet, the newest tokens, and how many of them are final.
 
     Final tokens spell whole words, which are committed.
@@ -87,7 +87,7 @@ class Redecoder(Native):
         """Commit the newest decoding."""
         self.commit(state, len(state.tokens))
 
-    def shown(self, state: Any) -> tuple[Word, ...]:
+    def partial(self, state: Any) -> tuple[Word, ...]:
         """Return the words of the tokens that are not final."""
         writer = state.writer
         words: list[Word] = []

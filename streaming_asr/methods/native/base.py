@@ -25,7 +25,7 @@ NEWEST = "5.13"  # the first release of transformers that has most of the classe
 
 
 @dataclass
-class State:
+class NativeState:
     """What every stream has. n_blocks: blocks computed; streams with as many may share a pass."""
 
     recorder: Recorder
@@ -92,10 +92,10 @@ class Native(SharedPasses):
         """Compute the next block, (n, ...), of n streams that are equally far; count it."""
         raise NotImplementedError
 
-    def shown(self, state: Any) -> tuple[Word, ...]:
+    def partial(self, state: Any) -> tuple[Word, ...]:
         """Return the words that are not final; none after `finish`."""
-        shown: tuple[Word, ...] = state.writer.shown(state.heard_s)
-        return shown
+        words: tuple[Word, ...] = state.writer.partial(state.heard_s)
+        return words
 
     def finish(self, state: Any) -> None:
         """Commit what is not final yet: the stream has ended."""
@@ -123,7 +123,7 @@ class Native(SharedPasses):
             if ends:
                 with state.recorder.part("finalise"):
                     self.finish(state)
-            updates.append(Update(tuple(state.committed), self.shown(state)))
+            updates.append(Update(tuple(state.committed), self.partial(state)))
             state.committed = []
         return updates
 
@@ -226,8 +226,8 @@ class Mel:
         if self._drops_last:
             audio = np.pad(audio, (0, self._hop))
         self._audio = self._audio[n * self._hop :]
-        made = self._extract(audio, sampling_rate=SAMPLE_RATE, center=False, return_tensors="pt")
-        return made["input_features"]
+        output = self._extract(audio, sampling_rate=SAMPLE_RATE, center=False, return_tensors="pt")
+        return output["input_features"]
 
     def pad(self, n: int) -> None:
         """Add silence, so that `take(n)` has its audio."""

@@ -47,7 +47,7 @@ def native(
         raise UserError(f"delay_s={delay_s}: only voxtral_realtime has it; leave it out")
     module, _, cls = CLASSES[kind.name].rpartition(".")
     extra = {"delay_s": delay_s} if kind.name == "voxtral_realtime" else {}
-    made: Native = getattr(import_module(module), cls)(
+    method: Native = getattr(import_module(module), cls)(
         folder, kind, Placed(chunk_ms, device, dtype), **extra
     )
-    return made
+    return method

@@ -18,14 +18,14 @@ from torch import Tensor
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples
-from streaming_asr.methods.native.base import Native, Placed, State, together
+from streaming_asr.methods.native.base import Native, NativeState, Placed, together
 from streaming_asr.models.native import Kind
 
 AFTER_S = 1.0  # silence behind the audio and the delay, as the model's own extractor adds
 
 
 @dataclass
-class Stream(State):
+class KyutaiState(NativeState):
     """One stream: audio at 24 kHz that is no whole frame, caches, and the newest token."""
 
     resampler: Any = None
@@ -38,7 +38,7 @@ class Stream(State):
 
 
 class Kyutai(Native):
-    """The method. Weights and settings; a stream's own things are in its `Stream`."""
+    """The method. Weights and settings; a stream's own things are in its `KyutaiState`."""
 
     lookahead_samples = 16
     """The resampler's filter, at 16 kHz."""
@@ -61,12 +61,12 @@ class Kyutai(Native):
         # 0 ends a pause, which the pad token fills.
         self._silent = {0, config.pad_token_id, *self.processor.tokenizer.all_special_ids}
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Stream:
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> KyutaiState:
         """Return the state of a new stream; the model finds the language out."""
         from transformers import DynamicCache
 
         config = self.model.config
-        state = Stream(
+        state = KyutaiState(
             recorder,
             self.writer(language),
             resampler=Resampler(self._rate),
@@ -77,42 +77,42 @@ class Kyutai(Native):
         return state
 
     @staticmethod
-    def _add(state: Stream, audio: Samples) -> None:
+    def _add(state: KyutaiState, audio: Samples) -> None:
         state.audio = np.concatenate([state.audio, audio])
 
-    def hear(self, state: Stream, audio: Samples) -> None:
+    def hear(self, state: KyutaiState, audio: Samples) -> None:
         """Resample new audio, (n,), and keep it."""
         self._add(state, state.resampler.of_samples(audio, SAMPLE_RATE))
 
-    def close(self, state: Stream) -> None:
+    def close(self, state: KyutaiState) -> None:
         """Pad the audio with the silence that the delay of the text needs."""
         self._add(state, state.resampler.of_frame(None))
         n = int((self._delay_s + AFTER_S) * self._rate)
         n += -(len(state.audio) + n) % self._frame
         self._add(state, np.zeros(n, dtype=np.float32))
 
-    def block(self, state: Stream) -> Tensor | None:
+    def block(self, state: KyutaiState) -> Tensor | None:
         """Return the audio of the next frame, (1, n) at 24 kHz."""
         if not state.n_samples or len(state.audio) < self._frame:
             return None
         frame, state.audio = state.audio[: self._frame], state.audio[self._frame :]
         return torch.from_numpy(frame)[None]
 
-    def run(self, states: Sequence[Stream], blocks: Tensor) -> None:
+    def run(self, states: Sequence[KyutaiState], blocks: Tensor) -> None:
         """Encode a frame of each stream and output a token of it."""
         config, codes = self.model.config, []
         for state, audio in zip(states, blocks.to(self.device), strict=True):
             with state.recorder.part("encode"):
                 codec = self.model.codec_model
-                made = codec.encode(
+                output = codec.encode(
                     audio[None, None],
                     encoder_past_key_values=state.codec_keys_values,
                     padding_cache=state.codec_padding,
                     use_streaming=True,
                 )
-                state.codec_keys_values = made.encoder_past_key_values
-                state.codec_padding = made.padding_cache
-                codes.append(made.audio_codes[..., : config.num_codebooks, :].transpose(1, 2))
+                state.codec_keys_values = output.encoder_past_key_values
+                state.codec_padding = output.padding_cache
+                codes.append(output.audio_codes[..., : config.num_codebooks, :].transpose(1, 2))
                 state.recorder.count(frames_real=1, frames_computed=1)
         with (
             states[0].recorder.part("decode"),
@@ -125,15 +125,15 @@ class Kyutai(Native):
         for state in states:
             state.n_blocks += 1
 
-    def _advance(self, states: Sequence[Stream], codes: Tensor, keys_values: Any) -> None:
+    def _advance(self, states: Sequence[KyutaiState], codes: Tensor, keys_values: Any) -> None:
         """Output the next token of each stream, of audio codes (n, 1, codebooks)."""
         tokens = torch.tensor([[[state.token]] for state in states], device=self.device)
-        made = self.model(
+        output = self.model(
             input_ids=torch.cat([tokens, codes], dim=-1),
             past_key_values=keys_values,
             use_cache=True,
         )
-        for state, token in zip(states, made.logits[:, -1].argmax(-1).tolist(), strict=True):
+        for state, token in zip(states, output.logits[:, -1].argmax(-1).tolist(), strict=True):
             state.recorder.count(decode_steps=1, beam_sum=1)
             state.token = token
             state.tokens.append(token)

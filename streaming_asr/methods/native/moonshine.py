@@ -29,7 +29,7 @@ STRIDE = 4  # of the embedder: frames of it in one of the encoder
 
 
 @dataclass
-class Stream(Redecoded):
+class MoonshineState(Redecoded):
     """A stream: the newest audio, from frame `first` of the encoder on, and the frozen frames."""
 
     audio: Samples = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
@@ -40,7 +40,7 @@ class Stream(Redecoded):
 
 
 class Moonshine(Redecoder):
-    """The method. Weights and settings; a stream's own things are in its `Stream`."""
+    """The method. Weights and settings; a stream's own things are in its `MoonshineState`."""
 
     def __init__(self, folder: Path, kind: Kind, placed: Placed) -> None:
         """Load the model. Raises UserError where its features need the whole recording."""
@@ -53,18 +53,18 @@ class Moonshine(Redecoder):
         config = self.model.config.encoder_config
         self._unit = round(config.sample_rate * config.frame_ms / 1000)  # samples
         windows = config.sliding_windows
-        self._ahead = sum(max(0, right - 1) for _, right in windows)
+        self._ahead = sum(max(0, after - 1) for _, after in windows)
         # Two convolutions reach 12 frames of the embedder back.
-        self._behind = sum(left - 1 for left, _ in windows) + 3
+        self._behind = sum(before - 1 for before, _ in windows) + 3
         self._ends = ends_of(self.model.config.eos_token_id)
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Stream:
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> MoonshineState:
         """Return the state of a new stream."""
         if language not in (None, "en"):
             raise UserError(f"language={language}: Moonshine Streaming knows English only")
-        return Stream(recorder, self.writer(language))
+        return MoonshineState(recorder, self.writer(language))
 
-    def hypothesis(self, state: Stream, audio: Samples) -> list[int]:
+    def hypothesis(self, state: MoonshineState, audio: Samples) -> list[int]:
         """Encode new audio, (n,), and decode the segment."""
         is_end = state.is_closed and not len(state.waiting)
         with state.recorder.part("encode"):
@@ -75,7 +75,7 @@ class Moonshine(Redecoder):
             frames = torch.cat([*state.frames, *([] if state.tail is None else [state.tail])])
             return self.decode(frames, state.tokens[: state.n_final], state.recorder)
 
-    def _encode(self, state: Stream, audio: Samples, *, is_end: bool) -> None:
+    def _encode(self, state: MoonshineState, audio: Samples, *, is_end: bool) -> None:
         state.audio = np.concatenate([state.audio, audio])
         n = len(state.audio) // self._unit * self._unit
         if is_end:  # the last frame is padded with silence
@@ -87,19 +87,19 @@ class Moonshine(Redecoder):
         # Without a mask the class leaves the sliding window out.
         mask = torch.ones(values.shape, dtype=torch.long, device=self.device)
         encoder = self.model.get_encoder()
-        (made,) = encoder(values, attention_mask=mask).last_hidden_state
-        end = state.first + len(made)
+        (frames,) = encoder(values, attention_mask=mask).last_hidden_state
+        end = state.first + len(frames)
         n_frozen = max(state.n_frozen, end - (0 if is_end else self._ahead))
-        new = made[state.n_frozen - state.first :]
+        new = frames[state.n_frozen - state.first :]
         state.frames.append(new[: n_frozen - state.n_frozen])
         state.tail = new[n_frozen - state.n_frozen :]
-        state.recorder.count(frames_real=n_frozen - state.n_frozen, frames_computed=len(made))
+        state.recorder.count(frames_real=n_frozen - state.n_frozen, frames_computed=len(frames))
         state.n_frozen = n_frozen
         first = max(state.first, n_frozen - self._behind)
         state.audio = state.audio[(first - state.first) * STRIDE * self._unit :]
         state.first = first
 
-    def _end_segment(self, state: Stream) -> None:
+    def _end_segment(self, state: MoonshineState) -> None:
         """Commit all text of the frozen frames and begin with those after them."""
         state.tokens = self.decode(
             torch.cat(state.frames), state.tokens[: state.n_final], state.recorder
@@ -113,28 +113,28 @@ class Moonshine(Redecoder):
             return list(final)
         from transformers.models.moonshine_streaming import modeling_moonshine_streaming
 
-        output = modeling_moonshine_streaming.MoonshineStreamingEncoderModelOutput
+        encoder_output = modeling_moonshine_streaming.MoonshineStreamingEncoderModelOutput
         most = int(TOKENS_PER_S * len(frames) * STRIDE * self._unit / SAMPLE_RATE) + 1
         start = self.model.generation_config.decoder_start_token_id
         start = self.model.config.bos_token_id if start is None else start
         tokens, cache = list(final), None
         ids = [start, *tokens]
         while len(tokens) < most:
-            made = self.model(
+            output = self.model(
                 decoder_input_ids=torch.tensor([ids], device=self.device),
                 # The class adds positions to it in place.
-                encoder_outputs=output(last_hidden_state=frames[None].clone()),
+                encoder_outputs=encoder_output(last_hidden_state=frames[None].clone()),
                 past_key_values=cache,
                 use_cache=True,
             )
             recorder.count(decode_steps=1, beam_sum=1)
-            cache, token = made.past_key_values, int(made.logits[0, -1].argmax())
+            cache, token = output.past_key_values, int(output.logits[0, -1].argmax())
             if token in self._ends:
                 break
             tokens.append(token)
             ids = [token]
         return tokens
 
-    def n_stable(self, state: Stream, before: Sequence[int]) -> int:
+    def n_stable(self, state: MoonshineState, before: Sequence[int]) -> int:
         """Return how many tokens the decodings of two chunks share."""
         return common_prefix(before, state.tokens)

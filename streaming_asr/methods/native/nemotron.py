@@ -17,14 +17,14 @@ from torch import Tensor
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, Recorder
-from streaming_asr.methods.native.base import Mel, Native, Placed, State, together
+from streaming_asr.methods.native.base import Mel, Native, NativeState, Placed, together
 from streaming_asr.models.native import Kind
 
 FRAME_S = 0.08
 
 
 @dataclass
-class Stream(State):
+class NemotronState(NativeState):
     """One stream: caches of the encoder, and of the prediction network with its newest token."""
 
     mel: Any = None
@@ -38,7 +38,7 @@ class Stream(State):
 
 
 class Nemotron(Native):
-    """The method. Weights and settings; a stream's own things are in its `Stream`."""
+    """The method. Weights and settings; a stream's own things are in its `NemotronState`."""
 
     def __init__(self, folder: Path, kind: Kind, placed: Placed) -> None:
         """Load the model; `placed.chunk_ms` is one that `models.native.check` allows."""
@@ -49,7 +49,7 @@ class Nemotron(Native):
         self._blank = config.blank_token_id
         self._most = config.max_symbols_per_step
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Stream:
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> NemotronState:
         """Return the state of a new stream. Raises UserError for an unknown language."""
         from transformers import DynamicCache
         from transformers.models.nemotron_asr_streaming import (
@@ -60,7 +60,7 @@ class Nemotron(Native):
         )
 
         config = self.model.config
-        return Stream(
+        return NemotronState(
             recorder,
             self.writer(language),
             mel=Mel(self.processor.feature_extractor),
@@ -72,8 +72,8 @@ class Nemotron(Native):
         )
 
     def _prompt(self, language: str | None) -> Tensor | None:
-        known = getattr(self.processor, "prompt_dictionary", None)
-        if known is None:
+        indices = getattr(self.processor, "prompt_dictionary", None)
+        if indices is None:
             if language not in (None, "en"):
                 raise UserError(
                     f"language={language}: this Nemotron knows English only; leave language out, "
@@ -81,15 +81,15 @@ class Nemotron(Native):
                 )
             return None
         name = language or "auto"
-        locales = sorted(key for key in known if key.partition("-")[0] == name)
-        if name not in known and not locales:
+        locales = sorted(key for key in indices if key.partition("-")[0] == name)
+        if name not in indices and not locales:
             raise UserError(
                 f"language={language}: this Nemotron has no such language; leave language out, "
                 "and the model finds it out"
             )
-        return torch.tensor([known[name if name in known else locales[0]]], device=self.device)
+        return torch.tensor([indices[name if name in indices else locales[0]]], device=self.device)
 
-    def close(self, state: Stream) -> None:
+    def close(self, state: NemotronState) -> None:
         """Pad the audio with silence, so that the last block has all frames that see audio."""
         n = 1 + self._factor * (self._frames - 1)  # mel frames of the first block
         n_mel = state.n_samples // self.processor.feature_extractor.hop_length + 1
@@ -97,16 +97,16 @@ class Nemotron(Native):
             n += self._factor * self._frames
         state.mel.pad(n - self._n_taken(state))
 
-    def _n_taken(self, state: Stream) -> int:
+    def _n_taken(self, state: NemotronState) -> int:
         """Return how many mel frames the blocks so far have: the first has fewer."""
         return max(0, self._factor * (self._frames * state.n_blocks - 1) + 1)
 
-    def block(self, state: Stream) -> Tensor | None:
+    def block(self, state: NemotronState) -> Tensor | None:
         """Return the mel frames of the next block, (1, n, mels)."""
         n = self._factor * self._frames
         return state.mel.take(n if state.n_blocks else n - self._factor + 1)
 
-    def run(self, states: Sequence[Stream], blocks: Tensor) -> None:
+    def run(self, states: Sequence[NemotronState], blocks: Tensor) -> None:
         """Encode the next block of each stream and decode its frames."""
         recorder, extra = states[0].recorder, {}
         if states[0].prompt is not None:
@@ -116,7 +116,7 @@ class Nemotron(Native):
             together([state.keys_values for state in states]) as keys_values,
             together([state.padding for state in states]) as padding,
         ):
-            made = self.model.get_audio_features(
+            output = self.model.get_audio_features(
                 blocks.to(self.device, self.dtype),
                 past_key_values=keys_values,
                 padding_cache=padding,
@@ -124,28 +124,28 @@ class Nemotron(Native):
                 use_cache=True,
                 **extra,
             )
-        for state, frames in zip(states, made.pooler_output, strict=True):
+        for state, frames in zip(states, output.pooler_output, strict=True):
             state.n_blocks += 1
             state.recorder.count(frames_real=len(frames), frames_computed=len(frames))
             with state.recorder.part("decode"):
                 self._decode(state, frames)
 
-    def _decode(self, state: Stream, frames: Tensor) -> None:
+    def _decode(self, state: NemotronState, frames: Tensor) -> None:
         """Decode new frames, (n, d), greedily: tokens of a frame until a blank."""
         from transformers.models.nemotron_asr_streaming import modeling_nemotron_asr_streaming
 
-        output = modeling_nemotron_asr_streaming.NemotronAsrStreamingEncoderModelOutput
+        encoder_output = modeling_nemotron_asr_streaming.NemotronAsrStreamingEncoderModelOutput
         for i in range(len(frames)):
             start_s = state.n_frames * FRAME_S
             state.n_frames += 1
             for _ in range(self._most):
-                made = self.model(
+                output = self.model(
                     decoder_input_ids=torch.tensor([[state.token]], device=self.device),
                     decoder_cache=state.prediction,
-                    encoder_outputs=output(pooler_output=frames[None, i : i + 1]),
+                    encoder_outputs=encoder_output(pooler_output=frames[None, i : i + 1]),
                 )
                 state.recorder.count(decode_steps=1, beam_sum=1)
-                state.token = int(made.logits.argmax())
+                state.token = int(output.logits.argmax())
                 if state.token == self._blank:
                     break
                 state.tokens.append(state.token)

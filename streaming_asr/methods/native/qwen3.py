@@ -28,7 +28,7 @@ MARK = "<asr_text>"  # between the language and the text
 
 
 @dataclass
-class Stream(Redecoded):
+class Qwen3State(Redecoded):
     """A stream: all its audio and its prompt, without the audio in it."""
 
     audio: Samples = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
@@ -37,7 +37,7 @@ class Stream(Redecoded):
 
 
 class Qwen3(Redecoder):
-    """The method. Weights and settings; a stream's own things are in its `Stream`."""
+    """The method. Weights and settings; a stream's own things are in its `Qwen3State`."""
 
     def __init__(self, folder: Path, kind: Kind, placed: Placed) -> None:
         """Load the model."""
@@ -45,7 +45,7 @@ class Qwen3(Redecoder):
         self._ends = ends_of(self.model.config.eos_token_id)
         self._mark = self.processor.tokenizer.convert_tokens_to_ids(MARK)
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Stream:
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Qwen3State:
         """Return the state of a new stream. Raises UserError for an unknown language."""
         try:
             (prompt,) = self.processor.apply_transcription_request(
@@ -55,11 +55,11 @@ class Qwen3(Redecoder):
             raise UserError(
                 f"language={language}: Qwen3-ASR has no such language ({error}); leave language out"
             ) from error
-        state = Stream(recorder, self.writer(language), prompt=prompt)
+        state = Qwen3State(recorder, self.writer(language), prompt=prompt)
         state.names_language = language is None
         return state
 
-    def hypothesis(self, state: Stream, audio: Samples) -> list[int]:
+    def hypothesis(self, state: Qwen3State, audio: Samples) -> list[int]:
         """Decode all audio, with new (n,), after the tokens that are final."""
         state.audio = np.concatenate([state.audio, audio])
         with state.recorder.part("feature"):
@@ -86,22 +86,22 @@ class Qwen3(Redecoder):
             vectors = vectors.masked_scatter(places, audio.to(vectors))
             most = int(TOKENS_PER_S * n_samples / SAMPLE_RATE) + ROLLBACK
             while len(tokens) < most:
-                made = self.model(
+                output = self.model(
                     inputs_embeds=vectors, past_key_values=cache, use_cache=True, logits_to_keep=1
                 )
                 recorder.count(decode_steps=1, beam_sum=1)
-                cache, token = made.past_key_values, int(made.logits[0, -1].argmax())
+                cache, token = output.past_key_values, int(output.logits[0, -1].argmax())
                 if token in self._ends:
                     break
                 tokens.append(token)
                 vectors = self.model.get_input_embeddings()(prompt.new_tensor([[token]]))
         return tokens
 
-    def n_stable(self, state: Stream, before: Sequence[int]) -> int:
+    def n_stable(self, state: Qwen3State, before: Sequence[int]) -> int:
         """Return the tokens that stay: all but the newest, once the first chunks have passed."""
         return 0 if state.n_blocks <= FREE_CHUNKS else max(0, len(state.tokens) - ROLLBACK)
 
-    def n_hidden(self, state: Stream) -> int:
+    def n_hidden(self, state: Qwen3State) -> int:
         """Return how many tokens name the language."""
         if not state.names_language:
             return 0

@@ -21,7 +21,7 @@ from torch import Tensor
 from streaming_asr.errors import UserError
 from streaming_asr.files import json_of
 from streaming_asr.method import NULL, Recorder
-from streaming_asr.methods.native.base import Mel, Native, Placed, State, ends_of, together
+from streaming_asr.methods.native.base import Mel, Native, NativeState, Placed, ends_of, together
 from streaming_asr.methods.native.words import Writer
 from streaming_asr.models.native import Kind
 
@@ -32,7 +32,7 @@ DELAYS = range(3, 31)  # tokens: 0.24 to 2.4 s
 
 
 @dataclass
-class Stream(State):
+class VoxtralState(NativeState):
     """One stream: caches of the encoder and the language model, and the newest token."""
 
     mel: Any = None
@@ -45,7 +45,7 @@ class Stream(State):
 
 
 class Voxtral(Native):
-    """The method. Weights and settings; a stream's own things are in its `Stream`."""
+    """The method. Weights and settings; a stream's own things are in its `VoxtralState`."""
 
     reader = "AutoFeatureExtractor"  # the processor wants mistral-common for its templates
 
@@ -69,7 +69,7 @@ class Voxtral(Native):
         # The middle of a token's last mel frame lies a hop before its end.
         self.lookahead_samples = self.processor.n_fft // 2 - self.processor.hop_length
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Stream:
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> VoxtralState:
         """Return the state of a new stream; the model finds the language out."""
         from transformers import DynamicCache
         from transformers.models.voxtral_realtime import modeling_voxtral_realtime as modeling
@@ -77,7 +77,7 @@ class Voxtral(Native):
         config = self.model.config
         mel = Mel(self.processor, drops_last=True)
         mel.push(np.zeros(self._tekken.n_left * TOKEN_SAMPLES, dtype=np.float32))
-        return Stream(
+        return VoxtralState(
             recorder,
             Writer(self._tekken.spell, self._tekken.begins, language),
             mel=mel,
@@ -86,12 +86,12 @@ class Voxtral(Native):
             keys_values=DynamicCache(config=config.text_config),
         )
 
-    def close(self, state: Stream) -> None:
+    def close(self, state: VoxtralState) -> None:
         """Pad the audio with the silence that the delay of the text needs."""
         n = self._tekken.n_left + -(-state.n_samples // TOKEN_SAMPLES) + self._delay + AFTER
         state.mel.pad(self._n_mel * (n - state.n_blocks))
 
-    def block(self, state: Stream) -> Tensor | None:
+    def block(self, state: VoxtralState) -> Tensor | None:
         """Return the mel frames, (1, mels, n), of the whole tokens that have come.
 
         The first ones come together: those of the prompt.
@@ -99,10 +99,10 @@ class Voxtral(Native):
         n = state.mel.n_ready // self._n_mel
         if n < (1 if state.n_blocks else len(self._prompt)):
             return None
-        made: Tensor = state.mel.take(n * self._n_mel)
-        return None if state.is_done else made
+        mel: Tensor = state.mel.take(n * self._n_mel)
+        return None if state.is_done else mel
 
-    def run(self, states: Sequence[Stream], blocks: Tensor) -> None:
+    def run(self, states: Sequence[VoxtralState], blocks: Tensor) -> None:
         """Encode the audio of some tokens of each stream and output them one after another."""
         recorder = states[0].recorder
         with (
@@ -110,16 +110,16 @@ class Voxtral(Native):
             together([state.heard_keys_values for state in states]) as heard,
             together([state.padding for state in states]) as padding,
         ):
-            made = self.model.get_audio_features(
+            output = self.model.get_audio_features(
                 blocks.to(self.device, self.dtype),
                 past_key_values=heard,
                 padding_cache=padding,
                 use_cache=True,
             )
-        n_frames = made.last_hidden_state.shape[1]
+        n_frames = output.last_hidden_state.shape[1]
         for state in states:
             state.recorder.count(frames_real=n_frames, frames_computed=n_frames)
-        audio, n, begin = made.pooler_output, made.pooler_output.shape[1], 0
+        audio, n, begin = output.pooler_output, output.pooler_output.shape[1], 0
         with (
             recorder.part("decode"),
             together([state.keys_values for state in states]) as keys_values,
@@ -138,16 +138,16 @@ class Voxtral(Native):
 
     def _next(self, ids: Tensor, audio: Tensor, keys_values: Any) -> list[int]:
         """Return the best next token of each row, of token ids (n, k) and audio (n, k, d)."""
-        made = self.model.model.language_model(
+        output = self.model.model.language_model(
             inputs_embeds=self.model.get_input_embeddings()(ids) + audio,
             past_key_values=keys_values,
             use_cache=True,
             t_cond=self._condition,
         )
-        best: list[int] = self.model.lm_head(made.last_hidden_state[:, -1]).argmax(-1).tolist()
+        best: list[int] = self.model.lm_head(output.last_hidden_state[:, -1]).argmax(-1).tolist()
         return best
 
-    def _take(self, state: Stream, token: int) -> None:
+    def _take(self, state: VoxtralState, token: int) -> None:
         """Write the token that came after `state.n_blocks` tokens of audio."""
         state.recorder.count(decode_steps=1, beam_sum=1)
         state.token = token

@@ -45,13 +45,13 @@ class Writer:
         self._end_s = end_s
         return whole
 
-    def shown(self, heard_s: float) -> tuple[Word, ...]:
+    def partial(self, heard_s: float) -> tuple[Word, ...]:
         """Return the word that may still grow; nothing after `finish`."""
         return self._word(heard_s) if self._open else ()
 
     def finish(self, heard_s: float) -> tuple[Word, ...]:
         """Return the open word, which nothing will be added to."""
-        word = self.shown(heard_s)
+        word = self.partial(heard_s)
         self._open = []
         for each in word:
             self._last_s = each.end or self._last_s

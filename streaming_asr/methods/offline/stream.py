@@ -19,11 +19,11 @@ from streaming_asr.whisper.guard import GUARDS
 from streaming_asr.whisper.settings import Chunked, OnWhisper
 from streaming_asr.whisper.together import Passes, SharedPasses
 from streaming_asr.whisper.transcribe import DecodedWindow, Times, WindowDecoder, emit_window
-from streaming_asr.whisper.window import Heard
+from streaming_asr.whisper.window import StreamState
 
 
 @dataclass(slots=True, kw_only=True)
-class WholeAudio(Heard):
+class WholeAudio(StreamState):
     """State of one stream: the audio that is not yet committed."""
 
     next_decode: int = 0

@@ -16,7 +16,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.methods.remote.wire import (
     Change,
-    Clock,
+    EndTimes,
     apart,
     connected,
     messages,
@@ -46,7 +46,7 @@ class Deepgram:
         headers = {} if token is None else {"Authorization": f"Token {token}"}
         url = address._replace(query=urlencode(query)).geturl()
         self._connection, self._closing = connected(url, additional_headers=headers)
-        self._clock = Clock()
+        self._end_times = EndTimes()
         self._said = False  # words since the last turn's end
 
     def send(self, samples: Samples) -> None:
@@ -72,11 +72,11 @@ class Deepgram:
         start_s = float(message["start"])
         end_s = start_s + float(message["duration"])
         if not message.get("is_final"):
-            final_s = self._clock.end_s
+            final_s = self._end_times.end_s
             is_late = start_s < final_s - ROUNDING_S and end_s <= final_s + ROUNDING_S
             return None if is_late else Change((), words)
         if words:
-            self._clock.advance(start_s, end_s)
+            self._end_times.advance(start_s, end_s)
         self._said = self._said or bool(words)
         is_over = bool(message.get("speech_final")) and self._said
         self._said = self._said and not is_over

@@ -23,7 +23,7 @@ from streaming_asr.methods.remote import wire
 from streaming_asr.methods.remote.wire import (
     MOST_BYTES,
     Change,
-    Clock,
+    EndTimes,
     apart,
     connected,
     decoded,
@@ -101,7 +101,7 @@ class WhisperOnline:
         self._socket.shutdown(socket.SHUT_WR)
 
     def changes(self) -> Iterator[Change]:
-        clock = Clock()
+        end_times = EndTimes()
         with self._socket.makefile("rb") as lines:
             while line := lines.readline(MOST_BYTES):
                 if len(line) == MOST_BYTES:
@@ -115,10 +115,10 @@ class WhisperOnline:
                     row = decoded(text)
                     words = str(row.get("text", ""))
                     if "start" in row and "end" in row:
-                        clock.advance(float(row["start"]), float(row["end"]))
+                        end_times.advance(float(row["start"]), float(row["end"]))
                 elif match is not None:
                     words = match[3]
-                    clock.advance(int(match[1]) / 1000, int(match[2]) / 1000)
+                    end_times.advance(int(match[1]) / 1000, int(match[2]) / 1000)
                 else:
                     raise UserError(f"the server sent what is no line of its: {text[:80]!r}")
                 yield Change(pieces(apart(words)))

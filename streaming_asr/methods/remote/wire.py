@@ -142,7 +142,7 @@ def report(message: dict[str, Any]) -> str:
     return f"the server reports: {message_text}"
 
 
-class Clock:
+class EndTimes:
     """The times that a server gives its final texts, which must not go back."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from streaming_asr.method import FRAME_S, Samples, Word
 from streaming_asr.whisper.decoder import DecoderCache
 from streaming_asr.whisper.features import FRAME_SAMPLES
-from streaming_asr.whisper.window import Heard
+from streaming_asr.whisper.window import StreamState
 from streaming_asr.whisper.words import Detokenizer, TokenWord, probability_of
 
 LONGEST_TOKEN_S = 1.0
@@ -26,7 +26,7 @@ LATE_FRAMES = 4
 
 
 @dataclass(slots=True, kw_only=True)
-class SimulWhisperState(Heard):
+class SimulWhisperState(StreamState):
     """One stream. Frames (20 ms) count from the start of the stream, so nothing shifts them."""
 
     detokenizer: Detokenizer

@@ -117,7 +117,7 @@ class Compressor(nn.Module):
         return torch.zeros(x.shape[0], dtype=torch.bool, device=x.device)
 
 
-class Scored(Compressor):
+class ScoredCompressor(Compressor):
     """A compressor with a segmenter."""
 
     def __init__(self, encoder: SemanticEncoder, d: int, *, carry: bool = False) -> None:
@@ -134,7 +134,7 @@ class Scored(Compressor):
         return (scores.float() + self.shift).sigmoid()
 
 
-class Anchors(Scored):
+class Anchors(ScoredCompressor):
     """STAR: the encoder's output at the anchors, their raw scores injected (equations 2 to 5)."""
 
     name = "star"
@@ -201,7 +201,7 @@ class Anchors(Scored):
         return Compressed(h[at], scores[at], ready, ends)
 
 
-class Cif(Scored):
+class Cif(ScoredCompressor):
     """CIF: every segment is the average of its frames, weighted by their scores (equation 7).
 
     The encoder sees no anchors, so that its mask is `history`. A frame with which the sum goes past

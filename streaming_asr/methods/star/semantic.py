@@ -53,7 +53,7 @@ class SemanticCache:
     """Frames of the open block."""
 
 
-class Block(nn.Module):
+class SemanticLayer(nn.Module):
     """Self-attention and a feed-forward layer, both after a norm and both residual."""
 
     def __init__(self, d: int, heads: int, hidden: int) -> None:
@@ -98,7 +98,7 @@ class SemanticEncoder(nn.Module):
         self.mask, self.pool = mask, pool
         self.heads = heads
         self.types_embedding = nn.Parameter(torch.zeros(2, d))
-        self.blocks = nn.ModuleList(Block(d, heads, hidden) for _ in range(layers))
+        self.blocks = nn.ModuleList(SemanticLayer(d, heads, hidden) for _ in range(layers))
 
     def _typed(self, x: Tensor, anchors: Tensor) -> Tensor:
         return x + anchors[:, None] * self.types_embedding[1]
@@ -132,8 +132,8 @@ class SemanticEncoder(nn.Module):
         means = edges.diff(dim=0) / ends.diff()[:, None]
         return x.index_copy(0, at, means.to(x.dtype))
 
-    def _blocks(self) -> list[Block]:
-        return [block for block in self.blocks if isinstance(block, Block)]
+    def _blocks(self) -> list[SemanticLayer]:
+        return [block for block in self.blocks if isinstance(block, SemanticLayer)]
 
     def start(self) -> SemanticCache:
         """Return the cache of a new window."""

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streaming_asr.errors import UserError, check_one_of, check_range
-from streaming_asr.methods.star.compressors import Scored
+from streaming_asr.methods.star.compressors import ScoredCompressor
 from streaming_asr.methods.star.decoder import AnchorDecoder, seen
 from streaming_asr.methods.star.features import EXTRACTORS
 from streaming_asr.methods.star.network import (
@@ -110,7 +110,7 @@ class StarModel(nn.Module):
         for x, n_real, text, bounds in zip(
             features, batch.n_real, batch.texts, batch.bounds, strict=True
         ):
-            if boundaries and isinstance(compressor, Scored):
+            if boundaries and isinstance(compressor, ScoredCompressor):
                 missed = missed + boundary_loss(compressor.segmenter(x[:n_real].detach()), bounds)
             n_tokens = float(len(text) + 1) if rescale and not rate else None
             compressed = compressor.compress(x[:n_real], n_tokens, rate)
@@ -327,7 +327,7 @@ class StarRecipe(BlockRecipe):
         tokens (ends included), as they are scaled to in training.
         """
         compressor = self.network.compressor
-        if self.rate is not None or not isinstance(compressor, Scored):
+        if self.rate is not None or not isinstance(compressor, ScoredCompressor):
             return 0.0
         chunk, first = (round(s / FRAME_S) for s in (self.chunk_s, self.first_chunk_s))
         scores, n_tokens = [], 0

@@ -34,7 +34,7 @@ from streaming_asr.whisper.masks import mask_from_ends
 from streaming_asr.whisper.quantise import quantise
 
 
-class Heard(NamedTuple):
+class EncoderOutput(NamedTuple):
     """What the encoder gives of some frames, each (1, n, d)."""
 
     frames: Tensor
@@ -43,7 +43,7 @@ class Heard(NamedTuple):
     """For the first pass."""
 
 
-class Stream(Protocol):
+class FirstPassStream(Protocol):
     """The first pass of one stream."""
 
     def advance(self, states: Tensor, start: int, ends: Sequence[int]) -> Tensor:
@@ -70,11 +70,11 @@ class FirstPass(Protocol):
         """Return the encoder frames in a row of log-probabilities."""
         ...
 
-    def encode(self, parts: Sequence[Part]) -> list[Heard]:
+    def encode(self, parts: Sequence[Part]) -> list[EncoderOutput]:
         """Run the encoder over parts of several streams."""
         ...
 
-    def start(self) -> Stream:
+    def start(self) -> FirstPassStream:
         """Return the first pass of a new stream."""
         ...
 
@@ -102,10 +102,10 @@ class HeadPass:
             quantise(layer)
         self.head = layer[0]
 
-    def encode(self, parts: Sequence[Part]) -> list[Heard]:
-        return [Heard(frames, frames) for frames in encode_parts(self.whisper.model, parts)]
+    def encode(self, parts: Sequence[Part]) -> list[EncoderOutput]:
+        return [EncoderOutput(frames, frames) for frames in encode_parts(self.whisper.model, parts)]
 
-    def start(self) -> Stream:
+    def start(self) -> FirstPassStream:
         return self
 
     @torch.inference_mode()
@@ -138,9 +138,9 @@ class BranchPass:
         if int8:
             quantise(self.branch)
 
-    def encode(self, parts: Sequence[Part]) -> list[Heard]:
+    def encode(self, parts: Sequence[Part]) -> list[EncoderOutput]:
         tapped = encode_tapped(self.whisper.model, parts, self.branch.n_below)
-        return [Heard(frames, states) for frames, states in tapped]
+        return [EncoderOutput(frames, states) for frames, states in tapped]
 
     def start(self) -> BranchStream:
         return BranchStream(self.branch, encoder_of(self.whisper.model).embed_positions.weight)

@@ -18,7 +18,7 @@ from streaming_asr.whisper.decoder import Decoder, DecoderCache
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredCandidate:
     """A candidate, its score in the end and the log-probability of each of its tokens."""
 
     candidate: Candidate
@@ -66,7 +66,7 @@ def rescore(
     *,
     attention: float,
     ctc: float,
-) -> Scored | None:
+) -> ScoredCandidate | None:
     """Return the best candidate of both passes; None where none fits the decoder's positions.
 
     attention, ctc: the weights of the two scores in their sum.
@@ -77,7 +77,7 @@ def rescore(
     texts = [candidate.tokens for candidate in fitting]
     by_text = attention_log_probs(decoder, cache, prompt, texts, n_frames, recorder)
     scored = [
-        Scored(
+        ScoredCandidate(
             candidate,
             attention * sum(log_probs) + ctc * candidate.ctc_score,
             tuple(log_probs[:-1]),

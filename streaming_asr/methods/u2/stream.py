@@ -21,7 +21,11 @@ from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.u2.ctc import PrefixBeamSearch
 from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
-from streaming_asr.methods.u2.first_pass import Stream, load_first_pass, untrained_first_pass
+from streaming_asr.methods.u2.first_pass import (
+    FirstPassStream,
+    load_first_pass,
+    untrained_first_pass,
+)
 from streaming_asr.methods.u2.rescoring import rescore
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
@@ -52,7 +56,7 @@ class U2State(BlockWindow):
 
     encoder: StreamingEncoder
     cache: DecoderCache
-    first: Stream
+    first: FirstPassStream
     search: PrefixBeamSearch
     prompt: list[int]
 

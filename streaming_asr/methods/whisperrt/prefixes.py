@@ -25,7 +25,7 @@ from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel, log_mel_windo
 
 
 @dataclass(frozen=True)
-class Example:
+class PrefixExample:
     """One window and the prefixes of it to train on."""
 
     audio: np.ndarray  # (n,) float32 in [-1, 1], the whole window
@@ -86,7 +86,7 @@ class PrefixBatch:
         return replace(self, mels=log_mel_windows(audio, n_mels, self.ends), offline=offline)
 
 
-def pack(examples: Sequence[Example], eot: int, last: int | None = None) -> PrefixBatch:
+def pack(examples: Sequence[PrefixExample], eot: int, last: int | None = None) -> PrefixBatch:
     """Return the batch: each prefix a row prompt + tokens, its labels tokens + <|endoftext|>.
 
     last: of each row's tokens only so many are learned, the last ones; None: all.

@@ -42,7 +42,7 @@ import torch
 from torch import Tensor, nn
 
 from streaming_asr.errors import UserError, check_one_of, check_range
-from streaming_asr.methods.whisperrt.prefixes import Example, PrefixBatch, PrefixModel, pack
+from streaming_asr.methods.whisperrt.prefixes import PrefixBatch, PrefixExample, PrefixModel, pack
 from streaming_asr.training.recipe import BlockRecipe, first_chunk_frames, published_name
 from streaming_asr.training.vocabulary import vocabulary_loss
 from streaming_asr.training.windows import Window, length_buckets
@@ -186,7 +186,7 @@ class WhisperRTRecipe(BlockRecipe):
             self._drawn = ((pool, rank), batches)
         return self._drawn[1][place]
 
-    def _example(self, window: Window, ends: list[int], points: Sequence[int]) -> Example:
+    def _example(self, window: Window, ends: list[int], points: Sequence[int]) -> PrefixExample:
         """Return the window as far as the blocks at `ends` reach, asked for at `points`."""
         tokens, token_ends_s = self._timed_tokens(window)
         prompt = self.prompt_of[window.language]
@@ -197,7 +197,7 @@ class WhisperRTRecipe(BlockRecipe):
                 n = len(tokens)
             prefixes.append((heard, tokens[:n]))
         self.check_room(max(len(written) for _, written in prefixes))
-        return Example(window.audio, ends, prompt, prefixes)
+        return PrefixExample(window.audio, ends, prompt, prefixes)
 
     def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
         """Return the text tokens and when each has ended, never before the one in front of it.
@@ -288,7 +288,7 @@ class WhisperRTRecipe(BlockRecipe):
         examples = []
         for samples in audio:
             ends = self.blocks(len(samples), chunk, first)
-            examples.append(Example(samples, ends, prompt, [(ends[-1], [])]))
+            examples.append(PrefixExample(samples, ends, prompt, [(ends[-1], [])]))
         return pack(examples, self.whisper.eot)
 
     def save(self, folder: Path) -> None:
