@@ -13,7 +13,6 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import resample_poly
 
 from experiments.mini import espeak, festival, flite
 
@@ -114,6 +113,8 @@ def speak(
 
     None when the engine's word events do not map one to one onto the words.
     """
+    from scipy.signal import resample_poly
+
     rng = random.Random(f"{speaker.name}/{seed}")
     if speaker.engine == "espeak":
         result = espeak.speak(

@@ -190,13 +190,6 @@ def test_the_callers_arguments_are_left_as_they_were() -> None:
     assert sys.argv == before
 
 
-def test_a_method_apart_from_its_value_is_answered_with_the_setting(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert cli.main(["method", "whisperrt"]) == 2
-    assert "settings are written key=value; write method=whisperrt" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

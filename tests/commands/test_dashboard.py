@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import wandb
-from wandb_server import records, stand_in
+from wandb_server import records, stand_in, written
 
 from streaming_asr.commands import dashboard
 
@@ -73,7 +72,7 @@ def rows_of(log: Path) -> list[list[Any]]:
 
 def test_without_a_login_the_specification_is_written(sweep: Path, capsys) -> None:
     assert dashboard.main([str(sweep)]) == 0
-    wandb.teardown()
+    written()
     shown = capsys.readouterr().out
     file = sweep / "dashboard/specification.json"
     assert f"{file}: the dashboard's specification; nothing was sent" in shown
@@ -126,7 +125,7 @@ def test_workspace_and_report_are_saved(sweep: Path, monkeypatch, capsys) -> Non
     with stand_in(server) as address:
         monkeypatch.setenv("WANDB_BASE_URL", address)
         assert dashboard.main([str(sweep), "--entity", "me"]) == 0, capsys.readouterr().err
-    wandb.teardown()
+    written()
     workspace, report = server.views
     assert (workspace["type"], report["type"]) == ("project-view", "runs")
     for view in server.views:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from containers import Track, write_container, write_recording
+from containers import Track, write_recording
 from report_cells import embedded
-from scipy.signal import resample_poly
 
 from streaming_asr.commands import compare, transcribe
 from streaming_asr.config.command_line import CommandLine
@@ -36,7 +35,8 @@ MINI = ("model=mini", "chunk=1s")
 def talk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short clip of mini's as a phone would have recorded it."""
     clip = min(Mini().utterances(), key=lambda each: each.duration_s)
-    return write_container(tmp_path_factory.mktemp("phone") / "talk.m4a", clip.load())
+    track = Track("aac", 16_000, sound=tuple(clip.load()))
+    return write_recording(tmp_path_factory.mktemp("phone") / "talk.m4a", [track])
 
 
 def test_good_files_are_transcribed_and_bad_ones_named(
@@ -65,6 +65,8 @@ def test_good_files_are_transcribed_and_bad_ones_named(
 def test_another_audio_track_is_transcribed_and_a_url_and_a_playlist_are_named(
     talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from scipy.signal import resample_poly
+
     speech, rate = load_audio(talk), 48_000
     silent = Track("aac", rate, n_words=0, is_default=True)
     spoken = Track("aac", rate, is_default=False, sound=tuple(resample_poly(speech, 3, 1)))

@@ -127,11 +127,6 @@ def test_a_wrong_setting_is_refused_before_anything_loads(
     assert answer in str(refusal.value)
 
 
-def test_a_data_set_without_its_path_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"data\.path: has no default; give data\.path="):
-        settled(tmp_path, "data=manifest")
-
-
 def test_best_effort_streams_cannot_be_batched(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="use batch=1"):
         settled(tmp_path, "feed=best_effort", "batch=8")

@@ -24,7 +24,6 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, read_log
 from streaming_asr.models.hash import model_hash
 from streaming_asr.simulate.feeds import simulate
-from streaming_asr.utterance import Utterance
 
 SEPARATORS = "one\u2028two\x85three\x1cfour"  # what splitlines() takes for ends of lines
 
@@ -98,15 +97,6 @@ def test_what_is_not_whole_is_refused(
         reader = Reader(path)
         while len(reader.read(16_000)):
             pass
-
-
-def test_a_wav_of_unknown_length_is_whole(tmp_path: Path) -> None:
-    path = make(tmp_path / "a.wav")
-    content = bytearray(path.read_bytes())
-    struct.pack_into("<I", content, 4, 0xFFFFFFFF)  # what a program writes that cannot seek back
-    struct.pack_into("<I", content, 40, 0xFFFFFFFF)
-    path.write_bytes(content)
-    assert len(load_audio(path)) == 96_000
 
 
 @pytest.mark.parametrize("kind", [{}, OPUS])
@@ -309,12 +299,6 @@ def test_a_name_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
         pytest.skip("this file system has UTF-8 names only")
     with pytest.raises(UserError, match="is no UTF-8 text; rename the file"):
         Folder(tmp_path).utterances()
-
-
-def test_a_duration_beside_the_recordings_own_is_what_check_says(tmp_path: Path) -> None:
-    utterance = Utterance("u", "", lambda: np.zeros(16_000, np.float32), 2.0)
-    with pytest.raises(UserError, match=r"u: lasts 1.00 s, 2.00 s are stated"):
-        utterance.load()
 
 
 @pytest.mark.parametrize("name", ["a.wav", "a.webm", "a.txt", "a.TextGrid", "m.jsonl"])

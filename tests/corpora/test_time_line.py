@@ -81,6 +81,28 @@ def test_a_recording_that_is_cut_off_is_refused(
     assert "\n" not in str(refused.value) and str(path) in str(refused.value)
 
 
+def test_frames_that_are_lost_where_no_length_is_stated_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_recording(tmp_path / "a.mp2", [Track("mp2", 48_000)], form="mp2")
+    whole = len(load_audio(path))
+    assert not caplog.text
+    content = path.read_bytes()
+    kept = len(content) * 9 // 10
+    path.write_bytes(content[:kept] + content[kept:].replace(b"\xff\xfd", b"\x00\x00"))
+    assert abs(len(load_audio(path)) - 0.9 * whole) < 1600
+    assert "a.mp2: is damaged: 0." in caplog.text and "s of it cannot be decoded" in caplog.text
+
+
+def test_a_folder_and_a_single_file_are_corpora(tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "talk.m4a", [Track("aac", 44_100)])
+    (tmp_path / "talk.txt").write_text("four tones")
+    for corpus in (Folder(tmp_path), Folder(path)):
+        (utterance,) = corpus.utterances()
+        assert (utterance.id, utterance.text) == ("talk", "four tones")
+        assert_words(utterance.load(), Track("aac", 44_100))
+
+
 @pytest.mark.parametrize(
     ("flags", "first"),
     [((True, True), 0), ((False, True), 6), ((False, False), 0), ((True, False), 0)],

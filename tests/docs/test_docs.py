@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import soundfile
-from containers import write_container
+from containers import Track, write_recording
 from places import ROOT
 
 from streaming_asr.commands import cli
@@ -139,7 +139,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         within.mkdir(exist_ok=True)
         soundfile.write(within / "talk.wav", clip.load(), 16_000)
         (within / "talk.txt").write_text(clip.text, encoding="utf-8")
-    write_container(folder / "talk.m4a", clip.load())
+    write_recording(folder / "talk.m4a", [Track("aac", 16_000, sound=tuple(clip.load()))])
     settings = ["model=mini", "limit=2", "tracker=none", f"output={folder}/outputs", "name=sweep"]
     assert cli.main(["run", "-m", "method=offline,whisperrt", *settings]) == 0
     return folder

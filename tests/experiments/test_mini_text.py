@@ -21,11 +21,6 @@ def written_words(sentences):
     return {text._letters_only(u.written) for s in sentences for u in s.units}
 
 
-def test_the_same_seed_gives_the_same_sentences_and_another_seed_others():
-    assert draw(50, seed=3) == draw(50, seed=3)
-    assert draw(50, seed=3) != draw(50, seed=4)
-
-
 @pytest.mark.parametrize(
     ("kind", "digest"),
     [
@@ -45,26 +40,12 @@ def test_the_texts_are_those_the_committed_corpus_and_model_were_made_of(kind, d
     assert told.hexdigest()[:16] == digest
 
 
-def test_sentences_seldom_repeat():
-    assert len({s.written for s in draw(5000)}) > 4950
-
-
 def test_vocabulary_and_templates_reach_the_sizes_promised():
     assert len(text.vocabulary()) >= 1500
     assert len(text.TRAIN) >= 60
     assert len(text.HELD_OUT) >= 10
     assert len(text.vocabulary(heldout=True)) >= 150
     assert len(text.FINANCE) >= 15
-
-
-def test_drawn_words_belong_to_the_counted_vocabulary():
-    without_digits = {
-        text._letters_only(u.written)
-        for s in draw(3000)
-        for u in s.units
-        if not re.search(r"\d", u.written)
-    }
-    assert without_digits <= text.vocabulary() | {"am", "pm", "a", "an"}
 
 
 def test_held_out_word_lists_never_meet_training():
@@ -108,22 +89,6 @@ def test_scrambled_sentences_are_one_sentence_of_lexicon_words_and_ordinary_piec
         # a point within only where it belongs to the word
         ends = [u.written for u in s.units[:-1] if u.written[-1] in ".,?!"]
         assert all(end.lower() in text.ABBREVIATIONS for end in ends), s.written
-
-
-@pytest.mark.parametrize(
-    "drawn",
-    [draw(3000), draw(3000, heldout=True), draw(3000, domain="finance"), draw_scrambled(3000)],
-    ids=["general", "held-out", "finance", "scrambled"],
-)
-def test_units_are_single_tokens_voiced_by_plain_lower_case_words(drawn):
-    for s in drawn:
-        assert 6 <= len(s.spoken.split()) <= 22
-        assert s.written.split() == [u.written for u in s.units]
-        assert s.written[0].isupper() or s.written[0].isdigit() or s.written[0] == "$"
-        assert s.written[-1] in ".?!" and not s.written.endswith("..")
-        for u in s.units:
-            assert u.spoken
-            assert all(re.fullmatch(r"[a-z']+", w) for w in u.spoken), u
 
 
 def test_finance_has_its_own_templates_and_company_names():
@@ -182,11 +147,3 @@ def test_the_article_follows_the_sound_of_the_next_word():
         for unit, following in zip(s.units, s.units[1:], strict=False):
             if unit.written.lower() in ("a", "an"):
                 assert unit.written.lower() == text._article(following.spoken[0])
-
-
-def test_plurals_and_verb_forms_are_grammatical():
-    forms = {name: {e[0][0] for e in entries} for name, entries in words.TRAIN.items()}
-    assert {"geese", "mice", "wolves", "ponies", "foxes", "sheep"} <= forms["animals"]
-    assert {"pennies", "torches", "radios", "scarves"} <= forms["things"]
-    assert {"grabbing", "stealing", "forgetting", "using"} <= forms["vt_ing"]
-    assert {"catches", "carries", "buys"} <= forms["vt_s"]

@@ -27,18 +27,31 @@ from drawn_cells import (
     write,
 )
 from drawn_logs import BREAKS, ok_with_an_error
-from fuzzing import WEIRD, assert_finite, breaking, cases, edited, lines, spoiled, watched
+from fuzzing import (
+    WEIRD,
+    assert_finite,
+    breaking,
+    cases,
+    edited,
+    lines,
+    spoiled,
+    spoiled_lines,
+    watched,
+)
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import SCHEMA as LOG_SCHEMA
-from streaming_asr.events.log import UtteranceLog
+from streaming_asr.events.log import UtteranceLog, resume
 from streaming_asr.schemas import schema_of
 from streaming_asr.score import score_folder
 from streaming_asr.score.document import BOUNDS, METRICS, Document
 
 pytestmark = pytest.mark.slow
+
+LOG = Draft202012Validator(LOG_SCHEMA)
 
 # The others show what was scored before.
 LOG_READERS = st.sampled_from(sorted({*READERS, "compare"} - {"report", "figures"}))
@@ -134,6 +147,24 @@ def test_nothing_is_computed_of_lines_that_do_not_follow_each_other(
             rows.insert(step, rows[0])
         path.write_bytes(lines(rows))
         assert_log_is_refused(cell, utterances, reader)
+
+
+@cases(35)
+@given(corpora(), st.data())
+def test_a_damaged_log_is_scored_only_where_each_line_obeys_the_schema(
+    utterances: list[UtteranceLog], data: st.DataObject
+) -> None:
+    with results(utterances) as cell, watched():
+        path = cell / "events.jsonl"
+        content = data.draw(spoiled_lines(path.read_text()))
+        path.write_bytes(content)
+        with suppress(UserError):
+            score_folder(cell)
+            assert_finite(cell / "metrics.json")
+            for line in content.split(b"\n")[:-1]:  # the reader has its own check of a step
+                assert LOG.is_valid(json.loads(line)), line
+        with suppress(UserError):
+            resume(path)
 
 
 # -- results --------------------------------------------------------------------------------------

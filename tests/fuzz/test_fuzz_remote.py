@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import remote_fakes
 from fakes import utterance
 from fuzzing import INPUT_S, assert_finite, cases, edited, no_errors, spoiled, watched
 from hypothesis import event, given
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import ServerConnection, serve
+from websockets.sync.server import ServerConnection
 
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, read_log
@@ -103,14 +104,8 @@ def websocket(sent: list[bytes]) -> Iterator[str]:
                 if is_end:
                     return
 
-    with serve(handler, "127.0.0.1", 0, compression=None) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with remote_fakes.websocket(handler) as url:
+        yield url
 
 
 @contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import contract
 import numpy as np
@@ -11,7 +14,7 @@ import pytest
 import soundfile
 import torch
 from chunkformer_tiny import TOKENS, tiny_folder
-from contract import CHECKS, Setting
+from contract import CHECKS, Setting, committed
 from tiny import noise
 
 from streaming_asr.config.build import new_method
@@ -43,10 +46,6 @@ def words_of(audio: np.ndarray, context: Context) -> list[Word]:
     (logits,) = load(tiny_folder()).network([fbank(torch.from_numpy(audio))], context)
     greedy = Greedy(TOKENS)
     return [*greedy.push(*best_path(logits)), *greedy.finish()]
-
-
-def committed(updates) -> list[Word]:
-    return [word for update in updates for word in update.committed]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -146,52 +145,68 @@ def test_long_form_equals_one_pass_whatever_the_deliveries(total_duration_s: flo
     assert [len(words) > 0 for words in said] == [True, False, True, False]
 
 
-def test_a_folder_is_transcribed_and_files_that_cannot_be_read_are_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[tuple[str, float]] = []  # to the progress bar
-    monkeypatch.setattr(
-        "streaming_asr.run.progress.Progress.heard", lambda _, u, s: told.append((u.id, s))
-    )
-    whole: list[str] = []  # what was in memory whole
-    monkeypatch.setattr(File, "__call__", lambda f: whole.append(f.path.stem) or load_audio(f.path))
-    data = tmp_path / "talks"
-    data.mkdir()
+@pytest.fixture(scope="module")
+def talks(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """Six files, two of which cannot be read, after a run in long form."""
+    folder = tmp_path_factory.mktemp("talks")
+    (folder / "data").mkdir()
     seconds = {"a": 4.0, "b": 0.05, "d": 1.0, "e": 0.0, "f": 0.16}  # f: one frame
     for name, length in seconds.items():
-        soundfile.write(data / f"{name}.wav", noise(length, seed=len(name)), 16_000)
-    (data / "c.wav").write_bytes(b"no audio")
+        soundfile.write(folder / f"data/{name}.wav", noise(length, seed=len(name)), 16_000)
+    (folder / "data/c.wav").write_bytes(b"no audio")
     command = [
         *("method=chunkformer", "method.mode=longform", "method.total_duration_s=2"),
         *("method.chunk_frames=4", "method.right_frames=4", "tracker=none"),
-        *("data=folder", f"data.path={data}", f"output={tmp_path / 'outputs'}"),
+        *("data=folder", f"data.path={folder / 'data'}", f"output={folder}"),
         *("model=chunkformer", f"model.path={tiny_folder()}"),
     ]
-    assert run.main(command) == 1  # two of six could not be read
-    out = capsys.readouterr().out
-    (cell,) = (tmp_path / "outputs" / "default").iterdir()
+    progress: list[tuple[str, float]] = []
+    whole: list[str] = []  # what was in memory whole
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
+        patch.setattr(
+            "streaming_asr.run.progress.Progress.heard", lambda _, u, s: progress.append((u.id, s))
+        )
+        patch.setattr(File, "__call__", lambda f: whole.append(f.path.stem) or load_audio(f.path))
+        status = run.main(command)
+    (cell,) = (folder / "default").iterdir()
     log = {u.utt: u for u in read_log(cell / "events.jsonl").utterances}
-    failed = {utt for utt, u in log.items() if u.status == "failed"}
-    assert failed == {"c", "e"} and set(log) == {*"abcdef"}
-    assert "c.wav" in (log["c"].error or "") and "0 samples" in (log["e"].error or "")
-    assert json.loads((cell / "metrics.json").read_text())["n_failed"] == 2
+    audio = soundfile.read(folder / "data/a.wav", dtype="float32")[0]
+    words = words_of(audio, Context(4, 128, 4))
+    return SimpleNamespace(
+        status=status, out=out.getvalue(), cell=cell, log=log, progress=progress, whole=whole,
+        words_of_a=words,
+    )  # fmt: skip
 
-    heard = soundfile.read(data / "a.wav", dtype="float32")[0]
-    words = words_of(heard, Context(4, 128, 4))
-    assert [w for step in log["a"].steps for w in step.committed] == [w.text for w in words] != []
-    # The one longer than the total duration comes in pieces, the others in one.
-    assert [step.audio_samples for step in log["a"].steps] == [32_000, 64_000]
-    assert [len(log[utt].steps) for utt in "bdf"] == [1, 1, 1]
-    assert sorted(whole) == [*"bcdef"]
-    assert [s for utt, s in told if utt == "a"] == [2.0, 4.0, 4.0]  # two pieces, the end
-    rows = [row.split("\t") for row in (cell / "segments.tsv").read_text().splitlines()]
+
+@pytest.mark.parametrize(("name", "error"), [("c", "c.wav"), ("e", "0 samples")])
+def test_a_file_that_cannot_be_read_is_reported(talks, name: str, error: str) -> None:
+    assert talks.status == 1
+    assert talks.log[name].status == "failed" and error in talks.log[name].error
+
+
+def test_the_other_files_are_transcribed(talks) -> None:
+    assert {utt for utt, u in talks.log.items() if u.status == "ok"} == {*"abdf"}
+    assert json.loads((talks.cell / "metrics.json").read_text())["n_failed"] == 2
+    texts = [word for step in talks.log["a"].steps for word in step.committed]
+    assert texts == [word.text for word in talks.words_of_a] != []
+
+
+def test_only_the_file_longer_than_the_total_duration_comes_in_pieces(talks) -> None:
+    assert [step.audio_samples for step in talks.log["a"].steps] == [32_000, 64_000]
+    assert [len(talks.log[utt].steps) for utt in "bdf"] == [1, 1, 1]
+    assert sorted(talks.whole) == [*"bcdef"]
+    assert [s for utt, s in talks.progress if utt == "a"] == [2.0, 4.0, 4.0]  # pieces, the end
+
+
+def test_long_form_writes_and_prints_segments(talks) -> None:
+    rows = [row.split("\t") for row in (talks.cell / "segments.tsv").read_text().splitlines()]
     assert rows[0] == ["utterance", "start_s", "end_s", "text"]
-    assert "".join(row[3] for row in rows if row[0] == "a").replace(" ", "") == "".join(
-        w.text for w in words
-    ).replace(" ", "")
-    first = next(row for row in rows if row[0] == "a")
-    assert float(first[1]) == pytest.approx(words[0].start) and float(first[2]) <= 4.0
-    assert "\t".join(first) in out and "/segments.tsv (2)" in out
+    segments = [row for row in rows if row[0] == "a"]
+    texts = ("".join(row[3] for row in segments), "".join(w.text for w in talks.words_of_a))
+    assert texts[0].replace(" ", "") == texts[1].replace(" ", "")
+    assert float(segments[0][1]) == pytest.approx(talks.words_of_a[0].start)
+    assert float(segments[0][2]) <= 4.0
+    assert "\t".join(segments[0]) in talks.out and "/segments.tsv (2)" in talks.out
 
 
 def test_streaming_writes_no_segments(tmp_path: Path) -> None:

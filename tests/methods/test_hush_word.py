@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
-import shutil
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import pairwise
@@ -14,9 +12,9 @@ import contract
 import numpy as np
 import pytest
 import torch
+from contract import committed
 from safetensors.torch import save_file
 from tiny import noise, tiny_folder
-from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.config.build import new_method
 from streaming_asr.corpora import MINI, Mini
@@ -72,10 +70,6 @@ def steps(method, audio, size=CHUNK, first=FIRST, language=None):
         method.step(state, audio[begin:end], last=end == len(audio))
         for begin, end in zip([0, *ends], ends, strict=False)
     ]
-
-
-def committed(updates):
-    return [word for update in updates for word in update.committed]
 
 
 # -- cost ---------------------------------------------------------------------------------------
@@ -476,64 +470,6 @@ def test_a_file_that_holds_no_hush_word_for_the_model_is_refused(tmp_path, tenso
     (tmp_path / FILE_NAME).write_text("not tensors")
     with pytest.raises(UserError, match="safetensors"):
         new_method("hush_word", tiny(), weights=str(tmp_path))
-
-
-def test_a_multilingual_model_and_an_unknown_language():
-    method = method_of_folder(str(tiny_folder(multilingual=True)), beam=0)
-    assert committed(steps(method, noise(1.5, seed=2), language="de"))
-    with pytest.raises(UserError, match="this model knows"):
-        method.start(language="xx")
-
-
-def test_an_english_model_refuses_another_language():
-    method = method_of_folder(tiny(), beam=0)
-    with pytest.raises(UserError, match="language 'de': this model is English-only"):
-        method.start(language="de")
-    assert committed(steps(method, noise(1.5, seed=2), language="en"))
-
-
-def test_without_alignment_heads_the_last_half_of_the_layers_times_the_words(tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(tiny(), folder)
-    settings = json.loads((folder / "generation_config.json").read_text())
-    assert settings.pop("alignment_heads") == [[1, 0], [1, 1]]  # the last of two layers
-    (folder / "generation_config.json").write_text(json.dumps(settings))
-    audio = noise(1.5, seed=2)
-    bare, named = (
-        new_method("hush_word", str(f), padding="zeros", beam=0) for f in (folder, tiny())
-    )
-    assert committed(steps(bare, audio)) == committed(steps(named, audio)) != []
-
-
-def test_a_model_without_timestamp_tokens_gives_the_same_words(tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(tiny(), folder)
-    model = WhisperForConditionalGeneration.from_pretrained(tiny())
-    model.resize_token_embeddings(model.generation_config.no_timestamps_token_id + 1)
-    model.save_pretrained(folder)
-    audio = noise(1.5, seed=2)
-    without, usual = (
-        new_method("hush_word", str(f), padding="zeros", beam=0) for f in (folder, tiny())
-    )
-    texts = [[word.text for word in committed(steps(m, audio))] for m in (without, usual)]
-    assert texts[0] == texts[1] != []
-
-
-def test_a_model_that_hears_no_speech_commits_nothing():
-    method = new_method("hush_word", str(tiny_folder(eot_logit=60.0)), padding="zeros", beam=2)
-    hiss = 0.1 * np.random.default_rng(0).standard_normal(24_000).astype(np.float32)
-    for audio in (np.zeros(24_000, np.float32), noise(1.5, seed=3), hiss):
-        updates = steps(method, audio)
-        assert not committed(updates) and not any(update.partial for update in updates)
-
-
-def test_ten_minutes_in_one_delivery_are_heard_to_the_end():
-    folder = str(tiny_folder(eot_logit=60.0, d_model=16, context_frames=1500))
-    method = method_of_folder(folder, beam=0)
-    recorder = StepRecorder()
-    state = method.start(recorder=recorder)
-    method.step(state, np.tile(noise(10.0, seed=3), 60), last=True)
-    assert recorder.drain()[1]["frames_real"] >= 30_000
 
 
 def test_ten_minutes_in_chunks_keep_no_more_than_the_context():

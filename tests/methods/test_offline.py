@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from tiny import noise, tiny_folder
@@ -121,13 +120,6 @@ def test_audio_beyond_the_context_is_taken_in_windows(kind):
     assert edges == sorted(edges) and edges[-1] <= 11.0
     assert edges[-1] > 4.0, "later windows have text too"
     assert all(word.text.startswith(" ") for word in words[1:])
-
-
-@pytest.mark.parametrize("name", ["offline", "reencode"])
-def test_no_audio_has_no_text(name):
-    method = new_method(name, tiny())
-    update = method.step(method.start(), np.zeros(0, np.float32), last=True)
-    assert update.committed == update.partial == ()
 
 
 def test_settings_out_of_range_are_refused():

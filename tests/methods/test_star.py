@@ -16,24 +16,9 @@ from streaming_asr.errors import UserError
 from streaming_asr.methods.star.decoder import AnchorDecoder, seen
 from streaming_asr.methods.star.network import load_star
 from streaming_asr.metrics import Trace, compute, queued
+from streaming_asr.simulate.recorder import StepRecorder
 
 AUDIO = noise(3.1, seed=4)
-
-
-class Counter:
-    """A recorder that sums what it is told."""
-
-    def __init__(self):
-        self.sums = {}
-
-    def part(self, name):
-        import contextlib
-
-        return contextlib.nullcontext()
-
-    def count(self, **counts):
-        for name, value in counts.items():
-            self.sums[name] = self.sums.get(name, 0) + value
 
 
 def method(folder=None, **options):
@@ -198,16 +183,17 @@ def test_a_network_of_another_compressor_or_model_is_refused(tmp_path):
 
 
 def test_the_steps_tell_their_anchors_tokens_and_cache():
-    recorder = Counter()
+    recorder = StepRecorder()
     _, state = stream(method(star_folder()), AUDIO, None, recorder)
-    assert recorder.sums["anchors"] == state.cache.n_anchors
-    assert recorder.sums["tokens"] == len(state.tokens)
-    assert recorder.sums["decoder_cache_bytes"] == state.cache.n_bytes
-    assert recorder.sums["frames_real"] == -(-len(AUDIO) // 320)
-    plain = Counter()
-    _, whole = stream(method(star_folder(compressor="none")), AUDIO, None, plain)
-    assert plain.sums["anchors"] == plain.sums["frames_real"] > 2 * recorder.sums["anchors"]
-    assert plain.sums["decoder_cache_bytes"] == whole.cache.n_bytes
+    counts = recorder.drain()[1]
+    assert counts["anchors"] == state.cache.n_anchors
+    assert counts["tokens"] == len(state.tokens)
+    assert counts["decoder_cache_bytes"] == state.cache.n_bytes
+    assert counts["frames_real"] == -(-len(AUDIO) // 320)
+    _, whole = stream(method(star_folder(compressor="none")), AUDIO, None, recorder)
+    plain = recorder.drain()[1]
+    assert plain["anchors"] == plain["frames_real"] > 2 * counts["anchors"]
+    assert plain["decoder_cache_bytes"] == whole.cache.n_bytes
     # What is not of the tokens said is as large as the anchors are many.
     of_anchors = [
         state.cache.n_bytes - sum(part.nbytes for part in (*state.cache.keys, *state.cache.values))

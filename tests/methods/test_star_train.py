@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from recipes import settings_of
+from recipes import settings_of, train, weights
 from tiny import tiny_folder
 from toy_corpus import toy_corpus
 
@@ -18,7 +18,6 @@ from streaming_asr.errors import UserError
 from streaming_asr.methods.star.network import load_star
 from streaming_asr.methods.star.train import StarRecipe, boundary_loss, shift_to_sum
 from streaming_asr.models.hash import weights_hash
-from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.training.windows import Window
 
 
@@ -34,22 +33,6 @@ def recipe(corpus):
         return StarRecipe(**settings_of("star", corpus, tiny_folder(), **options))
 
     return make
-
-
-def train(recipe, folder, steps):
-    config = FitConfig(
-        out=str(folder),
-        max_steps=steps,
-        max_minutes=1e6,
-        lr=1e-2,
-        warmup_steps=1,
-        schedule="constant",
-    )
-    return fit(recipe, config)
-
-
-def weights(recipe):
-    return {n: p.detach().clone() for n, p in recipe.model.named_parameters()}
 
 
 def changed(recipe, before):

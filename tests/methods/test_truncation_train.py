@@ -7,10 +7,10 @@ import random
 
 import numpy as np
 import pytest
-import soundfile
 import torch
 from recipes import settings_of
 from tiny import noise, tiny_folder
+from toy_corpus import toy_corpus
 
 from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
@@ -32,7 +32,6 @@ from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 
 FRAME = 320
-WORDS = ("the", "quick", "fox", "runs")
 
 
 def tiny() -> str:
@@ -42,24 +41,12 @@ def tiny() -> str:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Shards of 6 utterances by 2 voices and a manifest of 2, all with words of 0.3 s."""
-    folder = tmp_path_factory.mktemp("corpus")
-    lines, pieces, offset = [], [], 0
-    for i in range(6):
-        words = [[WORDS[j % 4], 0.1 + 0.3 * j, 0.4 + 0.3 * j] for j in range(3 + i)]
-        audio = noise(0.3 * len(words) + 0.25, seed=i)
-        row = {"offset": offset, "n": len(audio), "speaker": f"voice{i % 2}", "words": words}
-        lines.append(json.dumps(row | {"text": " ".join(w for w, *_ in words)}))
-        pieces.append((audio * 32767).astype(np.int16))
-        offset += len(audio)
-    np.save(folder / "shard-000.npy", np.concatenate(pieces))
-    (folder / "shard-000.jsonl").write_text("\n".join(lines) + "\n")
-    rows = []
-    for i in range(2):
-        soundfile.write(folder / f"dev{i}.wav", noise(1.5, seed=50 + i), 16_000)
-        words = [["the", 0.2, 0.6], ["quick", 0.6, 1.0], ["fox", 1.1, 1.4]]
-        rows.append({"audio_filepath": f"dev{i}.wav", "text": "the quick fox", "words": words})
-    (folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    """6 utterances by 2 voices and 2 of dev, all with word times."""
+    folder = toy_corpus(tmp_path_factory.mktemp("corpus"), n=6, n_lengths=6)
+    words = [["the", 0.2, 0.6], ["quick", 0.6, 1.0], ["fox", 1.1, 1.4]]
+    rows = [json.loads(line) for line in (folder / "dev.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps(row | {"words": words}) + "\n" for row in rows)
+    (folder / "dev.jsonl").write_text(text)
     return folder
 
 

@@ -32,6 +32,7 @@ from streaming_asr.methods.u2.pieces import (
     load_pieces,
     plain,
 )
+from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.encoder import StreamingEncoder, encode, encode_tapped, part_of
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.flops import block_flops, encoder_flops
@@ -162,24 +163,11 @@ def test_its_layers_are_counted(model, folder) -> None:
     )  # one layer, then pairs of 2 d to d
     assert first.flops(0, [30, 45]) == pytest.approx(layer + 2 * 45 / 2 * 2 * d * d)
     method = new_method("u2", model, weights=str(folder))
-    state = method.start(recorder=(counted := Counts()))
-    method.step(state, noise(0.7), last=False)
-    assert counted.flops == block_flops(config, 0, [30]) + first.flops(0, [30])
-    assert counted.flops > encoder_flops(config, 30)
-
-
-class Counts:
-    """A recorder that adds up the encoder's operations."""
-
-    flops = 0.0
-
-    def part(self, name):
-        from contextlib import nullcontext
-
-        return nullcontext()
-
-    def count(self, *, encoder_flops=0.0, **others) -> None:
-        self.flops += encoder_flops
+    recorder = StepRecorder()
+    method.step(method.start(recorder=recorder), noise(0.7), last=False)
+    flops = recorder.drain()[1]["encoder_flops"]
+    assert flops == block_flops(config, 0, [30]) + first.flops(0, [30])
+    assert flops > encoder_flops(config, 30)
 
 
 # -- pieces -------------------------------------------------------------------------------------

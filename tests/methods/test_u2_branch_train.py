@@ -12,7 +12,7 @@ import pytest
 import torch
 from branches import random_adapter, random_branch
 from omegaconf import OmegaConf
-from recipes import settings_of
+from recipes import settings_of, train
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
 
@@ -25,7 +25,7 @@ from streaming_asr.methods.u2.branch_network import BranchBatch, nats
 from streaming_asr.methods.u2.branch_train import U2BranchRecipe
 from streaming_asr.methods.u2.first_pass import load_first_pass
 from streaming_asr.methods.u2.train import U2Recipe
-from streaming_asr.training.loop import FitConfig, fit
+from streaming_asr.training.loop import FitConfig
 from streaming_asr.training.windows import Window, WindowOptions, complete_window
 
 ODD = {  # text and seconds of items without word times
@@ -71,20 +71,6 @@ def recipe(corpus, adapter):
 
 def batch_of(recipe, step=0, progress=0.0) -> BranchBatch:
     return recipe.precompute(recipe.draw(step, rank=0, world=1, progress=progress))
-
-
-def train(recipe, folder, steps):
-    config = FitConfig(
-        out=str(folder),
-        max_steps=steps,
-        max_minutes=1e6,
-        lr=1e-2,
-        warmup_steps=1,
-        schedule="constant",
-        log_every=1,
-        evaluate_every=2,
-    )
-    return fit(recipe, config)
 
 
 def weights(recipe):
@@ -279,7 +265,7 @@ def test_a_run_of_both_losses_ends_in_a_method_that_runs_and_goes_on_from_there(
 ) -> None:
     made = recipe(frames_share=0.5, augment=None)
     before = weights(made)
-    figures = train(made, tmp_path / "one", 4)
+    figures = train(made, tmp_path / "one", 4, log_every=1, evaluate_every=2)
     assert set(figures) == {"score", "nats_per_word", "wer"}
     assert figures["score"] == figures["nats_per_word"] > 0
     curve = [json.loads(row) for row in (tmp_path / "one" / "curve.jsonl").read_text().splitlines()]

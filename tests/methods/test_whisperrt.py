@@ -16,6 +16,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE
 from streaming_asr.methods.whisperrt.beam import _Branch, _without_loops, decode_beam
 from streaming_asr.methods.whisperrt.hypothesis import Audio, DecodingSettings, WindowHypothesis
+from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.streaming import load_method, stream
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
@@ -243,99 +244,15 @@ def test_how_the_samples_are_cut_does_not_matter_but_chunks_do():
     assert state.hypotheses[0].tokens == tokens[-1]
 
 
-def test_two_interleaved_streams_equal_each_alone():
-    streaming = method()
-    audios = [noise(2.0, 1), noise(1.7, 2)]
-    alone = [run(streaming, audio)[0] for audio in audios]
-    states = [streaming.start() for _ in audios]
-    feeds = [list(feed(audio)) for audio in audios]
-    together = [[], []]
-    for k in range(max(map(len, feeds))):
-        for i in range(2):
-            if k < len(feeds[i]):
-                piece, last = feeds[i][k]
-                together[i].append(streaming.step(states[i], piece, last=last))
-    assert together == alone
-    assert alone[0] != alone[1]
-
-
-def test_streams_that_differ_later_agree_before():
-    streaming = method()
-    audio, other = noise(2.0, 1), noise(2.0, 1)
-    other[16_000:] = noise(1.0, 9)
-    (a, _), (b, _) = run(streaming, audio), run(streaming, other)
-    heard = [3400 + 1600 * k for k in range(len(a))]
-    same = [k for k, n in enumerate(heard) if n <= 16_000]
-    assert a[: len(same)] == b[: len(same)]
-    assert a != b
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_step_many_equals_step(model):
-    streaming = method(model)
-    audios = [noise(1.0 + 0.37 * i, i) for i in range(5)]
-    alone = [run(streaming, audio)[0] for audio in audios]
-    states = streaming.start_many(5)
-    feeds = [list(feed(audio)) for audio in audios]
-    together = [[] for _ in audios]
-    for k in range(max(map(len, feeds))):
-        live = [i for i in range(5) if k < len(feeds[i])]
-        updates = streaming.step_many(
-            [states[i] for i in live],
-            [feeds[i][k][0] for i in live],
-            last=[feeds[i][k][1] for i in live],
-        )
-        for i, update in zip(live, updates, strict=True):
-            together[i].append(update)
-    for one, many in zip(alone, together, strict=True):
-        assert committed(one) == committed(many)
-        assert [text(u.partial) for u in one] == [text(u.partial) for u in many]
-    assert any(committed(one) for one in alone)
-
-
-def test_empty_audio_and_audio_shorter_than_a_chunk():
-    streaming = method()
-    nothing = streaming.step(streaming.start(), np.zeros(0, np.float32), last=True)
-    assert nothing.committed == nothing.partial == ()
-    short = streaming.step(streaming.start(), noise(0.01), last=True)
-    assert short.partial == ()
-    one_sample = streaming.step(streaming.start(), noise(0.01)[:1], last=True)
-    assert one_sample.partial == ()
-
-
-class Counter:
-    """A recorder that keeps the sums."""
-
-    def __init__(self):
-        self.sums, self.parts, self._inside = {}, [], False
-
-    def part(self, name):
-        recorder = self
-
-        class Part:
-            def __enter__(self):
-                assert not recorder._inside, "parts do not nest"
-                recorder._inside = True
-                recorder.parts.append(name)
-
-            def __exit__(self, *_):
-                recorder._inside = False
-
-        return Part()
-
-    def count(self, **counts):
-        for name, value in counts.items():
-            self.sums[name] = self.sums.get(name, 0) + value
-
-
 def test_a_step_reports_its_frames_and_parts():
-    streaming, counter = method(), Counter()
-    run(streaming, noise(1.03, 1), streaming.start(recorder=counter))
-    assert counter.sums["frames_real"] == 52  # 1.03 s
-    assert counter.sums["frames_computed"] == 55  # whole blocks of 0.1 s
-    assert counter.sums["encoder_flops"] > 0
-    assert counter.sums["decode_steps"] == counter.sums["beam_sum"] >= 10
-    assert set(counter.parts) == {"feature", "encode", "decode", "policy", "finalise"}
+    streaming, recorder = method(), StepRecorder()
+    run(streaming, noise(1.03, 1), streaming.start(recorder=recorder))
+    parts, counts = recorder.drain()
+    assert counts["frames_real"] == 52  # 1.03 s
+    assert counts["frames_computed"] == 55  # whole blocks of 0.1 s
+    assert counts["encoder_flops"] > 0
+    assert counts["decode_steps"] == counts["beam_sum"] >= 10
+    assert set(parts) == {"feature", "encode", "decode", "policy", "finalise"}
 
 
 # ---- beam -----------------------------------------------------------------------------------
@@ -477,9 +394,9 @@ def test_a_beam_of_one_is_greedy():
 
 def test_the_search_pauses_when_any_hypothesis_predicts_the_end():
     model = {"seed": 7, "eot_logit": 30.0, "max_tokens": 256}
-    streaming, counter = method(model, beam=3), Counter()
-    run(streaming, noise(0.5, 1), streaming.start(recorder=counter))
-    assert counter.sums["decode_steps"] == 4 + 1  # at the end the other two hypotheses end as well
+    streaming, recorder = method(model, beam=3), StepRecorder()
+    run(streaming, noise(0.5, 1), streaming.start(recorder=recorder))
+    assert recorder.drain()[1]["decode_steps"] == 4 + 1  # the other two end as well
 
 
 def test_kept_hypotheses_share_what_is_committed():
@@ -607,18 +524,18 @@ def test_the_blocks_of_a_stream_are_the_schedule():
 
 def test_a_delivery_of_many_chunks_encodes_the_same_blocks_and_frames():
     streaming, audio = method(), noise(14.0, 1)
-    state, counter = streaming.start(), Counter()
-    one_by_one = streaming.start(recorder=Counter())
+    state, one_by_one = (streaming.start(recorder=StepRecorder()) for _ in range(2))
     run(streaming, audio, one_by_one)
-    state.recorder = counter
     update = streaming.step(state, audio[:9000], last=False)
     assert state.block_ends == [10, 15, 20, 25]
-    assert counter.sums["frames_computed"] == 25
+    counts = state.recorder.drain()[1]
+    assert counts["frames_computed"] == 25
     assert update.retracted == 0
     # All the rest at once: more than the context holds, so windows are cut on the way.
     update = streaming.step(state, audio[9000:], last=True)
     assert state.window_start > 400 and update.partial == ()
-    assert counter.sums["frames_real"] == one_by_one.recorder.sums["frames_real"] == 700
+    n_frames = counts["frames_real"] + state.recorder.drain()[1]["frames_real"]
+    assert n_frames == one_by_one.recorder.drain()[1]["frames_real"] == 700
 
 
 def test_a_delivery_of_many_chunks_may_have_as_many_tokens_as_they_have():

@@ -7,9 +7,9 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 from report_cells import write_cell, write_grid
 
 from experiments.figures.__main__ import main
@@ -84,8 +84,14 @@ def test_a_run_far_above_the_rest_stands_at_the_edge_with_its_number(tmp_path: P
     assert "whisperrt 100 ms: 19 %" not in lower and "<!-- 100 ms: 19 % -->" in lower
 
 
+def _figure(**settings: Any) -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure(**settings)
+
+
 def test_labels_of_points_in_one_place_lie_side_by_side() -> None:
-    figure = Figure(figsize=(4.6, 3.6))
+    figure = _figure(figsize=(4.6, 3.6))
     axis = figure.add_subplot(xlim=(0, 3), ylim=(0, 30))
     wanted = [Label(1.5, 15.0 + n / 1000, f"{n}00 ms", "black") for n in range(1, 7)]
     place_labels(axis, wanted)
@@ -98,7 +104,7 @@ def test_labels_of_points_in_one_place_lie_side_by_side() -> None:
 
 
 def test_a_label_stands_on_no_line_where_another_place_is_free() -> None:
-    figure = Figure(figsize=(4.6, 3.6))
+    figure = _figure(figsize=(4.6, 3.6))
     axis = figure.add_subplot(xlim=(0, 3), ylim=(0, 30))
     axis.plot([1.5, 3], [15, 15])
     axis.step([0.5, 1.5], [15, 25], where="post")
@@ -112,7 +118,7 @@ def test_a_label_stands_on_no_line_where_another_place_is_free() -> None:
 
 
 def test_a_legend_is_no_wider_than_its_figure() -> None:
-    figure, handles = Figure(figsize=(2.0, 2.0), layout="constrained"), []
+    figure, handles = _figure(figsize=(2.0, 2.0), layout="constrained"), []
     axis = figure.add_subplot()
     for name in ("whisperrt", "ufal", "star", "u2"):
         handles.append((axis.plot([1], [1], "o")[0], f"long name of {name}"))
@@ -122,7 +128,7 @@ def test_a_legend_is_no_wider_than_its_figure() -> None:
 
 
 def test_where_there_is_no_room_a_label_is_left_out() -> None:
-    figure = Figure(figsize=(4.6, 3.6))
+    figure = _figure(figsize=(4.6, 3.6))
     axis = figure.add_subplot(xlim=(0, 3), ylim=(0, 30))
     place_labels(axis, [Label(1.5, 15.0, "1000 ms", "black")] * 60)
     figure.draw_without_rendering()

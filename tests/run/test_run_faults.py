@@ -17,7 +17,6 @@ from run_fakes import RUN, arguments, cu_scores, errors_of, program, texts
 
 from streaming_asr.cells import folder as cells
 from streaming_asr.config.command_line import CommandLine
-from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
 from streaming_asr.run import command as run
 from streaming_asr.run.plan import plan
@@ -257,23 +256,6 @@ def test_a_setting_that_cannot_be_is_refused_without_a_traceback(
     assert errors_of(err).startswith("error: ")
     assert told in err
     assert "Traceback" not in err
-
-
-@pytest.mark.parametrize(
-    ("override", "told"),
-    [
-        ("method.beam=abc", "beam=abc: must be int, as WhisperRT states"),
-        ("data.snr_db=loud", r"snr_db=loud: must be float \| None, as Mini states"),
-    ],
-)
-def test_a_value_of_another_type_is_refused_before_the_method_or_the_corpus_is_built(
-    override: str, told: str
-) -> None:
-    from streaming_asr.config.build import build
-
-    config = compose(["method=whisperrt", "model=mini", "data=mini", "tracker=none", override])
-    with pytest.raises(UserError, match=told):
-        build(config[override.partition(".")[0]])
 
 
 def test_a_target_in_a_result_or_a_checkpoint_is_never_built(tmp_path: Path) -> None:

@@ -55,29 +55,50 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_log_becomes_metrics_and_one_line_per_utterance(tmp_path: Path) -> None:
-    cell = a_cell(tmp_path / "exp" / "a", an_utterance("u1"), an_utterance("u2", heard=" mat."))
-    result = score_folder(cell, hashes={"code": "c0de"})
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A scored log of two utterances: the result, and the line of each utterance."""
+    place = tmp_path_factory.mktemp("scored") / "exp" / "a"
+    cell = a_cell(place, an_utterance("u1"), an_utterance("u2", heard=" mat."))
+    result = score_folder(cell)
     assert json.loads((cell / "metrics.json").read_text(encoding="utf-8")) == result
-    assert result["experiment"] == "exp" and result["cell"] == "a"
-    assert result["config"] == {"chunk": "300ms"} and result["hashes"] == {"code": "c0de"}
-    assert result["versions"] == {"python": "3"} and result["machine"] == {"cpu": "fake"}
-    assert result["n_utterances"] == 2 and result["n_failed"] == 0 and result["n_silent"] == 0
-    assert result["normaliser"][0].startswith("whisper_normalizer.EnglishTextNormalizer ")
-    assert set(result["metrics"]) == set(METRICS)
-    assert result["metrics"]["wer"] == pytest.approx(100 / 6)
-    # Committed at 1 s and 2 s, computed 0.1 s and 0.3 s; "sat" is right in one of the two.
-    assert result["metrics"]["word_latency_committed_mean_ca_s"] == pytest.approx(
-        (0.6 + 1.3 + 0.8 + 0.6 + 1.3) / 5
-    )
     first, second = lines_of(cell)
-    assert (first["utt"], first["speaker"]) == ("u1", "s1")
-    assert (first["wer"], second["wer"]) == (0.0, pytest.approx(100 / 3))
-    assert (second["errors"], second["n_words"]) == (1, 3)
-    assert second["reference"] == "The cat sat." and second["hypothesis"] == "The cat mat."
-    assert second["reference_normalised"] == "the cat sat"
-    assert first["latency"]["committed_p50_ca_s"] == pytest.approx(0.8)
-    assert (first["audio_s"], first["compute_s"]) == (2.0, pytest.approx(0.4))
+    return {
+        **{"result": result, "from the log": result, "metrics": result["metrics"]},
+        **{"u1": first, "u2": second, "texts of u2": second},
+    }
+
+
+FIGURES: dict[str, dict[str, Any]] = {
+    "result": {"experiment": "exp", "cell": "a", "n_utterances": 2, "n_failed": 0, "n_silent": 0},
+    "from the log": {"config": {"chunk": "300ms"}, "machine": {"cpu": "fake"}},
+    # Committed at 1 s and 2 s, computed 0.1 s and 0.3 s; "sat" is right in one of the two.
+    "metrics": {
+        "wer": pytest.approx(100 / 6),
+        "word_latency_committed_mean_ca_s": pytest.approx((0.6 + 1.3 + 0.8 + 0.6 + 1.3) / 5),
+    },
+    "u1": {"speaker": "s1", "wer": 0.0, "audio_s": 2.0, "compute_s": pytest.approx(0.4)},
+    "u2": {"wer": pytest.approx(100 / 3), "errors": 1, "n_words": 3},
+    "texts of u2": {
+        "reference": "The cat sat.",
+        "hypothesis": "The cat mat.",
+        "reference_normalised": "the cat sat",
+    },
+}
+
+
+@pytest.mark.parametrize("part", FIGURES)
+def test_a_log_becomes_metrics_and_one_line_per_utterance(
+    scored: dict[str, Any], part: str
+) -> None:
+    assert {key: scored[part][key] for key in FIGURES[part]} == FIGURES[part]
+
+
+def test_a_result_has_every_metric_and_its_normaliser(scored: dict[str, Any]) -> None:
+    assert set(scored["metrics"]) == set(METRICS)
+    name = scored["result"]["normaliser"][0]
+    assert name.startswith("whisper_normalizer.EnglishTextNormalizer ")
+    assert scored["u1"]["latency"]["committed_p50_ca_s"] == pytest.approx(0.8)
 
 
 def test_per_utterance_counts_add_up_to_the_pooled_wer(tmp_path: Path) -> None:

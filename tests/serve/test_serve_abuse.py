@@ -74,6 +74,20 @@ def upload(content: bytes, **fields: str) -> bytes:
     return HEAD + FORM % len(body) + body
 
 
+def speaking(socket: Any, n_items: int) -> threading.Thread:
+    """A client that sends 40 s of sound at once, in so many items."""
+
+    def speak() -> None:
+        for _ in range(n_items):
+            for _ in range(20 // n_items):
+                append(socket, pcm(noise(2.0)))
+            send(socket, "input_audio_buffer.commit")
+
+    thread = threading.Thread(target=speak)
+    thread.start()
+    return thread
+
+
 @pytest.mark.slow
 def test_a_client_that_sends_faster_than_computing_keeps_its_connection_and_its_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -91,14 +105,7 @@ def test_a_client_that_sends_faster_than_computing_keeps_its_connection_and_its_
     fast = served(tmp_path, {"gated": method}, max_queued_s=1.0)
     with fast as service, client(service) as socket, method:
         set_up(socket)
-
-        def speak() -> None:
-            for _ in range(20):
-                append(socket, pcm(noise(2.0)))
-            send(socket, "input_audio_buffer.commit")
-
-        speaker = threading.Thread(target=speak)
-        speaker.start()
+        speaker = speaking(socket, n_items=1)
         until(lambda: [s for s in tuple(service.worker.streams) if s.queued_s > 1])
         time.sleep(1)  # in which twenty pings are not answered
         method.gate.set()
@@ -111,14 +118,7 @@ def test_items_that_wait_to_be_computed_hold_their_client_back_too(tmp_path: Pat
     fast = served(tmp_path, {"gated": method}, max_queued_s=1.0)
     with fast as service, client(service) as socket, method:
         set_up(socket)
-
-        def speak() -> None:
-            for _ in range(20):
-                append(socket, pcm(noise(2.0)))
-                send(socket, "input_audio_buffer.commit")
-
-        speaker = threading.Thread(target=speak)
-        speaker.start()
+        speaker = speaking(socket, n_items=20)
         until(lambda: sum(s.queued_s for s in tuple(service.worker.streams)) > 1)
         with client(service) as other:  # is served meanwhile
             events(other, "created")

@@ -43,19 +43,3 @@ def test_a_recording_whose_rate_changes_is_transcribed_to_its_end(
     answer = post(service, joined, response_format="verbose_json")
     assert answer.status_code == 200
     assert answer.json()["duration"] == pytest.approx(8 * EVERY_S, abs=0.2)
-
-
-def test_whatever_a_decoder_raises_is_an_answer_of_one_line(
-    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import av
-
-    content = write_recording(tmp_path / "a.mkv", [Track("aac", 48_000)]).read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(av, "open", lambda *_, **__: 1 / 0)
-        answer = post(service, content)
-    assert answer.status_code == 400
-    error = answer.json()["error"]
-    assert error["code"] == "invalid_audio" and "\n" not in error["message"]
-    assert "talk.wav: not readable as audio" in error["message"]
-    assert post(service, content).status_code == 200

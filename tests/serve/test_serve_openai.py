@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 import pytest
 import soundfile
 from fakes import BatchedTicker, noise
-from openai import BadRequestError, NotFoundError, OpenAI
 from places import HANG_S, ROOT
 from served import pcm, served, until, wav
 
@@ -27,6 +26,8 @@ from served import pcm, served, until, wav
 # The client opens its connection in a way that websockets is about to drop.
 @pytest.mark.filterwarnings("ignore:connect.. must be used as a context manager:DeprecationWarning")
 def test_the_official_client_transcribes_live_and_recorded_speech(tmp_path: Path) -> None:
+    from openai import BadRequestError, OpenAI
+
     with served(tmp_path, {"whisperrt": BatchedTicker()}, token="secret") as service:
         client = OpenAI(api_key="secret", base_url=f"{service.address}/v1")
         with client.realtime.connect(model="whisperrt") as connection:
@@ -83,6 +84,8 @@ def test_the_official_client_transcribes_live_and_recorded_speech(tmp_path: Path
 
 @pytest.mark.slow
 def test_the_python_client_has_every_answer_that_it_knows_of(tmp_path: Path) -> None:
+    from openai import BadRequestError, NotFoundError, OpenAI
+
     with served(tmp_path, {"whisperrt": BatchedTicker()}) as service:
         client = OpenAI(api_key="any", base_url=f"{service.address}/v1", max_retries=0)
         sent = ("talk.wav", wav(noise(1.5)))

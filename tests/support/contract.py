@@ -59,6 +59,10 @@ def run(method: Method[Any], audio: Samples, setting: Setting) -> list[Update]:
     return setting.said[key]
 
 
+def committed(updates: Sequence[Update]) -> list[Word]:
+    return [word for update in updates for word in update.committed]
+
+
 def text_of(method: Method[Any], pieces: Sequence[Samples], setting: Setting) -> str:
     """What a method has committed at the end of a stream that comes in these pieces."""
     words: list[Word] = []

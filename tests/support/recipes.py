@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import OmegaConf
 
 from streaming_asr.files import CONF_DIR
+from streaming_asr.training.loop import FitConfig, fit
 
 
 def settings_of(
@@ -29,3 +31,14 @@ def settings_of(
     if "chunk_s" in node:
         places |= {"chunk_s": 0.3, "first_chunk_s": 0.6}
     return {**own, **places, "seed": 0, **changes}
+
+
+def train(recipe: Any, folder: Path, steps: int, **changes: Any) -> dict[str, float]:
+    """The figures of a training of so many steps, which has no limit of time."""
+    settings = {"lr": 1e-2, "warmup_steps": 1, "schedule": "constant", **changes}
+    return fit(recipe, FitConfig(out=str(folder), max_steps=steps, max_minutes=1e6, **settings))
+
+
+def weights(recipe: Any) -> dict[str, torch.Tensor]:
+    """Copies of all weights of a recipe's model."""
+    return {name: p.detach().clone() for name, p in recipe.model.named_parameters()}

@@ -12,6 +12,13 @@ from threading import Thread
 from typing import Any
 
 
+def written() -> None:
+    """Wait until wandb's service, which writes on for some ms after finish(), has ended."""
+    import wandb
+
+    wandb.teardown()
+
+
 @contextmanager
 def stand_in(answer: Callable[[str, dict[str, Any]], Any]) -> Iterator[str]:
     """The address of a server; `answer` maps a query and its variables to the data of the answer,

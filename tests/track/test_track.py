@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import wandb
 from places import HANG_S
-from wandb_server import records, stand_in
+from wandb_server import records, stand_in, written
 
 from streaming_asr.errors import UserError
 from streaming_asr.track.tracker import TrackerWarning, tracker
@@ -70,7 +69,7 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
         track.table("utterances", [{"utt": "a", "latency": {"p50": 0.5}}, {"utt": "b", "wer": 1.0}])
         track.report(page)
         track.events(log_of_events)
-    wandb.teardown()  # its service writes on for some ms after finish()
+    written()
 
     (log,) = cell.glob("wandb/offline-run-*/*.wandb")
     assert f"streaming-asr sync {tmp_path}" in capsys.readouterr().out
@@ -130,7 +129,7 @@ def test_a_finished_cell_is_a_point_over_its_chunk_and_its_median_latency(tmp_pa
     latency = "word_latency_committed_p50_ca_s"
     with tracker(CONFIG, folder=tmp_path) as track:
         track.results({"wer": 4.25, latency: 1.5, "rtf_total": None, "cer": 2.0}, chunk_ms=1000)
-    wandb.teardown()
+    written()
     (point,) = history(tmp_path)
     assert {key: value for key, value in point.items() if not key.startswith("_")} == {
         "chunk_ms": 1000,
@@ -153,7 +152,7 @@ def test_a_finished_cell_is_a_point_over_its_chunk_and_its_median_latency(tmp_pa
 def test_a_cell_without_a_median_latency_is_a_point_over_its_chunk(tmp_path: Path) -> None:
     with tracker(CONFIG, folder=tmp_path) as track:
         track.results({"wer": 4.25}, chunk_ms=300)
-    wandb.teardown()
+    written()
     (point,) = history(tmp_path)
     assert {key for key in point if not key.startswith("_")} == {"chunk_ms", "by_chunk/wer"}
 
@@ -250,6 +249,8 @@ def test_an_unreachable_server_leaves_an_offline_run(
 def test_a_server_that_is_away_or_fails_costs_the_run_nothing(
     answer: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import wandb
+
     init = wandb.init
 
     def impatient(*, mode: str, settings: Any, **given: Any) -> Any:
@@ -267,7 +268,7 @@ def test_a_server_that_is_away_or_fails_costs_the_run_nothing(
             tracker(config, folder=tmp_path) as track,
         ):
             track.summary({"wer": 4.25})
-    wandb.teardown()  # its service writes on for some ms after finish()
+    written()
     (log,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     summaries = [
         {item.key: item.value_json for item in record.summary.update if item.key}

@@ -7,13 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from tiny import tiny_folder
 
 from streaming_asr.config.weights import scale_of
 from streaming_asr.errors import UserError
-from streaming_asr.whisper.adapters import merge_adapter, save_lora, with_lora
-from streaming_asr.whisper.load import load_whisper
 
 
 def test_the_share_of_the_change_is_what_dev_chose_for_the_chunk_or_a_number(
@@ -37,20 +33,3 @@ def test_shares_of_another_form_in_training_json_are_refused(tmp_path: Path, cho
     (tmp_path / "training.json").write_text(json.dumps({"adapter_scale": chosen}))
     with pytest.raises(UserError, match=r"training\.json: adapter_scale=.*: must give the share"):
         scale_of("dev", tmp_path, 1.0)
-
-
-def test_half_of_the_change_is_merged_half_way(tmp_path: Path) -> None:
-    wrapped = with_lora(
-        load_whisper(tiny_folder(), trainable=True).model, rank=2, target_modules=["q_proj"]
-    )
-    for name, parameter in wrapped.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.ones_(parameter)
-    save_lora(wrapped, tmp_path, "tiny")
-    none, half, all_of_it = (
-        merge_adapter(load_whisper(tiny_folder(), trainable=True).model, tmp_path, scale)
-        .model.encoder.layers[0].self_attn.q_proj.weight
-        for scale in (0.0, 0.5, 1.0)
-    )  # fmt: skip
-    assert not torch.equal(none, all_of_it)
-    torch.testing.assert_close(half, (none + all_of_it) / 2, rtol=0, atol=1e-3)  # kept in float16

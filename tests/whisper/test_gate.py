@@ -8,6 +8,7 @@ import contract
 import fakes
 import numpy as np
 import pytest
+from contract import committed
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples, Update, Word, display_text
@@ -47,10 +48,6 @@ def heard(method: SpeechAlone, audio: Samples, cuts: Sequence[int]) -> list[Upda
 
 def steps_of(audio: Samples, first: int = 2 * CHUNK) -> range:
     return range(first, len(audio), CHUNK)
-
-
-def committed(updates: Sequence[Update]) -> list[Word]:
-    return [word for update in updates for word in update.committed]
 
 
 class Listener(fakes.Ticker):

@@ -82,11 +82,6 @@ def test_ufal_decodes_in_8_bits_on_torch() -> None:
     assert [word.text for word in update.committed]
 
 
-def test_u2s_head_is_in_8_bits_too() -> None:
-    method = new_method("u2", str(tiny_folder()), head="embedding", dtype="int8")
-    assert method._first_pass.head.weight().dtype == torch.qint8
-
-
 def test_star_keeps_its_own_layers() -> None:
     folder = str(star_folder())
     method = new_method(
