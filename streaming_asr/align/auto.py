@@ -1,9 +1,8 @@
 """Word times made on the way: `data.align=auto`.
 
 One aligner model per corpus, whatever model and method run on it, so that latencies of all methods
-are against the same times: tiny.en for English, base for anything else, both by cross-attention.
-`data.align=ctc` takes the package's CTC model of English, which is more exact. What is aligned is
-kept in
+are against the same times: the package's CTC model for English (`data.align=ctc`), base's
+cross-attention for anything else and for a corpus in several languages. What is aligned is kept in
 <cache>/align/<aligner>-<hash of its settings>/<corpus>-<split>-<hash of the data>.
 """
 
@@ -22,7 +21,7 @@ from streaming_asr.align.cache import AlignmentCache
 from streaming_asr.align.command import fill, label, safe, settings_of
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.config.defaults import ALIGNERS, OTHER_ALIGNER
+from streaming_asr.config.defaults import aligner_of
 from streaming_asr.corpora.noise import Noisy
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR, cache_root
@@ -42,30 +41,31 @@ class AutoAligner:
     def choose(cls, choice: str, languages: Iterable[str]) -> Self:
         """Return the aligner that `data.align=choice` names for a corpus in these languages.
 
-        choice: auto, ctc, a model's name, or its path. Raises UserError where the model is not
-        there, and for ctc where one of the languages is not English.
+        choice: auto, ctc, a model's name, or its path. Raises UserError where the model or the
+        package's files are not there, and for ctc where one of the languages is not English.
         """
-        model = choice
-        spoken = set(languages) or {"en"}
-        if choice == "ctc":
-            model = english.NAME
-            if others := sorted(spoken - {english.LANGUAGE}):
+        kind, model = "whisper", choice
+        if choice == "auto":
+            kind, model = aligner_of(languages)
+        elif choice == "ctc":
+            kind, model = "ctc", english.NAME
+            if others := sorted(set(languages) - {english.LANGUAGE}):
                 raise UserError(
                     f"data.align=ctc: the package's CTC model knows {english.LANGUAGE} only, and "
                     f"the corpus has {', '.join(others)}; take data.align=auto"
                 )
-        elif choice == "auto":
-            model = ALIGNERS.get(spoken.pop(), OTHER_ALIGNER) if len(spoken) == 1 else OTHER_ALIGNER
         named = (CONF_DIR / "model" / f"{model}.yaml").is_file()
         overrides = [f"model={model}"] if named else ["model=whisper", f"model.path={model}"]
-        kind = "ctc" if choice == "ctc" else "whisper"
         config = compose_raw([*overrides, f"aligner={kind}"], config_name="align")
         with open_dict(config):
             del config["hydra"], config["data"]
         OmegaConf.resolve(config)
         try:
-            key = "model_path" if choice == "ctc" else "path"
-            config.aligner[key] = locate(config.aligner[key])
+            if kind == "ctc":
+                config.aligner.model_path = locate(config.aligner.model_path)
+                english.branch_folder(config.aligner.model_path)
+            else:
+                config.aligner.path = locate(config.aligner.path)
         except UserError as error:
             raise UserError(f"data.align={choice}: {error}") from error
         return cls(config, settings_of(config))
@@ -103,12 +103,17 @@ class AutoAligner:
 def give_times(corpus: Any, language: str | None = None) -> AutoAligner | None:
     """Hand the corpus the aligner of `data.align` and return it, or None. Raises UserError.
 
-    language: of all utterances; None: what each names."""
+    language: of all utterances; None: what each names, else English; detect: what each names, else
+    unknown."""
     choice = getattr(corpus, "align", None)
     if choice in (None, "none"):
         return None
-    aligner = AutoAligner.choose(str(choice), {language} if language else corpus.languages())
-    corpus.time = partial(aligner.time, corpus, language=language)
+    of_all = None if language == "detect" else language
+    languages = {of_all} if of_all else corpus.languages()
+    if language == "detect" and not languages:
+        languages = {language}  # none that an aligner is made for
+    aligner = AutoAligner.choose(str(choice), languages)
+    corpus.time = partial(aligner.time, corpus, language=of_all)
     return aligner
 
 

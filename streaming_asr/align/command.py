@@ -1,26 +1,27 @@
-"""Word times for a corpus: `streaming-asr align data=... aligner=mfa|ctc|whisper`."""
+"""Word times for a corpus: `streaming-asr align data=... aligner=auto|ctc|mfa|whisper`."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 
 from streaming_asr.align import english
 from streaming_asr.align.cache import AlignmentCache
 from streaming_asr.align.quality import Quality, lines, measure
 from streaming_asr.chunking import parse_duration
 from streaming_asr.config.build import build, program
+from streaming_asr.config.defaults import aligner_of
 from streaming_asr.config.schema import DTYPES, check_settings, device_setting, setting
 from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError
-from streaming_asr.files import write_text
+from streaming_asr.files import CONF_DIR, write_text
 from streaming_asr.machine import let_waiting_threads_sleep
 from streaming_asr.text.languages import language_code
 from streaming_asr.utterance import Utterance
@@ -62,6 +63,8 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
     if config.language is not None:
         code = language_code(config.language)
         utterances = [replace(each, language=each.language or code) for each in utterances]
+    if config.aligner._target_ is None:
+        choose(config, {each.language for each in utterances if each.language})
     if config.threads is not None:
         import torch
 
@@ -77,6 +80,20 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
     write_text(folder / "quality.json", json.dumps(row, indent=1, ensure_ascii=False) + "\n")
     say(f"written to {folder}; use it with data.alignments={folder}")
     return quality
+
+
+def choose(config: DictConfig, languages: Iterable[str]) -> None:
+    """Put the aligner of these languages in the place of `aligner=auto`; where another model than
+    the default is named, its cross-attention."""
+    kind, model = aligner_of(languages)
+    default = OmegaConf.load(CONF_DIR / "model" / f"{english.NAME}.yaml")
+    with open_dict(config):
+        if config.model.path != default.path:
+            kind = "whisper"
+        else:
+            config.model = OmegaConf.load(CONF_DIR / "model" / f"{model}.yaml")
+        config.aligner = OmegaConf.load(CONF_DIR / "aligner" / f"{kind}.yaml")
+    OmegaConf.resolve(config)
 
 
 def fill(

@@ -131,7 +131,8 @@ def prepare(data: DictConfig, model: DictConfig, output: Path) -> tuple[Path, Pa
     key = f"{corpus.data_hash()} {model_hash({'model': {'path': model.path}, 'method': {}})}"
     name = f"{corpus.name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     folder = output / "teacher" / safe(str(model.get("name", "model"))) / safe(name)
-    shards, dev = folder / "shards", folder / "dev.jsonl"
+    timed_by = folder / safe(aligner.name)  # another aligner's times are other shards
+    shards, dev = timed_by / "shards", timed_by / "dev.jsonl"
     if minutes(recordings) < LITTLE_MIN:
         print(
             f"warning: {minutes(recordings):.1f} min of recordings; an hour or more of several "

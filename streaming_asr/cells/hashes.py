@@ -77,6 +77,8 @@ def config_hash(config: Mapping[str, Any]) -> str:
     if isinstance(data, Mapping):  # also the default
         unset = {key for key in ("align", "ids", "join_s", "per_speaker") if data.get(key) is None}
         relevant["data"] = {key: value for key, value in data.items() if key not in unset}
+        if data.get("word_times") is not None:  # names the aligner, however it was chosen
+            relevant["data"]["align"] = "auto"
     method = relevant.get("method")
     if isinstance(method, Mapping) and method.get("word_times") is None:  # also the default
         relevant["method"] = {key: value for key, value in method.items() if key != "word_times"}

@@ -8,15 +8,16 @@ values, and a test holds the two together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from streaming_asr.chunking import parse_duration
 
-ALIGNERS = {"en": "tiny.en"}
-"""The Whisper that times words in a language (`data.align=auto`), the same for all methods, so that
-their latencies are against the same times."""
-OTHER_ALIGNER = "base"
+ALIGNERS = {"en": ("ctc", "tiny.en")}
+"""The aligner of a language and the Whisper it runs on (`data.align=auto`), the same for all
+methods, so that their latencies are against the same times. English has the one with the smallest
+error (docs/align.md)."""
+OTHER_ALIGNER = ("whisper", "base")
 ALIGNER_ERRORS_MS = {"ctc-tiny.en": (20, 30), "whisper-tiny.en": (95, 115)}
 """The median error of all word edges and that of word ends, in ms, by the aligner's name: on the 60
 clips of `data=voices`, which have exact times (docs/align.md)."""
@@ -47,6 +48,15 @@ METHODS = {
     "ufal": Defaults(chunk="1s", padding="full"),
     "whisperrt": Defaults(),
 }
+
+
+def aligner_of(languages: Iterable[str]) -> tuple[str, str]:
+    """Return the aligner of a corpus in these languages and the Whisper it runs on.
+
+    A corpus in several languages has one aligner too; without a language it is in English.
+    """
+    spoken = set(languages) or {"en"}
+    return ALIGNERS.get(spoken.pop(), OTHER_ALIGNER) if len(spoken) == 1 else OTHER_ALIGNER
 
 
 def defaults_of(methods: Sequence[str]) -> Defaults:

@@ -78,7 +78,7 @@ class Job:
         settings["normaliser"] = config.normaliser or default_kind(languages)
         if warning := unheard(settings, languages):
             print(wrapped(f"{title}: {warning}"))
-        settings["data"] |= _facts(corpus, None if config.language == "detect" else config.language)
+        settings["data"] |= _facts(corpus, config.language)
         code = modules(*targets_of(settings["method"]))
         hashes = {
             "config": config_hash(settings),

@@ -85,10 +85,17 @@ class Result:
 
     @property
     def aligner(self) -> str:
-        """The aligner that timed the words, as whisper-tiny.en; "" where none did."""
+        """What timed the words: an aligner, as whisper-tiny.en, or the name of a folder of
+        alignments; "" where the corpus has times of its own, or none."""
         data = self.config.get("data")
-        source = data.get("word_times") if isinstance(data, Mapping) else None
-        return next(iter(str(source or "").split()), "")
+        if not isinstance(data, Mapping):
+            return ""
+        if data.get("alignments"):
+            folder = Path(str(data["alignments"]))
+            # `align` writes <aligner>-<model>/<corpus>-<split>.
+            is_ours = folder.parent.name.startswith(("ctc-", "mfa-", "whisper-"))
+            return folder.parent.name if is_ours else folder.name
+        return next(iter(str(data.get("word_times") or "").split()), "")
 
     @property
     def is_labelled(self) -> bool:

@@ -17,7 +17,7 @@ from omegaconf import open_dict
 from tiny import noise, tiny_folder
 
 from streaming_asr.align.cache import AlignmentCache
-from streaming_asr.align.command import align
+from streaming_asr.align.command import align, choose
 from streaming_asr.align.quality import lines, measure
 from streaming_asr.align.result import Aligned, loud_frames, words_of
 from streaming_asr.align.whisper import TOKEN_FRAMES, WhisperAligner, cut, trim_pauses
@@ -341,6 +341,31 @@ def test_on_mini_nearly_every_word_is_placed_within_60_ms(
     assert quality.n_compared > 40
     assert quality.placed >= 98
     assert quality.median_ms is not None and quality.median_ms <= 60
+
+
+@pytest.mark.parametrize(
+    ("settings", "languages", "kind", "model"),
+    [
+        ([], {"en"}, "ctc", "tiny.en"),
+        ([], set(), "ctc", "tiny.en"),
+        ([], {"de"}, "whisper", "base"),
+        ([], {"de", "en"}, "whisper", "base"),
+        (["model=turbo"], {"en"}, "whisper", "turbo"),  # which somebody named
+        (["model=mini"], {"en"}, "whisper", "mini"),
+    ],
+)
+def test_without_an_aligner_the_language_and_the_model_choose_it(
+    settings: list[str], languages: set[str], kind: str, model: str
+) -> None:
+    composed = compose_raw([*settings, "device=cuda"], config_name="align")
+    with open_dict(composed):
+        composed.pop("hydra")
+    assert composed.aligner._target_ is None
+    choose(composed, languages)
+    assert composed.aligner._target_.split(".")[-2] == kind
+    assert (composed.model.name, composed.aligner.device) == (model, "cuda")
+    path = composed.aligner.model_path if kind == "ctc" else composed.aligner.path
+    assert path == composed.model.path
 
 
 @pytest.mark.parametrize("question", [["--help"], ["--cfg", "job"]])

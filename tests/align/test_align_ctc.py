@@ -285,8 +285,10 @@ def test_the_packages_branch_aligns_no_other_language(monkeypatch: pytest.Monkey
 
 def test_data_align_ctc_names_the_aligner_and_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "locate", lambda path: str(tiny_folder()))
+    monkeypatch.setattr(english, "branch_folder", lambda path: None)
     chosen = auto.AutoAligner.choose("ctc", {"en"})
     assert chosen.name.startswith("ctc-tiny.en ") and chosen.config.aligner.path is None
+    assert auto.AutoAligner.choose("auto", {"en"}).name == chosen.name
     monkeypatch.setattr(english, "HASH", "0" * 16)
     assert auto.AutoAligner.choose("ctc", set()).name != chosen.name
     with pytest.raises(UserError, match=r"data.align=ctc: .* knows en only, .* has de, fr; take"):

@@ -268,14 +268,54 @@ def test_times_that_a_corpus_brings_stay(tmp_path: Path, aligner: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("languages", "model"), [({"en"}, "tiny.en"), (set(), "tiny.en"), ({"en", "fr"}, "base")]
+    ("languages", "run", "aligner"),
+    [
+        (["en", "en"], None, "ctc-tiny.en"),
+        ([None, None], None, "ctc-tiny.en"),  # what names no language is English
+        (["en", None], "detect", "ctc-tiny.en"),
+        ([None, None], "detect", "whisper-base"),  # nobody knows what it is
+        (["fr", "fr"], None, "whisper-base"),
+        (["fr", None], "detect", "whisper-base"),
+        (["en", "fr"], None, "whisper-base"),  # one aligner per corpus
+        ([None, None], "fr", "whisper-base"),
+        (["fr", "fr"], "en", "ctc-tiny.en"),  # what the run decodes is English
+    ],
 )
-def test_the_aligner_follows_the_languages_of_the_corpus(
-    monkeypatch: pytest.MonkeyPatch, languages: set[str], model: str
+def test_the_aligner_follows_the_languages_of_the_corpus_and_the_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    languages: list[str | None],
+    run: str | None,
+    aligner: str,
 ) -> None:
     monkeypatch.setattr(auto, "locate", lambda path: str(tiny_folder()))
-    chosen = auto.AutoAligner.choose("auto", languages)
-    assert chosen.name.startswith(f"whisper-{model} ")
+    monkeypatch.setattr(auto.english, "branch_folder", lambda path: None)
+    sound(tmp_path / "a.wav", 2.0)
+    rows = [
+        json.dumps({"id": f"c{i}", "audio_filepath": "a.wav", "text": "one", "language": language})
+        for i, language in enumerate(languages)
+    ]
+    corpus = Manifest(write(tmp_path / "m.jsonl", *rows), align="auto")
+    chosen = auto.give_times(corpus, run)
+    assert chosen is not None and chosen.name.startswith(f"{aligner} ")
+
+
+@pytest.mark.parametrize(
+    ("homes", "remedy"), [((), "install the package again"), (None, "streaming-asr get tiny.en")]
+)
+def test_an_aligner_that_is_not_there_is_no_reason_to_take_another(
+    monkeypatch: pytest.MonkeyPatch, homes: tuple[Path, ...] | None, remedy: str
+) -> None:
+    if homes is None:  # neither the hub nor a package has tiny.en
+        for place in ("_cached", "find_packaged"):
+            monkeypatch.setattr(f"streaming_asr.models.find.{place}", lambda *_: None)
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    else:
+        monkeypatch.setattr(auto, "locate", lambda path: str(tiny_folder()))
+        monkeypatch.setattr(auto.english, "weights_hash", lambda path: None)
+        monkeypatch.setattr(auto.english, "HOMES", homes)
+    with pytest.raises(UserError, match=f"(?s)^data.align=auto: .*{remedy}"):
+        auto.AutoAligner.choose("auto", {"en"})
 
 
 def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -351,10 +351,18 @@ def test_a_busy_machine_and_few_recordings_are_remarked(tmp_path: Path) -> None:
 
 def test_a_table_of_aligned_recordings_names_the_error_of_their_times(tmp_path: Path) -> None:
     cells = {"ufal": "whisper-tiny.en 0123", "star": "ctc-tiny.en 45", "u2": "whisper-x 6, of the"}
-    for method, source in {**cells, "offline": None, "whisperrt": ["odd"]}.items():
+    alignments = {
+        "hush_word": "a b/mfa-english_mfa/librispeech-test-other",
+        "simul_whisper": "/corpora/LibriSpeech-Alignments",
+        "reencode": "alignments/ctc-tiny.en/librispeech-test-other/",
+    }
+    rest = {"offline": None, "whisperrt": ["odd"]} | dict.fromkeys(alignments, "ctc-tiny.en 45")
+    for method, source in {**cells, **rest}.items():
         path = write_cell(tmp_path / f"method={method},chunk=300ms") / "metrics.json"
         document = json.loads(path.read_text())
         document["config"]["data"]["word_times"] = source
+        if method in alignments:
+            document["config"]["data"]["alignments"] = alignments[method]
         if method == "whisperrt":
             document["config"]["data"] = [1]
         path.write_text(json.dumps(document))
@@ -363,9 +371,11 @@ def test_a_table_of_aligned_recordings_names_the_error_of_their_times(tmp_path: 
         "word times: whisper-tiny.en, median error 95 ms, at word ends 115 ms, on synthetic speech",
         "word times: ctc-tiny.en, median error 20 ms, at word ends 30 ms, on synthetic speech",
         "word times: whisper-x, whose error was not measured; latencies count from these ends",
+        "word times: mfa-english_mfa, whose error was not measured; latencies count",
+        "word times: LibriSpeech-Alignments, whose error was not measured; latencies count",
     ):
         assert line in text
-    assert text.count("word times:") == 3
+    assert text.count("word times:") == 5
 
 
 @pytest.mark.parametrize("name", ["empty", "missing"])

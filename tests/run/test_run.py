@@ -87,6 +87,16 @@ def test_word_times_that_a_run_leaves_open_do_not_change_the_configuration_hash(
     assert "word_times" not in other.method
 
 
+def test_the_aligner_counts_and_not_how_it_was_chosen() -> None:
+    def of(align: str | None, word_times: str | None = None) -> str:
+        return hashes.config_hash({"data": {"align": align, "word_times": word_times}})
+
+    assert of("auto", "ctc-tiny.en 4") == of("ctc", "ctc-tiny.en 4")
+    assert of("auto", "whisper-tiny.en 2") == of("tiny.en", "whisper-tiny.en 2")
+    assert of("auto", "ctc-tiny.en 4") != of("auto", "whisper-tiny.en 2")
+    assert of("auto") != of(None)
+
+
 def test_an_edit_of_a_model_file_changes_the_model_hash(tmp_path: Path) -> None:
     model, adapter = tmp_path / "model", tmp_path / "adapter"
     for folder in (model, adapter):

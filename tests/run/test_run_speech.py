@@ -66,6 +66,27 @@ def test_a_run_that_times_words_itself_names_the_aligner(
     assert FakeAligner.asked == ["u1", "u2"]
 
 
+def test_a_cell_with_another_aligners_times_is_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from streaming_asr.align.command import fill
+
+    fake = {"_target_": "align_fake.FakeAligner"}
+    monkeypatch.setattr(auto, "fill", lambda c, u, node, *rest: fill(c, u, fake, *rest))
+    monkeypatch.setattr(auto, "locate", lambda path: str(tiny_folder()))
+    monkeypatch.setattr(auto.english, "branch_folder", lambda path: None)
+    command = arguments(tmp_path, "data=manifest", speech(tmp_path), "data.align=auto")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(auto, "aligner_of", lambda languages: ("whisper", "tiny.en"))
+        assert run.main(command) == 0
+    capsys.readouterr()
+    assert run.main(command) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "config (data.word_times whisper-tiny.en " in out
+    assert " -> ctc-tiny.en " in out and "changed; the old results are now " in out
+    assert FakeAligner.asked == ["u1", "u2", "u1", "u2"]  # none of the old times is read
+
+
 def test_without_the_aligners_model_everything_but_latency_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
