@@ -224,5 +224,5 @@ def _no_such_key(
     near = did_you_mean(last, places)
     meant = near.removeprefix("; did you mean ").removesuffix("?")
     near = f"; did you mean {places[meant]}?" if near else ""
-    there = ", ".join(names) or f"no settings before {path}=<name> is given"
-    return UserError(f"{setting}: no such key{near}; {path or config_name} has {there}")
+    listed = ", ".join(names) or f"no settings before {path}=<name> is given"
+    return UserError(f"{setting}: no such key{near}; {path or config_name} has {listed}")
