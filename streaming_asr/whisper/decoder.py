@@ -111,18 +111,20 @@ class Decoder:
         take: Sequence[Sequence[int]] | None = None,
         on_cross: OnCross | None = None,
         bias: torch.Tensor | None = None,
+        n_next: int = 1,
     ) -> TokenPart:
         """Return a part of a pass: tokens[r] at positions starts[r].. of row r, the earlier ones
         cached, whose hidden states (rows, len(take[0]), d) come out.
 
-        take: for each row, indices into tokens[r] whose outputs to return (default the last one);
-        shorter lists are filled with their last. on_cross: see `OnCross`. bias: (vocabulary,) on
-        the logits of what follows, in place of `suppressed`.
+        take: for each row, indices into tokens[r] whose outputs to return (default the last
+        `n_next`); shorter lists are filled with their last. on_cross: see `OnCross`. bias:
+        (vocabulary,) on the logits of what follows, in place of `suppressed`. n_next: of how many
+        positions, the last ones, `next_log_probs` gives what follows.
         """
         lengths = [len(row) for row in tokens]
         longest = max(lengths)
         device = self.embedding.device
-        take = [[length - 1] for length in lengths] if take is None else take
+        take = [range(n - n_next, n) for n in lengths] if take is None else take
         n_take = max(len(indices) for indices in take)
         # A tensor needs rows of one length; callers read as many as they asked for.
         if min(len(indices) for indices in take) < n_take:
@@ -141,7 +143,7 @@ class Decoder:
         where = KeyPositions(self.max_tokens, starts, longest, ragged, device)
         x = self.embedding[ids] + where.position_embedding(self.positions)
         picks = torch.tensor(take, device=device)
-        return TokenPart(x, cache, where, n_frames, picks, on_cross, bias)
+        return TokenPart(x, cache, where, n_frames, picks, on_cross, bias, n_next)
 
     @torch.inference_mode()
     def run_parts(self, parts: Sequence[TokenPart]) -> list[torch.Tensor]:
@@ -200,8 +202,10 @@ class Decoder:
 
     @torch.inference_mode()
     def next_log_probs(self, parts: Sequence[TokenPart]) -> list[torch.Tensor]:
-        """Run one pass: for each part log-probabilities (rows, vocabulary) of what follows it."""
-        last = [hidden[:, -1] for hidden in self.run_parts(parts)]
+        """Run one pass: for each part log-probabilities (rows * n_next, vocabulary) of what follows
+        its last `n_next` tokens, row by row."""
+        each = zip(self.run_parts(parts), parts, strict=True)
+        last = [hidden[:, -part.n_next :].flatten(0, 1) for hidden, part in each]
         bias = None
         if any(part.bias is not None for part in parts):
             biases = [self.suppressed if part.bias is None else part.bias for part in parts]
@@ -248,6 +252,7 @@ class TokenPart:
     """(rows, wanted) of the n positions."""
     on_cross: OnCross | None
     bias: torch.Tensor | None
+    n_next: int
 
     @property
     def is_narrowed(self) -> bool:

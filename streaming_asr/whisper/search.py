@@ -70,6 +70,11 @@ class Guide:
         """Return whether only the best next token counts; asked while one hypothesis is live."""
         return False
 
+    def draft(self, last: int | None) -> Sequence[int]:
+        """Return tokens that are likely to follow the only hypothesis, which ends with `last` or is
+        empty. They are fed with it, so that each of them that the search takes saves a pass."""
+        return ()
+
     def judge(self, live: Sequence[Hypothesis]) -> list[tuple[Verdict, int | None]]:
         """Return for each hypothesis the verdict on its next token and the token's frame."""
         return [(Verdict.TAKE, None)] * len(live)
@@ -111,7 +116,7 @@ class BeamSearch:
         The frames are those of the cache's stream 0, of which the last `n_heard` hold the new text;
         None: all of them do. prefilled: log-probabilities (1, vocabulary) of what follows the
         prompt, whose keys and values the cache holds. The text is empty where the guide threw all
-        hypotheses away. Reports each pass of the decoder with the number of hypotheses in it.
+        hypotheses away. Reports for each token the number of hypotheses that were in the search.
         Searches of other streams may share the passes.
         """
         guide = guide or Guide()
@@ -120,11 +125,18 @@ class BeamSearch:
         live, ended = [Hypothesis(last_attended=guide.last_attended)], list[Hypothesis]()
         n_heard = n_frames if n_heard is None else n_heard
         feed, start = [list(prompt)], 0
+        # Tokens fed along with the last one, and the log-probabilities of what follows each.
+        ahead: list[tuple[int, torch.Tensor]] = []
         while True:
             if prefilled is not None:
                 next_log_probs, prefilled = prefilled, None
+            elif ahead:
+                _, next_log_probs = ahead.pop(0)
             else:
-                next_log_probs = yield self._pass(cache, feed, start, n_frames, guide, recorder)
+                draft = self._draft(guide, live, max_new)
+                rows = yield self._pass(cache, feed, draft, start, n_frames, guide, recorder)
+                next_log_probs, *others = rows.split(len(feed))
+                ahead = list(zip(draft, others, strict=True))
             with recorder.part("decode"):
                 # One more than the beam: one of them may be the end, which takes no place in it.
                 top = guide.revise(live, next_log_probs).topk(self.beam + 1)
@@ -148,32 +160,46 @@ class BeamSearch:
             if len(live[0].tokens) >= max_new:
                 ended = ended or live
                 break
+            if ahead and (len(live) > 1 or live[0].tokens[-1] != ahead[0][0]):
+                ahead = []
             with recorder.part("decode"):
                 cache.reorder(parents, start)
                 guide.reorder(parents)
                 feed = [[hypothesis.tokens[-1]] for hypothesis in live]
         return max(ended, key=lambda one: one.mean_log_prob, default=Hypothesis())
 
+    def _draft(self, guide: Guide, live: Sequence[Hypothesis], max_new: int) -> list[int]:
+        """Return the guide's draft where one hypothesis is live, as far as there is room."""
+        if len(live) > 1:
+            return []
+        text = live[0].tokens
+        n_more = max(0, max_new - len(text) - 1)
+        return list(guide.draft(text[-1] if text else None))[:n_more]
+
     def _pass(
         self,
         cache: DecoderCache,
         feed: list[list[int]],
+        draft: list[int],
         start: int,
         n_frames: int,
         guide: Guide,
         recorder: Recorder,
     ) -> Wanted:
-        """Return the request for what follows the tokens `feed`, which begin at `start`."""
+        """Return the request for what follows the tokens `feed`, which begin at `start`, and each
+        of `draft` behind the only row of them."""
         with recorder.part("decode"):
-            take = None if guide.on_cross is None else [range(len(row)) for row in feed]
+            tokens = [[*row, *draft] for row in feed]
+            take = None if guide.on_cross is None else [range(len(row)) for row in tokens]
             part = self.decoder.part(
                 cache,
-                feed,
+                tokens,
                 [start] * len(feed),
                 n_frames,
                 take=take,
                 on_cross=guide.on_cross,
                 bias=guide.bias,
+                n_next=1 + len(draft),
             )
         return Wanted("decode", self.decoder.next_log_probs, part)
 

@@ -31,6 +31,8 @@ class Rows:
         self.rows = [[] for _ in range(n)]
 
     def reorder(self, parents, n_tokens):
+        if list(parents) == list(range(len(parents))):
+            return
         self.rows[: len(parents)] = [self.rows[parent][:n_tokens] for parent in parents]
 
 
@@ -44,14 +46,17 @@ class Table:
 
     def __init__(self, table):
         self.table = table
-        self.widths = []
+        self.n_passes = 0
 
-    def part(self, cache, feed, starts, n_frames, *, take, on_cross, bias):
+    def part(self, cache, feed, starts, n_frames, *, take, on_cross, bias, n_next):
+        self.n_passes += 1
+        texts = []
         for row, tokens, start in zip(cache.rows, feed, starts, strict=False):
-            assert len(row) == start
-            row += tokens
-        self.widths.append(len(feed))
-        return [tuple(row[1:]) for row in cache.rows[: len(feed)]]  # without the prompt
+            assert len(row) >= start  # tokens of a draft that were not taken are written over
+            row[start:] = tokens
+            # without the prompt
+            texts += [tuple(row[1:stop]) for stop in range(len(row) - n_next + 1, len(row) + 1)]
+        return texts
 
     def next_log_probs(self, parts):
         return [self.of(texts) for texts in parts]
@@ -64,20 +69,46 @@ class Table:
         return probabilities.log()
 
 
+class Steps:
+    """Counts decoder steps and the narrow ones among them."""
+
+    def __init__(self):
+        self.widths = []
+
+    def part(self, name):
+        return nullcontext()
+
+    def count(self, *, decode_steps, beam_sum):
+        assert decode_steps == 1
+        self.widths.append(beam_sum)
+
+
 def skips(token):
     return token >= COMMA
 
 
 def decode(table, reference=None, beam=2, early_stopping=True):
-    """(text, width of each pass, the full ones at the end as one)."""
-    decoder = Table(table)
-    followed = None if reference is None else ReferenceGuide(reference, skips)
-    search = BeamSearch(decoder, EOT, beam, early_stopping=early_stopping)
-    best = alone(search.passes(Rows(beam), [0], 5, 20, NULL, followed), NULL)
-    widths = decoder.widths
+    """(text, width of each step, the full ones at the end as one)."""
+    best, widths, _ = searched(Table(table), reference, beam, early_stopping=early_stopping)
     while beam > 1 and widths[-2:] == [beam, beam]:
         widths.pop()
     return list(best.tokens), widths
+
+
+class StepByStep(ReferenceGuide):
+    """It feeds one token after another."""
+
+    def draft(self, last):
+        return ()
+
+
+def searched(decoder, reference, beam, *, early_stopping=True, guide=ReferenceGuide):
+    """(hypothesis, width of each step, number of passes)."""
+    followed = None if reference is None else guide(reference, skips)
+    search = BeamSearch(decoder, EOT, beam, early_stopping=early_stopping)
+    steps = Steps()
+    best = alone(search.passes(Rows(beam), [0], 5, 20, steps, followed), NULL)
+    return best, steps.widths, decoder.n_passes
 
 
 # Greedy says 1 2 3; but 1 4 5 is the likelier text: a wide search finds it.
@@ -169,6 +200,51 @@ def test_once_enough_have_ended_only_better_hypotheses_go_on():
     assert decode(table, [1], early_stopping=False) == ([1, 2, 3], [1, 1, 2, 1])
 
 
+@pytest.mark.parametrize(
+    ("reference", "n_passes"),
+    [
+        ([], 5),
+        ([1, COMMA, 2, 3], 1),
+        ([1, 2, 3], 2),  # and one behind the mark that the reference lacks
+        ([6, 7, 1, COMMA, 2, 3], 2),  # and one behind the first token that was found in it
+        ([1, COMMA, COMMA, 2, 3], 2),
+        ([1, COMMA, 2, 4], 2),  # and one from the mismatch on
+    ],
+)
+def test_the_text_of_the_round_before_is_fed_in_one_pass(reference, n_passes):
+    decoder = Table(says(1, COMMA, 2, 3))
+    best, widths, n = searched(decoder, reference, 1)
+    assert (list(best.tokens), widths, n) == ([1, COMMA, 2, 3], [1] * 5, n_passes)
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+def test_a_search_is_the_same_with_and_without_the_draft(beam):
+    drawn = random.Random(beam)
+    n_passes = [0, 0]
+    for _ in range(60):
+        # What follows a text is drawn once, however the search comes to it.
+        seed = drawn.random()
+
+        class Drawn(dict):
+            def get(self, text, default):
+                own = random.Random(f"{seed} {text}")
+                return {own.randrange(1, N_TOKENS): own.random() for _ in range(3)}
+
+        reference = drawn.choices(range(1, EOT), k=drawn.randint(0, 12))
+        if drawn.random() < 0.8:  # most texts come again, changed somewhere
+            text = searched(Table(Drawn()), None, 1)[0].tokens
+            at = drawn.randint(0, len(text))
+            reference = [*text[:at], *reference[:1], *text[at + drawn.randint(0, 1) :]]
+        (a, a_widths, a_passes), (b, b_widths, b_passes) = (
+            searched(Table(Drawn()), reference, beam, guide=guide)
+            for guide in (StepByStep, ReferenceGuide)
+        )
+        assert (a, a_widths) == (b, b_widths)
+        assert b_passes <= a_passes
+        n_passes = [n_passes[0] + a_passes, n_passes[1] + b_passes]
+    assert n_passes[1] < 0.9 * n_passes[0]
+
+
 TABLE_4 = [(2.794, 0.552), (2.807, 0.548), (2.852, 0.537), (2.556, 0.611), (2.577, 0.606)]
 TABLE_4 += [(2.570, 0.608), (2.257, 0.686), (2.374, 0.657), (2.425, 0.644)]
 
@@ -183,20 +259,6 @@ def test_a_ratio_needs_two_widths():
 
 
 # -- on a model ---------------------------------------------------------------------------------
-
-
-class Steps:
-    """Counts decoder steps and the narrow ones among them."""
-
-    def __init__(self):
-        self.widths = []
-
-    def part(self, name):
-        return nullcontext()
-
-    def count(self, *, decode_steps, beam_sum):
-        assert decode_steps == 1
-        self.widths.append(beam_sum)
 
 
 @pytest.fixture(scope="module")

@@ -220,6 +220,25 @@ def test_parts_of_a_shared_pass_are_what_each_is_alone(whisper, decoder):
         assert_close(log_probs, decoder.log_probs(hidden[:, -1]))
 
 
+def test_one_pass_gives_what_follows_each_of_several_tokens(whisper, decoder):
+    prompt, tokens = whisper.prompt(), [42, 43, 44]
+    caches = [DecoderCache(decoder), DecoderCache(decoder, rows=2)]
+    for cache in caches:
+        decoder.append_frames(cache, encoder_output(70, seed=0), 0)
+    by_steps = []
+    for n in range(len(tokens) + 1):
+        feed = [*prompt, *tokens][: len(prompt) + n][-1 if n else 0 :]
+        start = len(prompt) + n - len(feed)
+        by_steps += decoder.next_log_probs([decoder.part(caches[0], [feed], [start], 70)])
+    fed = [[*prompt, *tokens], [*prompt, 45, *tokens[1:]]]
+    n_next = len(tokens) + 1
+    part = decoder.part(caches[1], fed, [0, 0], 70, n_next=n_next)
+    (log_probs,) = decoder.next_log_probs([part])
+    assert log_probs.shape == (2 * n_next, whisper.config.vocab_size)
+    assert_close(log_probs[:n_next], torch.cat(by_steps))
+    assert_close(log_probs[n_next], by_steps[0][0])
+
+
 @pytest.mark.parametrize("intel", [True, False])
 @pytest.mark.parametrize("shape", [(1, 3), (2, 3), (1, 1, 3), (2, 5, 3)])
 def test_the_vocabulary_is_multiplied_alike_on_every_processor(monkeypatch, shape, intel):

@@ -10,6 +10,9 @@ unconfirmed end included, without its punctuation (with it every skipped mark wo
 its end is a mismatch; the end of the text, a control token, is taken at width 1; after a fallback
 the search stays wide.
 
+The text of the round before is fed in one pass, and its outputs are used as far as the search takes
+it. That gives the same text as step by step and reads the weights once for all these tokens.
+
 A round stops when `beam` hypotheses have ended, as in the paper and in Whisper. A search that
 becomes wide late has few other texts, so that unlikely ends in mid-text take the places. In most
 rounds that costs nothing, since the words come again with the next one. In a stream's last round
@@ -44,11 +47,22 @@ class ReferenceGuide(Guide):
 
     def __init__(self, tokens: Sequence[int], skips: Callable[[int], bool]) -> None:
         self._skips = skips
+        self._text = tokens
         # Punctuation comes and goes as the audio grows, and each mark would be a mismatch.
-        self._tokens = [token for token in tokens if not skips(token)]
+        self._at = [i for i, token in enumerate(tokens) if not skips(token)]
+        self._tokens = [tokens[i] for i in self._at]
         self._next: int | None = None
         """Index of the token that should come next; None before the first match."""
         self._narrow = True
+
+    def draft(self, last: int | None) -> Sequence[int]:
+        """Return the rest of the text; behind a mark of punctuation, from its next word on."""
+        if not self._narrow:
+            return ()
+        n = self._next or 0
+        if last is not None and self._skips(last):
+            return self._text[self._at[n] :] if n < len(self._at) else ()
+        return self._text[self._at[n - 1] + 1 if n else 0 :]
 
     def narrow(self, best: int) -> bool:
         """Return whether the search stays narrow; if so the best token counts as taken."""
