@@ -217,26 +217,30 @@ def test_the_text_of_the_round_before_is_fed_in_one_pass(reference, n_passes):
     assert (list(best.tokens), widths, n) == ([1, COMMA, 2, 3], [1] * 5, n_passes)
 
 
+class RandomTable:
+    """A table with three random tokens after every text."""
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    def get(self, text, default):
+        rng = random.Random(f"{self.seed} {text}")
+        return {rng.randrange(1, N_TOKENS): rng.random() for _ in range(3)}
+
+
 @pytest.mark.parametrize("beam", [1, 2, 5])
 def test_a_search_is_the_same_with_and_without_the_draft(beam):
     drawn = random.Random(beam)
     n_passes = [0, 0]
     for _ in range(60):
-        # What follows a text is drawn once, however the search comes to it.
-        seed = drawn.random()
-
-        class Drawn(dict):
-            def get(self, text, default):
-                own = random.Random(f"{seed} {text}")
-                return {own.randrange(1, N_TOKENS): own.random() for _ in range(3)}
-
+        table = RandomTable(drawn.random())
         reference = drawn.choices(range(1, EOT), k=drawn.randint(0, 12))
         if drawn.random() < 0.8:  # most texts come again, changed somewhere
-            text = searched(Table(Drawn()), None, 1)[0].tokens
+            text = searched(Table(table), None, 1)[0].tokens
             at = drawn.randint(0, len(text))
             reference = [*text[:at], *reference[:1], *text[at + drawn.randint(0, 1) :]]
         (a, a_widths, a_passes), (b, b_widths, b_passes) = (
-            searched(Table(Drawn()), reference, beam, guide=guide)
+            searched(Table(table), reference, beam, guide=guide)
             for guide in (StepByStep, ReferenceGuide)
         )
         assert (a, a_widths) == (b, b_widths)
