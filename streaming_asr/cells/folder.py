@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from yaml import YAMLError
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import check_file, write_text
 
 EVENTS, RESULT, UTTERANCES = "events.jsonl", "metrics.json", "utterances.jsonl"
 FAILED, SEGMENTS, PIECES, SAVED = "failed.json", "segments.tsv", "pieces", ".hydra"
-CODE = "code.json"
+CODE, SETTINGS = "code.json", "overrides.yaml"  # in SAVED
 
 
 # -- names ----------------------------------------------------------------------------------
@@ -135,6 +136,14 @@ def saved_configuration(folder: Path) -> Path | None:
     return next((path for path in (folder / SAVED / "config.yaml", *parts) if path.is_file()), None)
 
 
+def saved_settings(folder: Path) -> list[str] | None:
+    """Return the settings of a cell's command line; None where it saved none."""
+    try:
+        return list(OmegaConf.load(folder / SAVED / SETTINGS))
+    except (OSError, ValueError, YAMLError):
+        return None
+
+
 # -- writing --------------------------------------------------------------------------------
 
 
@@ -166,7 +175,7 @@ def save_configuration(folder: Path, config: DictConfig, overrides: Sequence[str
     place = folder / SAVED
     check_writable(place)
     write_text(place / "config.yaml", OmegaConf.to_yaml(config))
-    write_text(place / "overrides.yaml", OmegaConf.to_yaml(OmegaConf.create(list(overrides))))
+    write_text(place / SETTINGS, OmegaConf.to_yaml(OmegaConf.create(list(overrides))))
 
 
 def save_code(folder: Path, code: Mapping[str, str]) -> None:

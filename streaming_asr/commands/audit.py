@@ -1,9 +1,4 @@
-"""Audits a stream: is it as good as the same recogniser's batch mode, and where does it lose?
-
-streaming-asr audit ws://127.0.0.1:8000/v1/realtime limit=20
-streaming-asr audit outputs/default/method=whisperrt
-streaming-asr audit CELL --batch CELL
-"""
+"""Audits a stream: is it as good as the same recogniser's batch mode, and where does it lose?"""
 
 from __future__ import annotations
 
@@ -14,37 +9,44 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from streaming_asr.cells import folder as folders
-from streaming_asr.errors import UserError, parts_of_url
+from streaming_asr.errors import UserError, check_range, parts_of_url
+from streaming_asr.events.invariants import TOLERANCE
+from streaming_asr.events.log import Step, UtteranceLog, read_log
 from streaming_asr.files import give_json, write_text
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.metrics.losses import PARTS
-from streaming_asr.score.audit import Audit, PartErrors, Place, audit
-from streaming_asr.score.folder import find_cells, write_cell
+from streaming_asr.score.audit import Audit, Place, PartErrors, audit
+from streaming_asr.score.folder import one_cell, write_cell
 from streaming_asr.terminal import (
     add_json,
     command_parser,
     end_if_stopped,
     exit_status,
     format_number,
+    loading,
     show_table,
     wrapped,
 )
 
 EPILOG = """\
-what is audited
-  URL   of a server: recordings are streamed to it (method=remote) and uploaded to it as files
-  CELL  results of `run`, or an events.jsonl in it: its offline pass runs on the same recordings
-  CELL --batch CELL   two logs of the same recordings, imported ones too; nothing runs
+what is compared
+  URL                 a server: recordings are streamed to it, and uploaded to it as files
+  CELL                a folder that `run` wrote for one method: its stream, and the offline pass of
+                      the same model on the same recordings, which runs now
+  CELL --batch CELL   two results for the same recordings, imported ones too; nothing runs
 
-KEY=VALUE settings are those of `run`: data=voices limit=20, audio's folder as data.path=talks,
-method.protocol=deepgram. The status is 1 where the stream is surely worse by more than --worse.
+KEY=VALUE settings are those of `run`: data=voices limit=20 (the default for a server), your audio
+as data.path=talks, a server's protocol as method.protocol=deepgram.
+
+Every error of the stream and of batch belongs to one part; the parts add up to the difference.
+The page has the ten places where the stream loses most, with their sound. The exit status is 1
+where the whole interval of the difference is above --worse, 2 for bad input.
 
 examples
   streaming-asr audit ws://127.0.0.1:8000/v1/realtime data=voices limit=20
@@ -54,6 +56,7 @@ UPLOAD = "/v1/audio/transcriptions"
 PATIENCE_S = (10.0, 600.0)  # to connect, and for the text of an upload of any length
 TRIES = 3  # recordings; where none of the first came back, the others are not sent
 MARGIN_S = 1.0  # of sound around a place
+OUTPUT = Path("outputs", "audit")  # of the page
 USUAL = {"data": "voices", "limit": "20", "chunk": "100ms", "first_chunk": "100ms"}
 # What a cell sets that its offline pass does not take.
 OWN = re.compile(r"(method|chunk|first_chunk|feed|batch|streams|name|tracker|pieces?)(\.|=|$)")
@@ -64,59 +67,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     about = "Is a stream as good as the same recogniser's batch mode, and where does it lose?"
     parser = command_parser("streaming-asr audit", about, EPILOG)
-    parser.add_argument("what", metavar="URL|CELL|LOG", help="the stream")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of the run")
-    parser.add_argument("--batch", metavar="CELL|LOG", help="the batch log to compare with")
-    parser.add_argument("--upload", metavar="URL", help=f"a server's batch endpoint: {UPLOAD}")
-    parser.add_argument("--worse", type=float, default=0.0, metavar="POINTS", help="allowed; 0")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="of the page: outputs/audit")
+    parser.add_argument("what", metavar="URL|CELL", help="the stream: a server, or results")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of what runs")
+    parser.add_argument("--batch", metavar="CELL", help="results of the batch mode")
+    upload = f"where a server takes files; default: {UPLOAD} of its host"
+    parser.add_argument("--upload", metavar="URL", help=upload)
+    worse = "how many errors per 100 words the stream may have more; default 0"
+    parser.add_argument("--worse", type=float, default=0.0, metavar="POINTS", help=worse)
     add_json(parser)
     return exit_status(lambda: _audit(parser.parse_args(argv)))
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    if not 0 <= arguments.worse <= 100:
-        raise UserError(f"--worse {arguments.worse}: points from 0 to 100, as in --worse 0.5")
-    sounds: Callable[[str], Samples | None] | None = None
+    check_range(0, 100, **{"--worse": arguments.worse})
+    if arguments.batch is not None and arguments.settings and "://" not in arguments.what:
+        raise UserError(f"{arguments.settings[0]}: nothing runs with --batch; leave it out")
     if "://" in arguments.what:
-        stream, batch, sounds = _of_server(arguments)
+        stream, batch = _of_server(arguments)
     else:
-        stream = _cell(arguments.what)
-        if arguments.batch is None:
-            batch = _offline(stream, arguments.settings)
-        elif arguments.settings:
-            raise UserError(f"{arguments.settings[0]}: nothing runs with --batch; leave it out")
-        else:
-            batch = _cell(arguments.batch)
+        stream = one_cell(arguments.what)
+        batch = (
+            _offline(stream, arguments.settings)
+            if arguments.batch is None
+            else one_cell(arguments.batch)
+        )
     answer = audit(stream, batch)
     verdict = answer.verdict(arguments.worse)
-    page = _page(answer, verdict, stream, arguments.out or Path("outputs", "audit"), sounds)
+    page = _page(answer, verdict, stream)
     if arguments.json is not None:
-        rows: dict[str, Sequence[Any]] = {
-            "total": [answer.total],
-            "parts": answer.parts,
-            "places": answer.places,
-        }
-        plain = {name: [each._asdict() for each in several] for name, several in rows.items()}
-        differences = {row.name: asdict(row.difference) for row in (answer.total, *answer.parts)}
-        content = {"verdict": verdict, "differences": differences, "growth": answer.growth, **plain}
-        give_json({**content, "page": str(page)}, arguments.json)
+        give_json({"verdict": verdict, **asdict(answer), "page": str(page)}, arguments.json)
     if arguments.json != "-":
         show_table(HEADS, _texts(answer))
-        for line in _lines(answer):
+        for line in (*_lines(answer), f"page: {page}", verdict):
             print(wrapped(line))
-        print(f"page: {page}")
-        print(wrapped(verdict))
     return int(answer.is_worse(arguments.worse))
-
-
-def _cell(text: str) -> Path:
-    """Return the folder of a cell or of its log. Raises UserError for none and for several."""
-    path = Path(text)
-    cells = find_cells(path.parent if path.name == folders.EVENTS else path)
-    if len(cells) > 1:
-        raise UserError(f"{text}: holds {len(cells)} cells; name one of them, {cells[0]} say")
-    return cells[0]
 
 
 # -- what runs ------------------------------------------------------------------------------------
@@ -139,26 +123,20 @@ def _run(settings: Sequence[str]) -> Path:
 
 def _offline(cell: Path, settings: Sequence[str]) -> Path:
     """Return the offline pass of a cell's model on its recordings."""
-    import yaml
-
     config = (folders.header_of(cell) or {}).get("config") or {}
     name = str((config.get("method") or {}).get("name"))
-    saved = cell / folders.SAVED / "overrides.yaml"
-    if name in ("remote", "u2", "chunkformer", "star") or not saved.is_file():
-        why = f"method={name} has no offline pass here" if saved.is_file() else "not run by `run`"
-        raise UserError(f"{cell}: {why}; name its batch log with --batch")
-    before = yaml.safe_load(saved.read_text(encoding="utf-8")) or []
+    before = folders.saved_settings(cell)
+    if before is None or name in ("remote", "u2", "chunkformer", "star"):
+        why = "was not made by `run`" if before is None else f"method={name} has no offline pass"
+        raise UserError(f"{cell}: {why}; name the results of its batch mode with --batch")
     settings = [each for each in (*before, *settings) if not OWN.match(each.lstrip("+~"))]
     return _run([*settings, "method=offline", "tracker=none", f"name='audit/{cell.parent.name}'"])
 
 
-def _of_server(
-    arguments: argparse.Namespace,
-) -> tuple[Path, Path, Callable[[str], Samples | None]]:
-    """Return the cells of a server's stream and of its uploads, and the recordings' sounds."""
-    from streaming_asr.config.build import build
+def _of_server(arguments: argparse.Namespace) -> tuple[Path, Path]:
+    """Return the cells of a server's stream and of its uploads, or of --batch."""
     from streaming_asr.config.command_line import CommandLine
-    from streaming_asr.config.settle import compose
+    from streaming_asr.metrics.table import CU, EVERYTHING, INSIDE, STEPS, unmeasured
 
     line = CommandLine(arguments.settings)
     line.default_data()
@@ -169,64 +147,70 @@ def _of_server(
     for key in fixed:
         line.pop(key)
     line.default(**fixed)
-    settings = line.settings
-    config = compose(settings)
-    utterances = {each.id: each for each in build(config.data).utterances(config.limit)}
-    served = config.method.served
-    if arguments.batch is None:  # first: whether there is an endpoint shows at once
-        url = arguments.upload or _upload_url(arguments.what)
-        parts_of_url(url, url)
-        sent = []
-        for each in utterances.values():
-            sent.append(_uploaded(url, each, served, config.language))
-            if len(sent) == min(TRIES, len(utterances)) and all(log.error for log in sent):
-                raise UserError(f"{url}: {sent[0].error}")
-    stream = _run(settings)
     if arguments.batch is not None:
-        batch = _cell(arguments.batch)
-    else:
-        from streaming_asr.metrics.table import CU, EVERYTHING, INSIDE, STEPS, unmeasured
-
-        tells = EVERYTHING - {CU, STEPS, INSIDE}
-        header = folders.header_of(stream) or {}
-        header = {key: header[key] for key in ("config", "versions", "machine") if key in header}
-        header["config"] = header["config"] | {"method": {"name": "upload", "url": url}}
-        header |= {"knows": sorted(tells), "unmeasured": unmeasured(tells)}
-        batch = stream.parent / "method=upload"
-        shutil.rmtree(batch, ignore_errors=True)
-        write_cell(batch, header, sent, f"{url}: gave no valid text")
-    return stream, batch, lambda utt: utterances[utt].load()
+        batch = one_cell(arguments.batch)
+        return _run(line.settings), batch
+    url = arguments.upload or _upload_url(arguments.what)
+    sent = _uploads(url, line.settings)  # first: whether there is an endpoint shows at once
+    stream = _run(line.settings)
+    tells = EVERYTHING - {CU, STEPS, INSIDE}
+    header = folders.header_of(stream) or {}
+    header = {key: header[key] for key in ("config", "versions", "machine") if key in header}
+    header["config"] = header["config"] | {"method": {"name": "upload", "url": url}}
+    header |= {"knows": sorted(tells), "unmeasured": unmeasured(tells)}
+    batch = stream.parent / "method=upload"
+    shutil.rmtree(batch, ignore_errors=True)
+    write_cell(batch, header, sent, f"{url}: gave no valid text")
+    return stream, batch
 
 
 def _upload_url(url: str) -> str:
-    address = urlsplit(url)
+    address = parts_of_url(url, url)
     scheme = {"ws": "http", "wss": "https"}.get(address.scheme)
     if scheme is None:
         raise UserError(
-            f"{url}: has no batch endpoint that is known; name it with --upload, or a batch log "
-            "with --batch"
+            f"{url}: has no batch endpoint that is known; name it with --upload, or results of the "
+            "batch mode with --batch"
         )
     return f"{scheme}://{address.netloc}{UPLOAD}"
 
 
-def _uploaded(url: str, utterance: Any, served: str | None, language: str | None) -> Any:
+def _uploads(url: str, settings: list[str]) -> list[UtteranceLog]:
+    """Return the logs of recordings that are sent as files. Raises UserError where there is no
+    endpoint, and where none of the first TRIES has a text."""
+    from streaming_asr.config.build import build
+    from streaming_asr.config.settle import compose
+
+    parts_of_url(url, url)
+    config = compose(settings)
+    utterances = build(config.data).utterances(config.limit)
+    fields = {"response_format": "json", "model": config.method.served, "language": config.language}
+    fields = {name: value for name, value in fields.items() if value not in (None, "detect")}
+    loading(f"the texts of {len(utterances)} uploads to {url}")
+    sent: list[UtteranceLog] = []
+    for each in utterances:
+        sent.append(_uploaded(url, each, fields))
+        if len(sent) == min(TRIES, len(utterances)) and all(log.error for log in sent):
+            raise UserError(f"{url}: {sent[0].error}")
+    return sent
+
+
+def _uploaded(url: str, utterance: Any, fields: dict[str, str]) -> UtteranceLog:
     """Return the log of a recording that is sent as a file, by OpenAI's POST. Raises UserError
     where there is no endpoint."""
     import requests
 
-    from streaming_asr.events.log import Step, UtteranceLog
     from streaming_asr.text.tokens import pieces
 
     samples = utterance.load()
     log = UtteranceLog.of(utterance)
     log.duration_samples = log.duration_samples or len(samples)
-    fields = {"response_format": "json", "model": served, "language": language}
     token = os.environ.get("STREAMING_ASR_TOKEN")
     begin = time.perf_counter_ns()
     try:
         answer = requests.post(
             url,
-            data={name: value for name, value in fields.items() if value not in (None, "detect")},
+            data=fields,
             files={"file": ("audio.wav", _wav(samples), "audio/wav")},
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=PATIENCE_S,
@@ -234,7 +218,7 @@ def _uploaded(url: str, utterance: Any, served: str | None, language: str | None
         if answer.status_code in (404, 405, 501):
             raise UserError(
                 f"{url}: the server has no batch endpoint there ({answer.status_code}); name it "
-                "with --upload, or a batch log with --batch"
+                "with --upload, or results of the batch mode with --batch"
             )
         content = answer.json() if answer.ok else None
         text = content.get("text") if isinstance(content, dict) else None
@@ -302,16 +286,10 @@ def _lines(answer: Audit) -> list[str]:
             lines.append(f"{n} recordings failed in the {name}: they count with an empty text")
     total = answer.total.difference
     p = "" if total.p_value is None else f", p {total.p_value:.4f}"
-    return [*lines, f"stream and batch differ in {total.n_differ} of {answer.clusters}{p}"]
+    return [*lines, f"stream and batch differ in {total.n_differ} of {answer.drawn}{p}"]
 
 
-def _page(
-    answer: Audit,
-    verdict: str,
-    stream: Path,
-    folder: Path,
-    sounds: Callable[[str], Samples | None] | None,
-) -> Path:
+def _page(answer: Audit, verdict: str, stream: Path) -> Path:
     from jinja2 import Environment, FileSystemLoader
     from markupsafe import Markup
 
@@ -320,7 +298,8 @@ def _page(
     template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template(
         "audit.html.j2"
     )
-    sounds = sounds or _sounds_of(stream)
+    log = read_log(stream / folders.EVENTS, only={place.utt for place in answer.places})
+    logged = {each.utt: each for each in log.utterances}
     text = template.render(
         title=f"Audit of {stream.parent.name}/{stream.name}",
         css=Markup(PALETTE + (HERE / "page.css").read_text(encoding="utf-8")),
@@ -330,47 +309,24 @@ def _page(
         lines=_lines(answer),
         parts=PARTS,
         is_labelled=answer.is_labelled,
-        places=[(place, _clip(place, sounds)) for place in answer.places],
+        places=[(place, _clip(place, logged[place.utt])) for place in answer.places],
     )
     name = re.sub(r"[^\w.=,+-]", "_", f"{stream.resolve().parent.name}-{stream.resolve().name}")
-    return write_text(folder / f"{name[:80]}.html", text)
+    return write_text(OUTPUT / f"{name[:80]}.html", text)
 
 
-def _sounds_of(stream: Path) -> Callable[[str], Samples | None]:
-    """Return what loads a recording of a cell: its file, else from its corpus."""
-    from streaming_asr.config.build import build
+def _clip(place: Place, log: UtteranceLog) -> str | None:
+    """Return the sound around a place as a data URL; None where its file cannot be read here, or
+    holds more than this recording."""
     from streaming_asr.corpora.audio import load_audio
-    from streaming_asr.events.log import read_log
 
-    log = read_log(stream / folders.EVENTS)
-    paths = {each.utt: each.audio_path for each in log.utterances}
-    config = log.header.get("config") or {}
-    corpus: dict[str, Any] = {}
-    for extra in (("word_times", "licence"), ("word_times", "licence", "name")):
-        data = {k: v for k, v in (config.get("data") or {}).items() if k not in extra}
-        if corpus or "_target_" not in data:
-            continue
-        try:
-            corpus = {each.id: each for each in build(data).utterances(config.get("limit"))}
-        except (UserError, TypeError):
-            continue
-
-    def load(utt: str) -> Samples | None:
-        path = paths.get(utt)
-        if utt in corpus:
-            return corpus[utt].load()  # type: ignore[no-any-return]
-        return load_audio(path) if path and Path(path).is_file() else None
-
-    return load
-
-
-def _clip(place: Place, sounds: Callable[[str], Samples | None]) -> str | None:
-    """Return the sound around a place as a data URL; None where it cannot be read here."""
+    if not log.audio_path or not Path(log.audio_path).is_file():
+        return None
     try:
-        samples = sounds(place.utt)
+        samples = load_audio(log.audio_path)
     except UserError:
         return None
-    if samples is None:
+    if abs(len(samples) - log.duration_samples) > TOLERANCE:
         return None
     begin, end = (max(place.start - MARGIN_S, 0.0), place.end + MARGIN_S)
     part = _wav(samples[round(begin * SAMPLE_RATE) : round(end * SAMPLE_RATE)])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from streaming_asr.events.log import committed_words, read_log
 from streaming_asr.metrics import Trace, compute, traces
 from streaming_asr.metrics.intervals import Clusters, Estimate, flip, sums
 from streaming_asr.metrics.latency import timed
-from streaming_asr.metrics.losses import PARTS, ErrorBlock, blocks, boundaries, counts
+from streaming_asr.metrics.losses import PARTS, Block, blocks, boundaries, counts
 from streaming_asr.metrics.ordinary import place
 from streaming_asr.score.compare import check_same, read_runs
 from streaming_asr.score.folder import EVENTS
@@ -32,7 +32,8 @@ LONG_S = 30.0  # of a recording in which the lag has a trend
 AROUND = 3  # words that are shown on either side of a place
 
 
-class PartErrors(NamedTuple):
+@dataclass(frozen=True)
+class PartErrors:
     """A part: its errors per 100 words in the stream and in batch, and the difference in points."""
 
     name: str
@@ -41,7 +42,8 @@ class PartErrors(NamedTuple):
     difference: Estimate
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place:
     """Where the stream loses against batch, in seconds of the recording."""
 
     utt: str
@@ -56,14 +58,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Audit:
-    """total: all errors. parts: those of PARTS, which add up to it. metrics: of the stream.
-    growth: of the lag, in seconds per minute of a recording. gaps: the share of gaps between words
-    that are within a word of a boundary of steps. n_failed: recordings that failed in the stream
-    and in batch."""
+    """total: all errors. parts: those of PARTS, which add up to it. drawn: what intervals are over,
+    as 20 utterances. metrics: of the stream. growth: of the lag, in seconds per minute of a
+    recording. gaps: the share of gaps between words that are within a word of a boundary of steps.
+    n_failed: recordings that failed in the stream and in batch."""
 
     total: PartErrors
     parts: list[PartErrors]
-    clusters: Clusters
+    drawn: str
     is_labelled: bool
     places: list[Place]
     metrics: dict[str, float | None]
@@ -85,7 +87,7 @@ class Audit:
         if total.low is None:
             return (
                 f"The stream does not differ significantly from batch: {points}, in only "
-                f"{total.n_differ} of {self.clusters}."
+                f"{total.n_differ} of {self.drawn}."
             )
         bounds = f"95 % interval {total.low:+.1f} to {total.high:+.1f}"
         if total.high is not None and total.high < 0:
@@ -161,7 +163,7 @@ def _audit(pairs: Sequence[tuple[Trace, Trace]], clusters: Clusters, is_labelled
     return Audit(
         total=row("errors", tuple(PARTS)),
         parts=[row(part, [part]) for part in PARTS],
-        clusters=clusters,
+        drawn=str(clusters),
         is_labelled=is_labelled,
         places=_places(pairs, references, both_blocks),
         metrics=compute(stream),
@@ -190,7 +192,7 @@ def growth(streams: Sequence[Trace]) -> float | None:
 def _places(
     pairs: Sequence[tuple[Trace, Trace]],
     references: Sequence[tuple[str, ...]],
-    both_blocks: Sequence[tuple[list[ErrorBlock], list[ErrorBlock]]],
+    both_blocks: Sequence[tuple[list[Block], list[Block]]],
 ) -> list[Place]:
     places = []
     for (trace, base), words, (mine, others) in zip(pairs, references, both_blocks, strict=True):
@@ -211,7 +213,7 @@ def _places(
     return sorted(places, key=lambda each: -each.n)[:N_PLACES]
 
 
-def _times(trace: Trace, block: ErrorBlock) -> tuple[float, float]:
+def _times(trace: Trace, block: Block) -> tuple[float, float]:
     """Return when a block was spoken: by the reference's words, else by the step of its text."""
     if trace.words:
         ends = list(accumulate(len(trace.normalise.words(word.text)) for word in trace.words))

@@ -191,5 +191,15 @@ def find_cells(root: str | Path) -> list[Path]:
     return cells
 
 
+def one_cell(place: str | Path) -> Path:
+    """Return the cell that a folder or an events.jsonl names. Raises UserError for none and for
+    several."""
+    path = Path(place)
+    cells = find_cells(path.parent if path.name == EVENTS else path)
+    if len(cells) > 1:
+        raise UserError(f"{place}: holds {len(cells)} cells; name one of them, as {cells[0]}")
+    return cells[0]
+
+
 def _json(value: Mapping[str, Any], indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)

@@ -10,8 +10,9 @@ show  Guesses are held back: the last words of each, or what has not stood for s
 
 from __future__ import annotations
 
+import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -26,8 +27,9 @@ from streaming_asr.events.log import Log, Step, UtteranceLog, read_log
 from streaming_asr.files import give_json
 from streaming_asr.method import SAMPLE_RATE, revise
 from streaming_asr.metrics import METRICS_VERSION, compute, traces
-from streaming_asr.score.compare import check_same, read_runs
-from streaming_asr.score.folder import EVENTS, find_cells, write_cell
+from streaming_asr.metrics.table import EVERYTHING, known_of, unmeasured
+from streaming_asr.score.compare import Run, check_same, read_runs
+from streaming_asr.score.folder import EVENTS, one_cell, write_cell
 from streaming_asr.score.retime import own_times
 from streaming_asr.terminal import add_json, command_parser, format_number, show_table
 from streaming_asr.text.normalise import light_key
@@ -44,6 +46,15 @@ COLUMNS = {
     "unstable_words_per_word": "unstable",
     "rtf_total": "RTF",
 }
+LEGEND = (
+    "WER: word errors per 100 words spoken",
+    "First text: from the start of a recording until a word is on the screen",
+    "shown, commit: from a word's end until it is on the screen, and until it is final, for 50 or "
+    "90 % of the correct words",
+    "erasure: words taken back per final word",
+    "unstable: words shown and then lost, per final word",
+    "RTF: computing per second of audio",
+)
 ANCHOR = 50  # final words behind which the draft's place is not looked for again
 Entry: TypeAlias = tuple[str, list[float | None]]  # a committed piece, its times and probability
 Figures: TypeAlias = dict[str, float | None]
@@ -110,10 +121,8 @@ def join(draft: UtteranceLog, final: UtteranceLog) -> UtteranceLog:
     text: list[str] = []  # committed by the draft
     guess: list[str] = []  # all that the draft shows
     committed: list[Entry] = []
-    memory: dict[bool, int | None] = {False: None, True: None}
     unit = unit_of(final.language)
     for step, is_final in [*both, flush]:
-        memory[is_final] = step.memory_bytes
         if is_final:
             revise(committed, step.retracted, _entries(step))
         else:
@@ -126,22 +135,16 @@ def join(draft: UtteranceLog, final: UtteranceLog) -> UtteranceLog:
             rest = rest[place.of(list(map(light_key, words)), list(map(light_key, rest))) :]
             if rest and unit == "word" and not rest[0][0].isspace():
                 rest[0] = f" {rest[0]}"
-        kind = (
-            "flush" if is_last else "audio" if step.kind == "flush" or not is_final else step.kind
-        )
-        sizes = [size for size in memory.values() if size is not None]
-        changed = structs.replace(
-            step,
-            kind=kind,
-            audio_samples=end if is_last else step.audio_samples,
-            memory_bytes=sum(sizes) if len(sizes) == 2 else None,
-            language=step.language if is_final else None,
-        )
+        changed = structs.replace(step, memory_bytes=None)  # what both take together is not known
+        if is_last:
+            changed.audio_samples = end
+        elif step.kind == "flush" or not is_final:
+            changed.kind = "audio"
+        if not is_final:
+            changed.language = None
         steps.append(rewriter.step(changed, committed, rest))
-    peaks = (draft.memory_peak_bytes, final.memory_peak_bytes)
-    peak = None if None in peaks else sum(each or 0 for each in peaks)
     no_schedule = {"chunk_samples": None, "first_chunk_samples": None, "lookahead_samples": 0}
-    return _rewritten(final, steps, memory_peak_bytes=peak, **no_schedule)
+    return _rewritten(final, steps, memory_peak_bytes=None, **no_schedule)
 
 
 class _Place:
@@ -175,33 +178,35 @@ def nearest_beginning(words: Sequence[str], text: Sequence[str]) -> int:
 
 def join_command(argv: Sequence[str]) -> int:
     """Run `score join`. Raises UserError for logs that cannot be joined."""
-    about = "One stream of two logs: DRAFT's words are the guess, FINAL's are final."
+    about = "One stream of two logs: DRAFT's words are shown at once, FINAL's are final."
     epilog = """\
-Both ran with feed=fixed and batch=1 on the same recordings. Both run on one device, in the order
-in which their audio arrives. A recording that failed in one of them is failed.
+CELL is a folder that `run` wrote for one method, with feed=fixed and batch=1; both are results for
+the same recordings. Both are computed on one device, in the order in which their audio arrives.
+A recording that failed in one of them is failed. The new cell is read by score, report and compare.
 
 example
   streaming-asr score join outputs/a/method=whisperrt outputs/a/method=offline"""
     parser = command_parser("streaming-asr score join", about, epilog)
     parser.add_argument("draft", metavar="DRAFT", help="the cell whose words are shown at once")
     parser.add_argument("final", metavar="FINAL", help="the cell whose words are final")
-    parser.add_argument("--into", type=Path, metavar="FOLDER", help="outputs/joined/DRAFT+FINAL")
-    parser.add_argument("--clock", choices=("ca", "cu"), default="ca", help="of the latency")
-    add_json(parser)
+    into = "the new cell; default: outputs/joined/DRAFT+FINAL"
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help=into)
+    _add_how(parser)
     arguments = parser.parse_args(argv)
-    runs = read_runs([arguments.draft, arguments.final])
-    logs = [own_times(Path(each)) for each in (arguments.draft, arguments.final)]
+    cells = [one_cell(each) for each in (arguments.draft, arguments.final)]
+    logs = [own_times(cell)[0] for cell in cells]
+    runs = read_runs([str(cell) for cell in cells])
     check_same(runs[0], runs[1])
-    (draft, _), (final, _) = logs
-    names = [_label(run.folder) for run in runs]
+    drafts = {each.utt: each for each in logs[0].utterances}
+    utterances = [join(drafts[each.utt], each) for each in logs[1].utterances]
+    names = [_label(cell) for cell in cells]
     folder = arguments.into or Path("outputs", "joined", "+".join(names))
-    drafts = {each.utt: each for each in draft.utterances}
-    utterances = [join(drafts[each.utt], each) for each in final.utterances]
-    result = write_cell(folder, _header(runs[0].cpu, names, draft, final, logs), utterances, "")
-    rows = {name: compute(traces(log)) for name, log in (("draft", draft), ("final", final))} | {
-        "joined": result["metrics"]
+    result = write_cell(folder, _header(names, logs, runs), utterances, "")
+    rows = {
+        f"{what} {name}": compute(traces(log))
+        for what, name, log in zip(("draft", "final"), names, logs, strict=True)
     }
-    _give(rows, arguments.json, arguments.clock)
+    _give(rows | {"joined": result["metrics"]}, arguments)
     if arguments.json != "-":
         for warning in result["warnings"]:
             print(f"warning: {warning}")
@@ -218,28 +223,25 @@ def _label(folder: Path) -> str:
     return method[1] if method else name
 
 
-def _header(
-    cpu: str, names: Sequence[str], draft: Log, final: Log, logs: Sequence[tuple[Log, list[str]]]
-) -> dict[str, Any]:
-    of_final = final.header.get("config") or {}
+def _header(names: Sequence[str], logs: Sequence[Log], runs: Sequence[Run]) -> dict[str, Any]:
+    final = logs[1].header
+    of_final = final.get("config") or {}
     shared = ("data", "model", "language", "normaliser", "device", "threads", "feed", "batch")
     config = {key: of_final[key] for key in shared if key in of_final}
     config["method"] = {"name": "+".join(names)}
     config["joined"] = {"draft": names[0], "final": names[1]}
     header: dict[str, Any] = {
         "config": config,
-        "versions": final.header.get("versions") or {},
-        "machine": final.header.get("machine") or {},
+        "versions": final.get("versions") or {},
+        "machine": final.get("machine") or {},
         "metrics_version": METRICS_VERSION,
-        "n_utterances": len(final.utterances),
+        "n_utterances": len(logs[1].utterances),
     }
-    if unmeasured := sorted({name for _, lacking in logs for name in lacking}):
-        tells = [set(log.header["knows"]) for log, _ in logs if "knows" in log.header]
-        header |= {"unmeasured": unmeasured}
-        header |= {"knows": sorted(set.intersection(*tells))} if tells else {}
-    other = str((final.header.get("machine") or {}).get("cpu"))
-    if cpu != other:
-        header["warnings"] = [f"draft measured on {cpu}, final on {other}: the cost is of neither"]
+    if (knows := known_of(logs[0].header) & known_of(final)) != EVERYTHING:
+        header |= {"knows": sorted(knows), "unmeasured": unmeasured(knows)}
+    if runs[0].cpu != runs[1].cpu:
+        where = f"draft measured on {runs[0].cpu}, final on {runs[1].cpu}"
+        header["warnings"] = [f"{where}: the cost is of neither"]
     return header
 
 
@@ -292,59 +294,51 @@ def _held_back(log: UtteranceLog, policy: Policy) -> Iterator[tuple[Step, list[E
         yield step, committed[:n_final], pieces[n_final:n]
 
 
-def _policies(holds: str, readings: str | None) -> list[Policy]:
-    """Return the policies of `0,1,500ms` at each reading speed. Raises UserError."""
-    policies = []
-    for text in (part.strip() for part in holds.split(",")):
-        if re.fullmatch(r"\d{1,4}", text):
-            policies.append(Policy(words=int(text), name=text))
-        else:
-            if re.fullmatch(r"[+-]?[\d.]*", text):
-                raise UserError(f"--hold {text}: a whole number of words, or a time as in 500ms")
-            policies.append(
-                Policy(samples=parse_duration(text, "--hold") * SAMPLE_RATE // 1000, name=text)
-            )
-    if readings is None:
-        return policies
-    paces = []
-    for text in readings.split(","):
-        try:
-            paces.append(float(text))
-        except ValueError:
-            raise UserError(
-                f"--reading {text}: no number; give words per second, as in --reading 4"
-            ) from None
-    check_range(0, 100, above=True, **{"--reading": paces})
-    return [
-        each._replace(reading=pace, name=f"{each.name}, {pace:g} words/s")
-        for pace in paces
-        for each in policies
-    ]
+def _policy(hold: str, reading: str | None) -> Policy:
+    """Return a policy of `1` or `500ms`, and of words per second. Raises UserError."""
+    policy = Policy(name=hold)
+    if re.fullmatch(r"\d{1,4}", hold):
+        policy = policy._replace(words=int(hold))
+    elif re.fullmatch(r"[+-]?[\d.]*", hold):
+        raise UserError(f"--hold {hold}: a whole number of words, or a time as in 500ms")
+    else:
+        policy = policy._replace(samples=parse_duration(hold, "--hold") * SAMPLE_RATE // 1000)
+    if reading is None:
+        return policy
+    try:
+        pace = float(reading)
+    except ValueError:
+        raise UserError(
+            f"--reading {reading}: no number; give words per second, as in --reading 4"
+        ) from None
+    check_range(0, 100, above=True, **{"--reading": pace})
+    return policy._replace(reading=pace, name=f"{hold}, {pace:g} words/s")
 
 
 def show_command(argv: Sequence[str]) -> int:
     """Run `score show`. Raises UserError for bad settings and a log that cannot be read."""
-    about = "Flicker against delay: a log with its guesses held back."
+    about = "Flicker against delay: what a reader sees where guesses are held back."
     epilog = """\
+CELL is a folder that `run` or `score import` wrote. A row of the table is one way to show its log.
 Only guesses are held back; final words are shown at once, unless there is a reading speed.
 
 examples
   streaming-asr score show outputs/a/method=ufal --hold 0,1,2,3,500ms,1s
-  streaming-asr score show outputs/a/method=ufal --hold 1 --reading 3,4"""
+      the last 0 to 3 words of each guess are not shown, or what is newer than the time
+  streaming-asr score show outputs/a/method=ufal --hold 1 --reading 3,4
+      words come no faster than 3 and 4 per second"""
     parser = command_parser("streaming-asr score show", about, epilog)
-    parser.add_argument("cell", metavar="CELL", type=Path, help="a cell, imported ones too")
-    parser.add_argument(
-        "--hold", default="0,1,2", metavar="LIST", help="words or times that guesses are held back"
-    )
-    parser.add_argument("--reading", metavar="LIST", help="words per second, at most")
-    parser.add_argument("--into", type=Path, metavar="FOLDER", help="also write each as a cell")
-    parser.add_argument("--clock", choices=("ca", "cu"), default="ca", help="of the latency")
-    add_json(parser)
+    parser.add_argument("cell", metavar="CELL", type=Path, help="results of one method")
+    hold = "how many words, or for how long, guesses are held back; default 0,1,2"
+    parser.add_argument("--hold", default="0,1,2", metavar="LIST", help=hold)
+    parser.add_argument("--reading", metavar="LIST", help="at most so many words per second")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="write each row as a cell, too")
+    _add_how(parser)
     arguments = parser.parse_args(argv)
-    policies = _policies(arguments.hold, arguments.reading)
-    (cell, *others) = find_cells(arguments.cell)
-    if others:
-        raise UserError(f"{arguments.cell}: holds {len(others) + 1} cells; name one, {cell} say")
+    paces = arguments.reading.split(",") if arguments.reading is not None else [None]
+    holds = [hold.strip() for hold in arguments.hold.split(",")]
+    policies = [_policy(hold, pace) for pace in paces for hold in holds]
+    cell = one_cell(arguments.cell)
     log = read_log(cell / EVENTS)
     rows: dict[str, Figures] = {}
     for policy in policies:
@@ -355,17 +349,27 @@ examples
             name = policy.name.replace(", ", ",reading=").replace(" words/s", "")
             place = arguments.into / f"hold={name},{cell.resolve().name}"
             write_cell(place, log.header, utterances, f"{place}: no valid log")
-    _give(rows, arguments.json, arguments.clock, "held back")
+    _give(rows, arguments, "held back")
     return 0
 
 
-def _give(rows: dict[str, Figures], place: str | None, clock: str, head: str = "") -> None:
+# -- both -----------------------------------------------------------------------------------------
+
+
+def _add_how(parser: argparse.ArgumentParser) -> None:
+    clock = "of the times: ca with computing (default), cu without"
+    parser.add_argument("--clock", choices=("ca", "cu"), default="ca", help=clock)
+    add_json(parser)
+
+
+def _give(rows: Mapping[str, Figures], arguments: argparse.Namespace, head: str = "") -> None:
     """Print the rows as a table, or as JSON."""
-    names = [name.format(clock=clock) for name in COLUMNS]
-    if place is not None:
-        give_json({name: {key: row[key] for key in names} for name, row in rows.items()}, place)
-    if place != "-":
+    names = [name.format(clock=arguments.clock) for name in COLUMNS]
+    if arguments.json is not None:
+        values = {name: {key: row[key] for key in names} for name, row in rows.items()}
+        give_json(values, arguments.json)
+    if arguments.json != "-":
         texts = [
             [name, *(format_number(row[key], 2) for key in names)] for name, row in rows.items()
         ]
-        show_table([head, *COLUMNS.values()], texts)
+        show_table([head, *COLUMNS.values()], texts, legend={0: ". ".join(LEGEND)})

@@ -21,7 +21,7 @@ from streaming_asr.metrics import traces as traces_of
 from streaming_asr.metrics.clocks import Times, compute_times, median_trace
 from streaming_asr.metrics.table import CA, STEPS, known_of
 from streaming_asr.score import streams
-from streaming_asr.score.folder import EVENTS, find_cells
+from streaming_asr.score.folder import EVENTS, one_cell
 from streaming_asr.terminal import add_json, command_parser, format_number, show_table
 
 SHOWN = (
@@ -126,9 +126,7 @@ def retime(
 def own_times(folder: Path) -> tuple[Log, list[str]]:
     """Return the log of a cell whose every step has its own time, and the metrics that the log of
     another tool lacks. Raises UserError as `retime` does."""
-    (cell, *others) = find_cells(folder)
-    if others:
-        raise UserError(f"{folder}: holds {len(others) + 1} cells; name one of them, as {cell}")
+    cell = one_cell(folder)
     log = read_log(cell / EVENTS)
     for utterance in log.utterances:
         if utterance.feed != "fixed":

@@ -222,7 +222,7 @@ def test_a_fault_planted_in_a_server_is_found_in_its_own_part(part: str, recordi
         (["ws://[::1"], "ws://[::1: is no address"),
         (["ws://x", "limit=1", "--upload", "http://x:0"], "http://x:0: is no address"),
         (["ws://127.0.0.1:9/v1/realtime", "limit=1"], "nobody answers"),
-        (["x", "--worse=-1"], "points from 0 to 100"),
+        (["x", "--worse=-1"], "--worse=-1.0: 0 or more, 100 at most"),
     ],
 )
 def test_what_cannot_be_audited_is_refused(
