@@ -1,11 +1,8 @@
 """Which method, model and chunk serve these recordings on this machine? It measures, then answers.
 
-    streaming-asr advise talk.m4a lag=2s
-    streaming-asr advise voices streams=8 --minutes 3
-    streaming-asr advise outputs/one outputs/again streams=8
-
-First some seconds cost each cell what they cost: those that cannot keep up are dropped. The rest
-transcribe as much of the recordings as the minutes allow. Results of `run` are judged as they are.
+First some seconds of audio cost each cell what they cost: those that cannot keep up are left out.
+The rest transcribe as much of the recordings as the minutes allow. Results of `run` are judged as
+they are.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,10 +24,10 @@ from streaming_asr.chunking import parse_duration
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.events.log import read_log
 from streaming_asr.files import give_json
-from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.metrics import traces
 from streaming_asr.metrics.accuracy import count, total
-from streaming_asr.metrics.intervals import LEVEL, Estimate
+from streaming_asr.metrics.intervals import LEVEL
 from streaming_asr.score import score_folder
 from streaming_asr.score.compare import read_runs
 from streaming_asr.score.document import lines_of
@@ -45,6 +42,7 @@ from streaming_asr.terminal import (
     console,
     end_if_stopped,
     exit_status,
+    format_number,
     wrapped,
 )
 
@@ -53,13 +51,16 @@ if TYPE_CHECKING:
     from streaming_asr.utterance import Utterance
 
 EPILOG = """\
+AUDIO is a recording or a folder of them, voices the embedded ones. A text next to a recording
+(talk.txt) makes it count errors; without, it counts the words in which a cell differs from the
+offline pass. RESULTS are folders that `run` wrote, with batch=1.
+
 KEY=VALUE settings are those of `run`, and two budgets:
   lag=2s      nine of ten words must be final within it, computing included
   streams=8   so many streams at once, each step within one chunk and 1 s (at p95)
   method=hush_word,whisperrt model=tiny.en chunk=300ms,1s threads=1   what is tried
 
-A text next to a recording (talk.txt) makes it count errors; without, it counts the words in which a
-cell differs from the offline pass. RESULTS are folders that `run` wrote, with batch=1.
+The exit status is 1 where nothing is within the budget, 2 for bad input.
 
 examples
   streaming-asr advise talk.m4a lag=2s
@@ -73,6 +74,9 @@ LEAST_S = 20.0  # of audio that are transcribed, whatever the minutes
 KEEPS_UP = 1.0  # seconds of computing per second of audio
 COMMAND = "  streaming-asr "
 CHANGED = 1.5  # times the cost of the first seconds: the machine's speed changed
+# What a measurement sets itself, and what the offline pass does not take.
+OURS = re.compile(r"(data|limit|name|output|tracker)(\.|=)")
+STREAMED = re.compile(r"(method|chunk|first_chunk|gate|feed)(\.|=)")
 
 
 class Choice(NamedTuple):
@@ -118,59 +122,68 @@ class Choice(NamedTuple):
         few, many = (each.n if each else 0 for each in (self.served[0], self.served[-1]))
         span = f"{few}" if few == many else f"{few} to {many}"
         bounds = "–" if self.bounds is None else f"{self.bounds[0]:.1f} to {self.bounds[1]:.1f}"
-        return [_number(self.errors, 1), bounds, _number(self.lag, 2), f"{self.rtf:.2f}", span]
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+        return [
+            format_number(self.errors, 1),
+            bounds,
+            format_number(self.lag, 2),
+            f"{self.rtf:.2f}",
+            span,
+        ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status, 1 where nothing is within the budget."""
     about = "Which method, model and chunk serve these recordings on this machine?"
     parser = command_parser("streaming-asr advise", about, EPILOG)
-    parser.add_argument(
-        "what", nargs="*", metavar="AUDIO|voices|RESULTS|KEY=VALUE", help="default: voices"
-    )
-    parser.add_argument("--minutes", type=float, default=3.0, help="to measure in; default 3")
+    what = "what to measure; default: voices"
+    parser.add_argument("what", nargs="*", metavar="AUDIO|voices|RESULTS|KEY=VALUE", help=what)
+    minutes = "how long it may measure; default 3"
+    parser.add_argument("--minutes", type=float, default=3.0, help=minutes)
     add_json(parser)
     return exit_status(lambda: _advise(parser.parse_args(argv)))
 
 
 def _advise(arguments: argparse.Namespace) -> int:
+    from streaming_asr.config.command_line import CommandLine
+
     check_range(0.1, 600, **{"--minutes": arguments.minutes})
-    settings = [each for each in arguments.what if "=" in each]
+    line = CommandLine(["-m", *(each for each in arguments.what if "=" in each)])
     places = [each for each in arguments.what if "=" not in each] or ["voices"]
-    lag_s, n_streams, settings = _budgets(settings)
+    lag, streams = line.pop("lag"), line.pop("streams", "1") or ""
+    lag_s = None if lag is None else parse_duration(lag, "lag") / 1000
+    if not re.fullmatch(r"[1-9]\d{0,3}", streams):
+        raise UserError(f"streams={streams}: a whole number from 1, as in streams=8")
+    n_streams = int(streams)
     notes: list[str] = []
-    dropped: list[str] = []
     if all(_is_results(each) for each in places):
-        if settings:
-            raise UserError(f"{settings[0]}: results are judged as they are; leave it out")
-        choices, left_out = judged(places)
-        dropped += left_out
+        if line.settings:
+            raise UserError(f"{line.settings[0]}: results are judged as they are; leave it out")
+        choices, notes = judged(places)
     elif len(places) > 1:
         raise UserError(f"{' '.join(places)}: name one recording, one folder of them, or results")
     else:
-        place = _measured(places[0], settings, arguments.minutes, n_streams, dropped, notes)
-        choices, left_out = judged([place])
-        dropped += left_out
+        place = _measured(places[0], line, arguments.minutes, n_streams, notes)
+        choices, more = judged([place])
+        notes += more
     choices.sort(key=lambda each: (_or_last(each.errors), _or_last(each.lag)))
     within = [
         each
         for each in choices
         if each.streams >= n_streams and (lag_s is None or _or_last(each.lag) <= lag_s)
     ]
+    is_labelled = any(each.result.is_labelled for each in choices)
+    errors = "WER\n%" if is_labelled else "from\noffline %"
+    heads = ["settings", errors, "95 %\ninterval", "lag p90\ns", "RTF", "streams"]
     names = _short(choices)
-    answer = _answer(choices, within, lag_s, n_streams, names)
     rows = [[name, *each.texts()] for name, each in zip(names, choices, strict=True)]
+    answer = _answer(choices, within, lag_s, n_streams, names)
     if arguments.json is not None:
-        cells = [dict(zip(_heads(choices), row, strict=True)) for row in rows]
-        content = {"rows": cells, "use": within[0].name if within else None, "answer": answer}
-        give_json({**content, "dropped": dropped, "notes": notes}, arguments.json)
+        cells = [dict(zip(heads, row, strict=True)) for row in rows]
+        use = within[0].name if within else None
+        give_json({"rows": cells, "use": use, "answer": answer, "notes": notes}, arguments.json)
     if arguments.json != "-":
-        console(80).print(Grid(_heads(choices), rows), crop=False)
-        for text in (*(f"left out: {each}" for each in dropped), *notes, *answer):
+        console(80).print(Grid(heads, rows), crop=False)
+        for text in (*notes, *answer):
             print(text if text.startswith(COMMAND) else wrapped(text))  # a command stays one line
     return 0 if within else 1
 
@@ -179,31 +192,8 @@ def _short(choices: Sequence[Choice]) -> list[str]:
     """Return the settings in which each differs from the others."""
     if len(choices) == 1:
         return [f"{choices[0].result.method} {choices[0].chunk}"]
-    names = [each.result.folder.name for each in choices]
-    short = folders.short_names(names)
-    return [short[name] for name in names]
-
-
-def _heads(choices: Sequence[Choice]) -> list[str]:
-    is_labelled = any(each.result.is_labelled for each in choices)
-    errors = "WER\n%" if is_labelled else "from\noffline %"
-    return ["settings", errors, "95 %\ninterval", "lag p90\ns", "RTF", "streams"]
-
-
-def _budgets(settings: Sequence[str]) -> tuple[float | None, int, list[str]]:
-    """Return the lag in seconds, the streams, and the settings of the run. Raises UserError."""
-    lag_s, n_streams, rest = None, 1, []
-    for each in settings:
-        key, _, value = each.partition("=")
-        if key == "lag":
-            lag_s = parse_duration(value, "lag") / 1000
-        elif key == "streams":
-            if not re.fullmatch(r"[1-9]\d{0,3}", value):
-                raise UserError(f"streams={value}: a whole number from 1, as in streams=8")
-            n_streams = int(value)
-        else:
-            rest.append(each)
-    return lag_s, n_streams, rest
+    short = folders.short_names([each.result.folder.name for each in choices])
+    return [short[each.result.folder.name] for each in choices]
 
 
 def _is_results(place: str) -> bool:
@@ -216,20 +206,14 @@ def _is_results(place: str) -> bool:
 
 
 def _measured(
-    what: str,
-    settings: Sequence[str],
-    minutes: float,
-    n_streams: int,
-    dropped: list[str],
-    notes: list[str],
+    what: str, line: CommandLine, minutes: float, n_streams: int, notes: list[str]
 ) -> Path:
-    """Measure and return the folder of results; says in `dropped` what cannot keep up, in `notes`
-    what speaks against the measurement. Raises UserError for recordings that cannot be read."""
+    """Measure and return the folder of results; adds to `notes` what is left out and what speaks
+    against the measurement. Raises UserError for recordings that cannot be read."""
     import soundfile
 
     from streaming_asr.align.heard import time_logs
     from streaming_asr.config.build import build
-    from streaming_asr.config.command_line import CommandLine
     from streaming_asr.config.settle import compose
     from streaming_asr.report.page import build as build_page
 
@@ -237,50 +221,47 @@ def _measured(
     if what != "voices":
         if not Path(what).exists():
             raise UserError(f"{what}: no such file; name a recording, a folder of them, or voices")
-        quoted = str(Path(what).expanduser().absolute()).replace("'", r"\'")
-        data = ["data=folder", f"data.path='{quoted}'", "data.align=auto"]
-    line = CommandLine(["-m", *settings])
+        data = ["data=folder", _path(Path(what).expanduser()), "data.align=auto"]
     for key in ("data", "limit", "name", "audio"):
         if line.get(key) is not None:
             setting = f"{key}={line.get(key)}"
             raise UserError(f"{setting}: name the recordings by themselves, as talk.wav")
     line.default(method=METHODS, model="tiny.en", chunk="300ms,1s", threads="1", tracker="none")
-    line.default(gate="speech")  # as live and serve
-    output = Path(line.get("output") or "outputs")
+    line.default(gate="speech", output="outputs")  # the gate as live and serve have it
     stem = re.sub(r"[^\w.+-]", "_", Path(what).stem)
-    place = output / "advise" / stem
+    place = Path(str(line.get("output")), "advise", stem)
     shutil.rmtree(place, ignore_errors=True)  # an earlier machine's or hour's
-    common = [each for each in data if not each.startswith("data.align")]
-    utterances = build(compose(common).data).utterances(None)
+    utterances = build(compose(data[:2]).data).utterances(None)
     audio = place / "audio"
     audio.mkdir(parents=True)
-    soundfile.write(audio / "cost.wav", _loudest(_first(utterances, what)), SAMPLE_RATE)
-    of_cost = ["data=folder", f"data.path='{(audio / 'cost.wav').absolute()}'", "data.align=none"]
+    soundfile.write(audio / "cost.wav", _loudest(utterances, what), SAMPLE_RATE)
     end = time.monotonic() + minutes * 60
+    of_cost = ["data=folder", _path(audio / "cost.wav"), "data.align=none"]
     of_cost.append(f"name='advise/{stem}/cost'")
-    cost = _cost(line, of_cost, place / "cost", n_streams, dropped, end - minutes * 30)
-    if not cost:
-        raise UserError(f"nothing keeps up with {n_streams} streams here: {'; '.join(dropped)}")
-    spare_s = max(end - time.monotonic(), 0)
-    seconds = max(spare_s / sum(rtf for rtf, _ in cost.values()), LEAST_S)
+    able = _cost(line, of_cost, place / "cost", n_streams, notes, end - minutes * 30)
+    if not able:
+        raise UserError(f"nothing keeps up with {n_streams} streams here: {'; '.join(notes)}")
+    cost = {_name(each): each.metrics["rtf_total"] or 0.0 for each in able}
+    seconds = max(max(end - time.monotonic(), 0) / sum(cost.values()), LEAST_S)
     lengths = np.cumsum([each.duration_s or len(each.load()) / SAMPLE_RATE for each in utterances])
     limit = int(np.searchsorted(lengths, seconds, side="right"))
     if limit == 0:  # one long recording: its text cannot be cut with it
-        soundfile.write(
-            audio / "part.wav", utterances[0].load()[: round(seconds * SAMPLE_RATE)], SAMPLE_RATE
-        )
-        data = ["data=folder", f"data.path='{(audio / 'part.wav').absolute()}'"]
+        part = utterances[0].load()[: round(seconds * SAMPLE_RATE)]
+        soundfile.write(audio / "part.wav", part, SAMPLE_RATE)
+        data = ["data=folder", _path(audio / "part.wav")]
         notes.append(f"only the first {seconds:.0f} s were used, without their text")
         limit = 1
-    models = dict.fromkeys((line.get("model") or "").split(","))
-    shared = [*data, f"limit={limit}", "tracker=none", f"name='advise/{stem}/words'"]
-    shared.append(f"output={output}")
-    _run(["-m", "method=offline", f"model={','.join(models)}", "threads=1", *shared])
-    for n, (name, (_, chosen)) in enumerate(sorted(cost.items(), key=lambda each: each[1][0])):
-        if n and time.monotonic() > end:
-            dropped.append(f"{name}: no time is left of --minutes {minutes:g}")
+    ours = [*data, f"limit={limit}", "tracker=none", f"name='advise/{stem}/words'"]
+    ours.append(f"output={line.get('output')}")
+    rest = [each for each in line.settings if not OURS.match(each)]
+    _run([*(each for each in rest if not STREAMED.match(each)), "method=offline", *ours])
+    able.sort(key=lambda each: each.or_last("rtf_total"))
+    for each in able:
+        if each is not able[0] and time.monotonic() > end:
+            notes.append(f"left out: {_name(each)}: no time is left of --minutes {minutes:g}")
         else:
-            _run(["-m", *_unswept(line), *shared, *chosen])
+            rest = folders.saved_settings(each.folder) or []
+            _run([*(each for each in rest if not OURS.match(each)), *ours])
     words = place / "words"
     results = read_results(words)
     if not any(result.is_labelled for result in results):
@@ -292,15 +273,18 @@ def _measured(
         raise UserError(f"{what}: no speech was found in it; give recordings with speech")
     length_s = min(float(lengths[limit - 1]), max(seconds, LEAST_S))
     notes.append(f"transcribed: {limit} recording{'s' * (limit > 1)}, {length_s:.0f} s")
-    notes += changed({name: rtf for name, (rtf, _) in cost.items()}, results)
+    notes += changed(cost, results)
     notes.append(f"page: {build_page(words)}")
     return words
 
 
-def _unswept(line: CommandLine) -> list[str]:
-    """Return the settings that all cells share."""
-    swept = re.compile(r"(method|model|chunk|output|tracker)\b")
-    return [each for each in line.settings if not swept.match(each)]
+def _path(path: Path) -> str:
+    quoted = str(path.absolute()).replace("'", r"\'")
+    return f"data.path='{quoted}'"
+
+
+def _name(result: Result) -> str:
+    return f"{result.label} {result.chunk}".strip()
 
 
 def _cost(
@@ -308,43 +292,44 @@ def _cost(
     data: Sequence[str],
     place: Path,
     n_streams: int,
-    dropped: list[str],
+    notes: list[str],
     end: float,
-) -> dict[str, tuple[float, list[str]]]:
-    """Return the real-time factor and the settings of what keeps up, by label and chunk.
+) -> list[Result]:
+    """Return what keeps up.
 
     The longest chunk is first: what does not keep up with it is not tried at a shorter one, which
     costs more. After `end`, on the monotonic clock, no shorter chunk is tried.
     """
-    cost: dict[str, tuple[float, list[str]]] = {}
-    seen: set[Path] = set()
-    methods, models = (str(line.get(key)).split(",") for key in ("method", "model"))
+    able: list[Result] = []
+    methods, models, chunks = (
+        str(line.get(key)).split(",") for key in ("method", "model", "chunk")
+    )
     rest = [each for each in line.settings if not re.match(r"(method|model|chunk)=", each)]
-    for chunk in sorted(str(line.get("chunk")).split(","), key=parse_duration, reverse=True):
-        if cost and time.monotonic() > end:
-            dropped.append(f"chunk={chunk}: no time is left to try it; give more --minutes")
+    for chunk in sorted(chunks, key=parse_duration, reverse=True):
+        if able and time.monotonic() > end:
+            notes.append(f"left out: chunk={chunk}: no time to try it; give more --minutes")
             continue
         names = [f"method={','.join(methods)}", f"model={','.join(models)}", f"chunk={chunk}"]
-        _run(["-m", *rest, *data, *names])
-        able = []
-        for result in (each for each in read_results(place) if each.folder not in seen):
-            seen.add(result.folder)
-            name, rtf = f"{result.label} {result.chunk}", result.metrics.get("rtf_total")
+        _run([*rest, *data, *names])
+        of_chunk = []
+        for result in read_results(place):
+            rtf = result.metrics.get("rtf_total")
+            if result.chunk_s != parse_duration(chunk) / 1000:
+                continue
             if rtf is None:
-                dropped.append(f"{name}: {result.error}")
+                notes.append(f"left out: {_name(result)}: {result.error}")
             elif rtf * n_streams >= KEEPS_UP:
-                dropped.append(f"{name} and shorter: cannot keep up, RTF {rtf:.2f}")
+                notes.append(
+                    f"left out: {_name(result)} and shorter: cannot keep up, RTF {rtf:.2f}"
+                )
             else:
-                keys = folders.settings_of(result.folder.name).items()
-                chosen = [f"{k}={v}" for k, v in keys if k.startswith("method.")]
-                chosen += [f"method={result.method}", f"model={result.model}", f"chunk={chunk}"]
-                cost[name] = rtf, chosen
-                able.append(result)
-        methods = [each for each in methods if any(r.method == each for r in able)]
-        models = [each for each in models if any(r.model == each for r in able)]
-        if not able:
+                of_chunk.append(result)
+        able += of_chunk
+        methods = [each for each in methods if any(r.method == each for r in of_chunk)]
+        models = [each for each in models if any(r.model == each for r in of_chunk)]
+        if not of_chunk:
             break
-    return cost
+    return able
 
 
 def changed(cost: Mapping[str, float], results: Sequence[Result]) -> list[str]:
@@ -352,43 +337,38 @@ def changed(cost: Mapping[str, float], results: Sequence[Result]) -> list[str]:
     real-time factors by label and chunk."""
     notes = []
     for result in results:
-        before, now = cost.get(f"{result.label} {result.chunk}"), result.metrics.get("rtf_total")
+        before, now = cost.get(_name(result)), result.metrics.get("rtf_total")
         if before and now and not 1 / CHANGED < now / before < CHANGED:
-            notes.append(f"{result.label} {result.chunk} from RTF {before:.2f} to {now:.2f}")
+            notes.append(f"{_name(result)} from RTF {before:.2f} to {now:.2f}")
     if not notes:
         return []
     reason = "the speed of this machine changed during the measurement, or its first seconds are "
     return [f"{reason}unlike the rest: {', '.join(notes)}; ask again when it is quiet"]
 
 
-def _run(argv: list[str]) -> None:
+def _run(settings: Sequence[str]) -> None:
     from streaming_asr.run import command
 
-    end_if_stopped(status := command.main(argv, lambda place: None))
+    end_if_stopped(status := command.main(["-m", *settings], lambda place: None))
     if status > 1:
         raise UserError("the measurement ended; the message above says why")
 
 
-def _first(utterances: Sequence[Utterance], what: str) -> np.ndarray[Any, Any]:
-    """Return the first recordings, of COST_S together where there is as much.
+def _loudest(utterances: Sequence[Utterance], what: str) -> Samples:
+    """Return the COST_S that have most power of the first recordings, by hops of a second.
 
     Raises UserError for less than SHORTEST_S, whose real-time factor says nothing.
     """
+    n = round(COST_S * SAMPLE_RATE)
     samples = np.zeros(0, np.float32)
     for each in utterances:
-        if len(samples) < COST_S * SAMPLE_RATE:
+        if len(samples) < n:
             samples = np.concatenate([samples, each.load()])
     if len(samples) < SHORTEST_S * SAMPLE_RATE:
         raise UserError(
             f"{what}: holds {len(samples) / SAMPLE_RATE:.2f} s of audio, too little to measure; "
             f"name {LEAST_S:g} s or more, or voices"
         )
-    return samples
-
-
-def _loudest(samples: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the COST_S of a recording that have most power, by hops of a second."""
-    n = round(COST_S * SAMPLE_RATE)
     begins = range(0, max(len(samples) - n, 0) + 1, SAMPLE_RATE)
     at = max(begins, key=lambda begin: float(np.square(samples[begin : begin + n]).sum()))
     return samples[at : at + n]
@@ -398,19 +378,18 @@ def _loudest(samples: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def judged(places: Sequence[str | Path]) -> tuple[list[Choice], list[str]]:
-    """Return what the cells of folders have, and why others are left out. Cells of the same
+    """Return what the cells of folders have, and what is left out or failed. Cells of the same
     settings in several folders are runs of one thing. Raises UserError where none can be judged."""
     runs: dict[tuple[str, ...], list[Result]] = defaultdict(list)
-    left_out = []
+    notes = []
     offline: dict[str, Result] = {}
     for result in (each for place in places for each in read_results(place)):
-        name = f"{result.label} {result.chunk}".strip()
         if result.error:
-            left_out.append(f"{name}: {result.error}")
+            notes.append(f"left out: {_name(result)}: {result.error}")
         elif result.method == "offline":
             offline.setdefault(result.split, result)
         elif result.chunk_s is None:
-            left_out.append(f"{name}: its chunk is not known")
+            notes.append(f"left out: {_name(result)}: its chunk is not known")
         else:
             runs[result.label, result.model, result.chunk, result.split].append(result)
     choices = []
@@ -418,12 +397,16 @@ def judged(places: Sequence[str | Path]) -> tuple[list[Choice], list[str]]:
         try:
             choices.append(_choice(cells, offline.get(cells[0].split)))
         except UserError as error:
-            left_out.append(f"{cells[0].label} {cells[0].chunk}: {error}")
+            notes.append(f"left out: {_name(cells[0])}: {error}")
     if not choices:
-        raise UserError(f"{places[0]}: no cell can be judged: {'; '.join(left_out[:3])}")
+        raise UserError(f"{places[0]}: no cell can be judged: {'; '.join(notes[:3])}")
     if len({each.result.split for each in choices}) > 1:
         raise UserError(f"{places[0]}: cells of several data; name the folder of one of them")
-    return choices, left_out
+    for each in choices:
+        if n_failed := each.result.document.get("n_failed"):
+            of = f"{n_failed} of {each.result.document['n_utterances']} recordings"
+            notes.append(f"{_name(each.result)}: {of} failed; they count with an empty text")
+    return choices, notes
 
 
 def _choice(cells: Sequence[Result], offline: Result | None) -> Choice:
@@ -470,7 +453,7 @@ def _answer(
     budget += "" if lag_s is None else f" within a lag of {lag_s:g} s"
     if not within:
         near = min(choices, key=lambda each: (each.streams < n_streams, _or_last(each.lag)))
-        lag = f"{_number(near.lag, 2)} s"
+        lag = f"{format_number(near.lag, 2)} s"
         return [f"nothing serves {budget}; nearest: {near.name}, {near.streams} streams, lag {lag}"]
     best = within[0]
     because = "nothing else does"
@@ -481,9 +464,9 @@ def _answer(
     for name, each in zip(names, choices, strict=True):
         if each is best or each not in within:
             continue
-        estimate = _difference(each, best)
-        sure = estimate and estimate.p_value is not None and estimate.p_value < 1 - LEVEL
-        (apart if sure else same).append(f"{name} (lag {_number(each.lag, 2)} s)")
+        (apart if _is_sure(each, best) else same).append(
+            f"{name} (lag {format_number(each.lag, 2)} s)"
+        )
     lines = [f"use this, because it serves {budget}, and {because}:"]
     lines.append(f"{COMMAND}{'live' if n_streams == 1 else 'serve'} {best.name}")
     if same:
@@ -493,9 +476,10 @@ def _answer(
     return lines
 
 
-def _difference(one: Choice, best: Choice) -> Estimate | None:
+def _is_sure(one: Choice, best: Choice) -> bool:
+    """Return whether the errors of two differ significantly."""
     ours, theirs = replace(one.sample, latencies=None), replace(best.sample, latencies=None)
     if sorted(ours.utts) != sorted(theirs.utts):
-        return None
-    ordered = ours.in_order_of(theirs.utts)
-    return difference(theirs.clusters, ordered, theirs)["wer"]
+        return False
+    estimate = difference(theirs.clusters, ours.in_order_of(theirs.utts), theirs)["wer"]
+    return estimate is not None and estimate.p_value is not None and estimate.p_value < 1 - LEVEL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import soundfile
 from report_cells import SENTENCE, write_cell
 
 from streaming_asr.commands.advise import changed, judged, main
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError
 from streaming_asr.score.results import read_results
@@ -21,8 +23,8 @@ def test_a_quick_method_carries_more_and_two_runs_give_a_spread(tmp_path: Path) 
     write_cell(tmp_path / "b" / "method=whisperrt,chunk=300ms", compute_s=0.02)
     write_cell(tmp_path / "a" / "method=ufal,chunk=300ms", compute_s=0.1)
     write_cell(tmp_path / "a" / "method=star,chunk=300ms", compute_s=0.4)
-    choices, left_out = judged([tmp_path / "a", tmp_path / "b"])
-    assert left_out == []
+    choices, notes = judged([tmp_path / "a", tmp_path / "b"])
+    assert notes == []
     served = {each.result.method: [s.n if s else 0 for s in each.served] for each in choices}
     # A step of 20 ms each 300 ms loads a device with 15 streams, one of 100 ms with 3.
     few, many = served["whisperrt"]
@@ -39,9 +41,9 @@ def test_what_cannot_be_judged_is_named_and_left_out(tmp_path: Path) -> None:
     failed = tmp_path / "method=star,chunk=300ms"
     failed.mkdir()
     (failed / "failed.json").write_text('{"error": "no weights"}')
-    choices, left_out = judged([tmp_path])
+    choices, notes = judged([tmp_path])
     assert [each.result.method for each in choices] == ["ufal"]
-    assert left_out == ["star 300 ms: no weights"]
+    assert notes == ["left out: star 300 ms: no weights"]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +125,113 @@ def test_too_little_audio_is_refused_before_anything_is_measured(
     assert main(["talks", *SETTINGS]) == 2
     rule = "error: talks: holds 1.50 s of audio, too little to measure; name 20 s or more"
     assert rule in capsys.readouterr().err
+
+
+class Machine:
+    """Stands in for the clock and for `run`: a cell takes its real-time factor times its audio."""
+
+    RTF: ClassVar = {
+        ("offline", "300ms"): 0.05,
+        ("whisperrt", "1000ms"): 0.1,
+        ("whisperrt", "300ms"): 0.2,
+        ("simul_whisper", "1000ms"): 0.5,
+        ("simul_whisper", "300ms"): 0.8,
+        ("ufal", "1000ms"): 0.9,
+        ("ufal", "300ms"): 2.0,
+    }
+
+    def __init__(self, slowdown: float) -> None:
+        self.now = 0.0
+        self.slowdown = slowdown  # of all that runs after the costs are measured
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def run(self, argv: list[str], _: object) -> int:
+        line = CommandLine(argv)
+        name = str(line.get("name")).strip("'")
+        is_cost = name.endswith("cost")
+        audio_s = 5.0 if is_cost else 10.0 * int(str(line.get("limit")))
+        for method in str(line.get("method")).split(","):
+            chunk = "1000ms" if line.get("chunk") == "1s" else "300ms"
+            rtf = self.RTF[method, chunk] * (1 if is_cost else self.slowdown)
+            folder = Path(str(line.get("output")), name, f"method={method},chunk={chunk}")
+            # SENTENCE lasts 3.1 s: four steps of a second, eleven of 300 ms.
+            write_cell(
+                folder,
+                chunk=chunk,
+                texts={"u1": (SENTENCE, SENTENCE)},
+                compute_s=rtf * 3.1 / (4 if chunk == "1000ms" else 11),
+                model={"name": "tiny.en"},
+            )
+            (folder / ".hydra").mkdir()
+            settings = ["data=folder", f"method={method}", f"chunk={line.get('chunk')}"]
+            (folder / ".hydra" / "overrides.yaml").write_text(json.dumps(settings))
+            self.now += rtf * audio_s
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("minutes", "slowdown", "seconds", "n", "left_out", "is_changed"),
+    [
+        # The costs take 22.5 s, so 157.5 s are left for 2.5 s per second of audio.
+        ("3", 1.0, 175.5, 6, ["ufal 300 ms and shorter: cannot keep up, RTF"], False),
+        # Twice as slow, the time is over behind the fourth of five.
+        (
+            "3",
+            2.0,
+            22.5 + 60 * 2 * 1.65,
+            6,
+            [
+                "ufal 300 ms and shorter: cannot keep up, RTF",
+                "ufal 1000 ms: no time is left of --minutes 3",
+            ],
+            True,
+        ),
+        # The longest chunk takes 7.5 s, more than half of the time; 20 s are always transcribed.
+        (
+            "0.2",
+            1.0,
+            7.5 + 20 * (0.05 + 0.1 + 0.5),
+            2,
+            [
+                "chunk=300ms: no time to try it; give more --minutes",
+                "ufal 1000 ms: no time is left of --minutes 0.2",
+            ],
+            False,
+        ),
+    ],
+)
+def test_measuring_stops_after_its_minutes_and_names_what_is_left_out(
+    minutes: str,
+    slowdown: float,
+    seconds: float,
+    n: int,
+    left_out: list[str],
+    is_changed: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("talks").mkdir()
+    noise = np.random.default_rng(0).normal(0, 0.1, 160_000)
+    for k in range(12):
+        soundfile.write(f"talks/{k}.wav", noise, 16_000)
+        Path(f"talks/{k}.txt").write_text(SENTENCE)
+    machine = Machine(slowdown)
+    monkeypatch.setattr("streaming_asr.commands.advise.time", machine)
+    monkeypatch.setattr("streaming_asr.run.command.main", machine.run)
+    methods = "method=whisperrt,simul_whisper,ufal"
+    assert main(["talks", methods, "--minutes", minutes, "--json", "a.json"]) == 0
+    assert machine.now == pytest.approx(seconds)
+    notes = json.loads(Path("a.json").read_text())["notes"]
+    begins = [note for note in notes if note.startswith("left out: ")]
+    assert len(begins) == len(left_out)
+    for note, expected in zip(begins, left_out, strict=True):
+        assert note.startswith(f"left out: {expected}")
+    assert f"transcribed: {n} recordings, {10 * n} s" in notes
+    changes = [note for note in notes if note.startswith("the speed of this machine changed")]
+    assert len(changes) == is_changed
 
 
 @pytest.mark.slow

@@ -54,8 +54,10 @@ def write_cell(
     compute_s: float = 0.02,
     ahead: int = 2,
     audio_path: Path | None = None,
+    **settings: Any,
 ) -> Path:
-    """A cell as run leaves it, scored by the real scorer. texts: utt -> (reference, hypothesis)."""
+    """A cell as run leaves it, scored by the real scorer. texts: utt -> (reference, hypothesis).
+    settings: more of its configuration."""
     from streaming_asr.score import score_folder
 
     folder.mkdir(parents=True)
@@ -69,6 +71,7 @@ def write_cell(
         "chunk": chunk,
         "feed": "fixed",
         "batch": 1,
+        **settings,
     }
     lines: list[dict[str, Any]] = [
         {"kind": "header", "schema": 1, "config": config, "versions": {"python": "3"},
