@@ -72,6 +72,10 @@ COST_S = 5.0  # of audio that tell what a cell costs
 SHORTEST_S = 2.0  # of audio that can be measured
 LEAST_S = 20.0  # of audio that are transcribed, whatever the minutes
 KEEPS_UP = 1.0  # seconds of computing per second of audio
+LEGEND = (
+    "WER: word errors per 100 words. lag p90: nine of ten words are final within it. RTF: "
+    "computing per second of audio. streams: how many at once this machine carries"
+)
 COMMAND = "  streaming-asr "
 CHANGED = 1.5  # times the cost of the first seconds: the machine's speed changed
 # What a measurement sets itself, and what the offline pass does not take.
@@ -182,7 +186,7 @@ def _advise(arguments: argparse.Namespace) -> int:
         use = within[0].name if within else None
         give_json({"rows": cells, "use": use, "answer": answer, "notes": notes}, arguments.json)
     if arguments.json != "-":
-        console(80).print(Grid(heads, rows), crop=False)
+        console(80).print(Grid(heads, rows, legend={0: LEGEND}), crop=False)
         for text in (*notes, *answer):
             print(text if text.startswith(COMMAND) else wrapped(text))  # a command stays one line
     return 0 if within else 1
@@ -231,7 +235,7 @@ def _measured(
     stem = re.sub(r"[^\w.+-]", "_", Path(what).stem)
     place = Path(str(line.get("output")), "advise", stem)
     shutil.rmtree(place, ignore_errors=True)  # an earlier machine's or hour's
-    utterances = build(compose(data[:2]).data).utterances(None)
+    utterances, lengths = _readable(build(compose(data[:2]).data).utterances(None), notes)
     audio = place / "audio"
     audio.mkdir(parents=True)
     soundfile.write(audio / "cost.wav", _loudest(utterances, what), SAMPLE_RATE)
@@ -243,8 +247,7 @@ def _measured(
         raise UserError(f"nothing keeps up with {n_streams} streams here: {'; '.join(notes)}")
     cost = {_name(each): each.metrics["rtf_total"] or 0.0 for each in able}
     seconds = max(max(end - time.monotonic(), 0) / sum(cost.values()), LEAST_S)
-    lengths = np.cumsum([each.duration_s or len(each.load()) / SAMPLE_RATE for each in utterances])
-    limit = int(np.searchsorted(lengths, seconds, side="right"))
+    limit = int(np.searchsorted(np.cumsum(lengths), seconds, side="right"))
     if limit == 0:  # one long recording: its text cannot be cut with it
         part = utterances[0].load()[: round(seconds * SAMPLE_RATE)]
         soundfile.write(audio / "part.wav", part, SAMPLE_RATE)
@@ -271,11 +274,26 @@ def _measured(
     whole = [result for result in results if result.method == "offline"]
     if not any(line.hypothesis.strip() for each in whole for line in lines_of(each.folder)):
         raise UserError(f"{what}: no speech was found in it; give recordings with speech")
-    length_s = min(float(lengths[limit - 1]), max(seconds, LEAST_S))
+    length_s = min(sum(lengths[:limit]), seconds)
     notes.append(f"transcribed: {limit} recording{'s' * (limit > 1)}, {length_s:.0f} s")
     notes += changed(cost, results)
     notes.append(f"page: {build_page(words)}")
     return words
+
+
+def _readable(
+    utterances: Sequence[Utterance], notes: list[str]
+) -> tuple[list[Utterance], list[float]]:
+    """Return the recordings that can be read and their seconds. Raises UserError for none."""
+    readable: dict[Utterance, float] = {}
+    for each in utterances:
+        try:
+            readable[each] = each.duration_s or len(each.load()) / SAMPLE_RATE
+        except UserError as error:
+            if len(utterances) == 1:
+                raise
+            notes.append(f"left out: {error}")
+    return list(readable), list(readable.values())
 
 
 def _path(path: Path) -> str:

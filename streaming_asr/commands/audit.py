@@ -261,12 +261,14 @@ def _texts(answer: Audit) -> list[list[str]]:
 def _lines(answer: Audit) -> list[str]:
     metrics = answer.metrics
     p50, p90 = (metrics[f"word_latency_committed_{p}_ca_s"] for p in ("p50", "p90"))
-    lines = [
-        f"{100 * answer.gaps:.0f} % of the gaps between words are at most one word from a boundary "
-        "of steps"
-    ]
+    lines = []
+    if any(each.name == "boundary" and each.stream for each in answer.parts):
+        lines.append(
+            f"{100 * answer.gaps:.0f} % of the gaps between words are within one word of a "
+            "boundary, so that share of lost words would fall there by chance"
+        )
     if not answer.is_labelled:
-        lines.append("no reference: errors are the distance to batch's text")
+        lines.append("no reference: the errors are words in which the stream differs from batch")
     if p50 is not None:
         line = (
             f"lag of final words: at most {p50:.2f} s for half, {format_number(p90, 2)} s for 90 %"
@@ -283,10 +285,10 @@ def _lines(answer: Audit) -> list[str]:
         )
     for name, n in zip(("stream", "batch"), answer.n_failed, strict=True):
         if n:
-            lines.append(f"{n} recordings failed in the {name}: they count with an empty text")
+            lines.append(f"failed in the {name}: {n} recordings, which count with an empty text")
     total = answer.total.difference
     p = "" if total.p_value is None else f", p {total.p_value:.4f}"
-    return [*lines, f"stream and batch differ in {total.n_differ} of {answer.drawn}{p}"]
+    return [*lines, f"the errors differ in {total.n_differ} of {answer.drawn}{p}"]
 
 
 def _page(answer: Audit, verdict: str, stream: Path) -> Path:

@@ -23,7 +23,7 @@ from streaming_asr.metrics.intervals import Clusters, Estimate, flip, sums
 from streaming_asr.metrics.latency import timed
 from streaming_asr.metrics.losses import PARTS, Block, blocks, boundaries, counts
 from streaming_asr.metrics.ordinary import place
-from streaming_asr.score.compare import check_same, read_runs
+from streaming_asr.score.compare import check_lengths, check_same, read_runs
 from streaming_asr.score.folder import EVENTS
 from streaming_asr.utterance import TimedWord
 
@@ -97,7 +97,7 @@ class Audit:
             return f"The stream is not surely worse{by}: {points} ({bounds})."
         most = max(self.parts, key=lambda row: row.difference.value)
         return (
-            f"The stream is worse than batch by {points} ({bounds}), most of it "
+            f"The stream is worse than batch by {points} ({bounds}), most of it: "
             f"{PARTS[most.name]} ({most.difference.value:+.1f})."
         )
 
@@ -105,13 +105,16 @@ class Audit:
 def audit(stream: Path, batch: Path) -> Audit:
     """Return what a cell loses against another of the same recordings.
 
-    Raises UserError for logs of different recordings or tasks, and where no word can be compared.
+    Raises UserError for logs of different recordings, lengths or tasks, and where no word can be
+    compared.
     """
     runs = read_runs([str(stream), str(batch)])
     check_same(runs[0], runs[1])
     ours = read_log(stream / EVENTS)
     theirs = read_log(batch / EVENTS)
     logged = {each.utt: each for each in theirs.utterances}
+    for each in ours.utterances:
+        check_lengths(each, logged[each.utt], ("stream", "batch"))
     kind = (ours.header.get("config") or {}).get("normaliser")
     mine = traces(ours, kind)
     other = {each.utt: each for each in traces(theirs, kind)}
@@ -163,7 +166,7 @@ def _audit(pairs: Sequence[tuple[Trace, Trace]], clusters: Clusters, is_labelled
     return Audit(
         total=row("errors", tuple(PARTS)),
         parts=[row(part, [part]) for part in PARTS],
-        drawn=str(clusters),
+        drawn=f"{clusters.n} {clusters.kind}s",
         is_labelled=is_labelled,
         places=_places(pairs, references, both_blocks),
         metrics=compute(stream),

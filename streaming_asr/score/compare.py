@@ -12,6 +12,7 @@ from typing import Any
 
 from streaming_asr.cells.folder import short_names
 from streaming_asr.errors import UserError
+from streaming_asr.events.invariants import TOLERANCE
 from streaming_asr.events.log import UtteranceLog, read_log
 from streaming_asr.files import give_json
 from streaming_asr.metrics import METRICS, traces
@@ -243,6 +244,15 @@ def check_same(run: Run, baseline: Run, other_task: bool = False) -> None:
     _check_same_corpus(run, baseline)
     if not other_task:
         _check_same_task(run, baseline)
+
+
+def check_lengths(one: UtteranceLog, other: UtteranceLog, names: tuple[str, str]) -> None:
+    """Raise UserError for logs of one recording that last for different times."""
+    if abs(one.duration_samples - other.duration_samples) > TOLERANCE:
+        raise UserError(
+            f"{one.utt}: lasts {one.duration_s:g} s in the {names[0]} and "
+            f"{other.duration_s:g} s in the {names[1]}; give logs of the same audio"
+        )
 
 
 def _check_same_corpus(run: Run, baseline: Run) -> None:

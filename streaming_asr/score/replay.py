@@ -22,13 +22,12 @@ from msgspec import structs
 
 from streaming_asr.chunking import parse_duration
 from streaming_asr.errors import UserError, check_range
-from streaming_asr.events.invariants import TOLERANCE
 from streaming_asr.events.log import Log, Step, UtteranceLog, read_log
 from streaming_asr.files import give_json
 from streaming_asr.method import SAMPLE_RATE, revise
 from streaming_asr.metrics import METRICS_VERSION, compute, traces
 from streaming_asr.metrics.table import EVERYTHING, known_of, unmeasured
-from streaming_asr.score.compare import Run, check_same, read_runs
+from streaming_asr.score.compare import Run, check_lengths, check_same, read_runs
 from streaming_asr.score.folder import EVENTS, one_cell, write_cell
 from streaming_asr.score.retime import own_times
 from streaming_asr.terminal import add_json, command_parser, format_number, show_table
@@ -103,11 +102,7 @@ def join(draft: UtteranceLog, final: UtteranceLog) -> UtteranceLog:
 
     Raises UserError where their lengths differ.
     """
-    if abs(draft.duration_samples - final.duration_samples) > TOLERANCE:
-        raise UserError(
-            f"{draft.utt}: lasts {draft.duration_s:g} s in the draft and {final.duration_s:g} s in "
-            "the final log; join logs of the same audio"
-        )
+    check_lengths(draft, final, ("draft", "final log"))
     for name, each in (("draft", draft), ("final", final)):
         if each.status != "ok":
             error = f"{name}: {each.error or 'unknown error'}"
@@ -349,7 +344,7 @@ examples
             name = policy.name.replace(", ", ",reading=").replace(" words/s", "")
             place = arguments.into / f"hold={name},{cell.resolve().name}"
             write_cell(place, log.header, utterances, f"{place}: no valid log")
-    _give(rows, arguments, "held back")
+    _give(rows, arguments, "held back:\nwords or time")
     return 0
 
 

@@ -15,6 +15,7 @@ from streaming_asr.commands.advise import changed, judged, main
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError
+from streaming_asr.score import score_folder
 from streaming_asr.score.results import read_results
 
 
@@ -44,6 +45,19 @@ def test_what_cannot_be_judged_is_named_and_left_out(tmp_path: Path) -> None:
     choices, notes = judged([tmp_path])
     assert [each.result.method for each in choices] == ["ufal"]
     assert notes == ["left out: star 300 ms: no weights"]
+
+
+def test_a_failed_recording_is_named_and_counts_with_an_empty_text(tmp_path: Path) -> None:
+    cell = write_cell(tmp_path / "method=ufal,chunk=300ms")
+    opening = {"kind": "utterance", "utt": "u3", "text": SENTENCE, "duration_samples": 16_000}
+    end = {"kind": "end", "utt": "u3", "status": "failed", "error": "no sound"}
+    with (cell / "events.jsonl").open("a") as log:
+        log.writelines(json.dumps(line) + "\n" for line in (opening, end))
+    score_folder(cell)
+    (choice,), notes = judged([tmp_path])
+    # Two errors of the other recordings, and the seven words of this one, of twenty.
+    assert choice.errors == pytest.approx(100 * 9 / 20)
+    assert notes == ["ufal 300 ms: 1 of 3 recordings failed; they count with an empty text"]
 
 
 @pytest.mark.parametrize(
@@ -218,6 +232,8 @@ def test_measuring_stops_after_its_minutes_and_names_what_is_left_out(
     for k in range(12):
         soundfile.write(f"talks/{k}.wav", noise, 16_000)
         Path(f"talks/{k}.txt").write_text(SENTENCE)
+    Path("talks/broken.wav").write_text("no sound")
+    Path("talks/broken.txt").write_text(SENTENCE)
     machine = Machine(slowdown)
     monkeypatch.setattr("streaming_asr.commands.advise.time", machine)
     monkeypatch.setattr("streaming_asr.run.command.main", machine.run)
@@ -225,9 +241,9 @@ def test_measuring_stops_after_its_minutes_and_names_what_is_left_out(
     assert main(["talks", methods, "--minutes", minutes, "--json", "a.json"]) == 0
     assert machine.now == pytest.approx(seconds)
     notes = json.loads(Path("a.json").read_text())["notes"]
-    begins = [note for note in notes if note.startswith("left out: ")]
-    assert len(begins) == len(left_out)
-    for note, expected in zip(begins, left_out, strict=True):
+    broken, *others = [note for note in notes if note.startswith("left out: ")]
+    assert "talks/broken.wav: not readable as audio" in broken
+    for note, expected in zip(others, left_out, strict=True):
         assert note.startswith(f"left out: {expected}")
     assert f"transcribed: {n} recordings, {10 * n} s" in notes
     changes = [note for note in notes if note.startswith("the speed of this machine changed")]

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -253,13 +254,20 @@ def test_a_server_that_takes_no_upload_is_named(
     assert error in capsys.readouterr().err
 
 
-def a_cell(folder: Path, audio: Path | None = None, **texts: str | None) -> Path:
-    """A cell of one step for each recording; None is a recording that failed."""
+def a_cell(
+    folder: Path,
+    audio: Path | None = None,
+    changes: dict[str, object] | None = None,
+    **texts: str | None,
+) -> Path:
+    """A cell of one step for each recording; None is a recording that failed. changes: fields of
+    each recording."""
     with EventWriter(folder / "events.jsonl", {"config": {"normaliser": "whisper"}}) as writer:
         for utt, text in texts.items():
             log = UtteranceLog(utt, SHORT, 32_000, audio_path=audio and str(audio))
+            log = replace(log, **(changes or {}))
             words = [] if text is None else [f" {word}" for word in text.split()]
-            log.steps = [Step("flush", 32_000, {"wall": 0}, committed=words)]
+            log.steps = [Step("flush", log.duration_samples, {"wall": 0}, committed=words)]
             if text is None:
                 log.error, log.status = "no sound", "failed"
             writer.write_utterance(log)
@@ -304,9 +312,33 @@ def test_two_logs_need_no_model_and_a_failed_recording_counts(
     assert parts == pytest.approx({"failed": 100 * 5 / 15, "tail": 100 * 1 / 15})
     assert "only 2 of 3 utterances" in told["verdict"]
     assert [(place["utt"], place["n"]) for place in told["places"]] == [("b", 5), ("c", 1)]
-    assert "1 recordings failed in the stream" in capsys.readouterr().out
-    assert main([str(stream), "--batch", str(a_cell(tmp_path / "other", a=SHORT))]) == 2
-    assert "different utterances" in capsys.readouterr().err
+    assert "failed in the stream: 1 recordings" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "texts", "error"),
+    [
+        ({}, {"b": SHORT}, "different utterances"),
+        ({"text": SAID}, {"a": SHORT}, "another reference"),
+        ({"audio_hash": "other"}, {"a": SHORT}, "another audio"),
+        (
+            {"duration_samples": 64_000},
+            {"a": SHORT},
+            "lasts 2 s in the stream and 4 s in the batch",
+        ),
+    ],
+)
+def test_logs_of_different_tasks_and_lengths_are_refused(
+    changes: dict[str, object],
+    texts: dict[str, str],
+    error: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stream = a_cell(tmp_path / "stream", changes={"audio_hash": "one"}, a=SHORT)
+    batch = a_cell(tmp_path / "batch", changes={"audio_hash": "one"} | changes, **texts)
+    assert main([str(stream), "--batch", str(batch)]) == 2
+    assert error in capsys.readouterr().err
 
 
 def test_recordings_without_speech_are_refused(

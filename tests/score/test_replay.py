@@ -159,6 +159,21 @@ def test_drawn_logs_held_back_hold_every_invariant_and_keep_their_text(
         assert [s.partial for s in held.steps] == [s.partial for s in log.steps]
 
 
+@pytest.mark.parametrize("text", ["", TEXT])
+def test_logs_without_a_word_are_joined_and_shown(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = replace(a_log((2, 0.1, [], []), (4, 0.1, [], [])), text=text, words=None)
+    cells = [str(a_cell(tmp_path / name, silent)) for name in ("method=a", "method=b")]
+    assert main(["join", *cells, "--into", str(tmp_path / "c")]) == 0
+    assert main(["show", str(tmp_path / "c"), "--hold", "1"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    wer = "100.00" if text else "–"
+    for name in (["draft", "a"], ["final", "b"], ["joined"], ["1"]):
+        (row,) = [row[len(name) :] for row in rows if row[: len(name)] == name]
+        assert row[:-1] == [wer, "–", "–", "–", "–", "–", "–"]
+
+
 GUESSES = ([" the"], [" the", " bat"], [" the", " cat", " sat"], [" the", " cat", " sat", " on"])
 
 
