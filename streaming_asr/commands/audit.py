@@ -21,7 +21,7 @@ from streaming_asr.events.log import Step, UtteranceLog, read_log
 from streaming_asr.files import give_json, write_text
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.metrics.losses import PARTS
-from streaming_asr.score.audit import Audit, Place, PartErrors, audit
+from streaming_asr.score.audit import Audit, PartErrors, Place, audit
 from streaming_asr.score.folder import one_cell, write_cell
 from streaming_asr.terminal import (
     add_json,

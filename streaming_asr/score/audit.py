@@ -21,7 +21,7 @@ from streaming_asr.events.log import committed_words, read_log
 from streaming_asr.metrics import Trace, compute, traces
 from streaming_asr.metrics.intervals import Clusters, Estimate, flip, sums
 from streaming_asr.metrics.latency import timed
-from streaming_asr.metrics.losses import PARTS, Block, blocks, boundaries, counts
+from streaming_asr.metrics.losses import PARTS, ErrorBlock, blocks, boundaries, counts
 from streaming_asr.metrics.ordinary import place
 from streaming_asr.score.compare import check_lengths, check_same, read_runs
 from streaming_asr.score.folder import EVENTS
@@ -195,7 +195,7 @@ def growth(streams: Sequence[Trace]) -> float | None:
 def _places(
     pairs: Sequence[tuple[Trace, Trace]],
     references: Sequence[tuple[str, ...]],
-    both_blocks: Sequence[tuple[list[Block], list[Block]]],
+    both_blocks: Sequence[tuple[list[ErrorBlock], list[ErrorBlock]]],
 ) -> list[Place]:
     places = []
     for (trace, base), words, (mine, others) in zip(pairs, references, both_blocks, strict=True):
@@ -216,7 +216,7 @@ def _places(
     return sorted(places, key=lambda each: -each.n)[:N_PLACES]
 
 
-def _times(trace: Trace, block: Block) -> tuple[float, float]:
+def _times(trace: Trace, block: ErrorBlock) -> tuple[float, float]:
     """Return when a block was spoken: by the reference's words, else by the step of its text."""
     if trace.words:
         ends = list(accumulate(len(trace.normalise.words(word.text)) for word in trace.words))
