@@ -21,9 +21,9 @@ from streaming_asr.config.build import new_method
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora.shards import read_shards
 from streaming_asr.errors import UserError
-from streaming_asr.methods.u2.branch_network import BranchBatch, nats
 from streaming_asr.methods.u2.branch_train import U2BranchRecipe
 from streaming_asr.methods.u2.first_pass import load_first_pass
+from streaming_asr.methods.u2.network import U2Batch, nats, spoken_classes
 from streaming_asr.methods.u2.train import U2Recipe
 from streaming_asr.training.loop import FitConfig
 from streaming_asr.training.windows import Window, WindowOptions, complete_window
@@ -69,7 +69,7 @@ def recipe(corpus, adapter):
     return make
 
 
-def batch_of(recipe, step=0, progress=0.0) -> BranchBatch:
+def batch_of(recipe, step=0, progress=0.0) -> U2Batch:
     return recipe.precompute(recipe.draw(step, rank=0, world=1, progress=progress))
 
 
@@ -165,7 +165,8 @@ def test_a_row_s_class_is_the_piece_spoken_then_and_the_blank_in_pauses(recipe) 
     pieces = made.tokenizer.encode("dog")
     assert len(pieces) == 4  # the space of its own among them: no text of the corpus has the word
     words = [("...", 0.0, 0.2, 0), ("Dog!", 0.4, 0.4 + 0.08 * 4, 0)]
-    labels = made._spoken(Window(noise(1.0), words, "", False, False), 51)
+    window = Window(noise(1.0), words, "", False, False)
+    labels = spoken_classes(window, made.tokenizer, 26, 0.04)
     blank = made.tokenizer.blank
     said = [piece for piece in pieces for _ in range(2)]
     assert labels.tolist() == [blank] * 10 + said + [blank] * 8
@@ -196,7 +197,7 @@ def test_masked_frames_are_the_mean_and_the_branch_alone_hears_it(recipe) -> Non
     batch = batch_of(made, 3)
     masks = [[(2, 9)], [], []]
     plain, masked = (
-        made.model._below(BranchBatch(batch.mels, batch.ends, m, batch.classes, 0, batch.spoken))
+        made.model._below(U2Batch(batch.mels, batch.ends, batch.classes, batch.spoken, masks=m))
         for m in ([[], [], []], masks)
     )
     before, after = plain[0].frames, masked[0].frames
@@ -293,7 +294,7 @@ def test_a_run_of_both_losses_ends_in_a_method_that_runs_and_goes_on_from_there(
     mel = made.mel(utterance.load(), ends)
     made.model.eval()
     with torch.no_grad():
-        (mine,) = made.model(BranchBatch([mel], [ends], [[]], [[]], 0, [None]))
+        (mine,) = made.model(U2Batch([mel], [ends], [[]], [None], masks=[[]]))
     assert torch.allclose(first.log_probs(mel, ends), mine.log_softmax(-1), atol=2e-2)
     method = new_method("u2", str(tiny_folder()), weights=str(final))
     assert method.step(method.start(), noise(2.0), last=True).partial == ()

@@ -15,7 +15,7 @@ from streaming_asr import train as train_program
 from streaming_asr.config.build import new_method
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.errors import UserError
-from streaming_asr.methods.u2.network import U2Batch
+from streaming_asr.methods.u2.network import U2Batch, spoken_classes
 from streaming_asr.methods.u2.train import U2Recipe
 from streaming_asr.training.loop import FitConfig
 from streaming_asr.training.windows import Window
@@ -215,7 +215,7 @@ def test_a_frame_s_class_is_the_token_spoken_then_and_the_blank_in_pauses(recipe
     n, blank = len(tokens), recipe.tokenizer.blank
     assert n > 1
     window = Window(noise(1.0), [("umbrella", 0.2, 0.2 + 0.1 * n, 0)], "", False, False)
-    labels = recipe._spoken(window, 60)
+    labels = spoken_classes(window, recipe.tokenizer, 60, 0.02)
     expected = [blank] * 10 + [token for token in tokens for _ in range(5)]
     assert labels.tolist() == expected + [blank] * (60 - len(expected))
 
@@ -237,7 +237,7 @@ def test_windows_of_unequal_lengths_in_one_pass_give_the_gradients_of_one_pass_e
 
     together = gradients(attention(batch))
     alone = [U2Batch(*([column] for column in row)) for row in zip(
-        batch.mels, batch.ends, batch.texts, batch.classes, batch.spoken, strict=True
+        batch.mels, batch.ends, batch.classes, batch.spoken, batch.texts, strict=True
     )]  # fmt: skip
     parts = [attention(one) * n for one, n in zip(alone, n_tokens, strict=True)]
     apart = gradients(sum(parts) / sum(n_tokens))

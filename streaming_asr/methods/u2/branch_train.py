@@ -22,7 +22,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,8 +37,8 @@ from streaming_asr.methods.u2.branch_files import (
     save_branch,
     sha256_of,
 )
-from streaming_asr.methods.u2.branch_network import BranchBatch, BranchModel, nats
 from streaming_asr.methods.u2.head import HEAD_FILE
+from streaming_asr.methods.u2.network import BranchModel, U2Batch, nats, spoken_classes
 from streaming_asr.methods.u2.pieces import (
     ALPHABET,
     PieceTokenizer,
@@ -55,7 +54,7 @@ from streaming_asr.training.recipe import (
     random_chunk,
 )
 from streaming_asr.training.samples import as_int16, from_int16
-from streaming_asr.training.windows import Window, WindowOptions, place
+from streaming_asr.training.windows import WindowOptions
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel_windows
 from streaming_asr.whisper.load import load_whisper
@@ -180,7 +179,7 @@ class U2BranchRecipe(BlockRecipe):
             and _n_rows(units) <= n_frames / STRIDE
         )
 
-    def draw(self, step: int, *, rank: int, world: int, progress: float) -> BranchBatch:
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> U2Batch:
         """Return a batch of windows of one chunk length; pure in (seed, step, rank), and whether
         the frame loss is learned in `progress`."""
         # one chunk for all ranks: equal work
@@ -190,21 +189,23 @@ class U2BranchRecipe(BlockRecipe):
         rng = self.rng(step, rank, "masks")
         texts = [plain(" ".join(window.texts)) for window in windows]
         too = progress < self.frames_share
-        return BranchBatch(
+        return U2Batch(
             [],
             ends,
-            [_time_masks(rng, e[-1]) for e in ends],
             [self.tokenizer.encode(text) for text in texts],
-            sum(len(text.split()) for text in texts),
             [
-                self._spoken(window, e[-1]) if too and window.timed else None
+                spoken_classes(window, self.tokenizer, -(-e[-1] // STRIDE), FRAME_S * STRIDE)
+                if too and window.timed
+                else None
                 for window, e in zip(windows, ends, strict=True)
             ],
-            as_int16([window.audio for window in windows]),
+            masks=[_time_masks(rng, e[-1]) for e in ends],
+            n_words=sum(len(text.split()) for text in texts),
+            audio=as_int16([window.audio for window in windows]),
         )
 
     @torch.no_grad()
-    def precompute(self, batch: BranchBatch) -> BranchBatch:
+    def precompute(self, batch: U2Batch) -> U2Batch:
         """Return the batch with its features, made where the model is."""
         if batch.audio is None:
             return batch
@@ -212,20 +213,9 @@ class U2BranchRecipe(BlockRecipe):
         mels = log_mel_windows(samples, self.whisper.n_mels, batch.ends)
         return replace(batch, mels=mels, audio=None)
 
-    def _spoken(self, window: Window, n_frames: int) -> Tensor:
-        """Return (rows,) int64, the class spoken in each row, a word's time shared by its pieces;
-        the blank where nobody speaks."""
-        labels = np.full(-(-n_frames // STRIDE), self.tokenizer.blank, np.int64)
-        for word, start, end, _ in window.words:
-            if units := self.tokenizer.encode(word):
-                place(labels, units, [1] * len(units), start, end, FRAME_S * STRIDE)
-        return torch.from_numpy(labels)
-
     # -- training -------------------------------------------------------------------------------
 
-    def loss(
-        self, model: nn.Module, batch: BranchBatch
-    ) -> tuple[Tensor, dict[str, float | Tensor]]:
+    def loss(self, model: nn.Module, batch: U2Batch) -> tuple[Tensor, dict[str, float | Tensor]]:
         """Return the CTC loss per class, or 0.3 of it and the frame loss per row; among the figures
         the CTC loss in nats a word."""
         logits = model(self.precompute(batch))
@@ -262,7 +252,7 @@ class U2BranchRecipe(BlockRecipe):
             ends = self.blocks(len(audio), chunk, first)
             units = self.tokenizer.encode(utterance.text)
             mel = self.mel(audio, ends)
-            logits = self.model(BranchBatch([mel], [ends], [[]], [units], 0, [None]))
+            logits = self.model(U2Batch([mel], [ends], [units], [None], masks=[[]]))
             total += float(nats(logits, [units])[0])
             n_words += len(plain(utterance.text).split())
             likeliest = logits[0].argmax(-1).unique_consecutive().tolist()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -43,55 +43,10 @@ class EncoderOutput(NamedTuple):
     """For the first pass."""
 
 
-class FirstPassStream(Protocol):
-    """The first pass of one stream."""
-
-    def advance(self, states: Tensor, start: int, ends: Sequence[int]) -> Tensor:
-        """Return the log-probabilities (rows, classes) that the states (1, n, d) of frames
-        start..ends[-1], in blocks that end at `ends`, complete; frame 0 begins a new window."""
-        ...
-
-    def flush(self) -> Tensor:
-        """Return the rows (n, classes) that waited for more frames; ends the window."""
-        ...
-
-
-class FirstPass(Protocol):
-    """A trained first pass and its Whisper."""
-
-    @property
-    def whisper(self) -> Whisper: ...
-
-    @property
-    def tokenizer(self) -> CtcTokenizer | PieceTokenizer: ...
-
-    @property
-    def stride(self) -> int:
-        """Return the encoder frames in a row of log-probabilities."""
-        ...
-
-    def encode(self, parts: Sequence[Part]) -> list[EncoderOutput]:
-        """Run the encoder over parts of several streams."""
-        ...
-
-    def start(self) -> FirstPassStream:
-        """Return the first pass of a new stream."""
-        ...
-
-    def log_probs(self, mel: Tensor, ends: Sequence[int]) -> Tensor:
-        """Return the log-probabilities (rows, classes) of a whole input, mel (n_mels, 2F + 1), in
-        blocks that end at `ends`."""
-        ...
-
-    def flops(self, start: int, ends: Sequence[int]) -> float:
-        """Return the FLOPs of its own layers over the blocks that end at `ends`."""
-        ...
-
-
 class HeadPass:
     """One linear layer on the encoder's frames; it keeps nothing of a stream."""
 
-    stride = 1
+    stride = 1  # encoder frames in a row of log-probabilities
 
     def __init__(
         self, whisper: Whisper, tokenizer: CtcTokenizer, head: nn.Linear, *, int8: bool
@@ -103,30 +58,38 @@ class HeadPass:
         self.head = layer[0]
 
     def encode(self, parts: Sequence[Part]) -> list[EncoderOutput]:
+        """Run the encoder over parts of several streams."""
         return [EncoderOutput(frames, frames) for frames in encode_parts(self.whisper.model, parts)]
 
-    def start(self) -> FirstPassStream:
+    def start(self) -> HeadPass:
+        """Return the first pass of a new stream."""
         return self
 
     @torch.inference_mode()
     def advance(self, states: Tensor, start: int, ends: Sequence[int]) -> Tensor:
+        """Return the log-probabilities (rows, classes) that the states (1, n, d) of frames
+        start..ends[-1], in blocks that end at `ends`, complete; frame 0 begins a new window."""
         log_probs: Tensor = self.head(states[0]).float().log_softmax(-1)
         return log_probs
 
     def flush(self) -> Tensor:
+        """Return the rows (n, classes) that waited for more frames; ends the window."""
         return torch.empty(0, self.tokenizer.n_tokens + 1, device=self.whisper.device)
 
     def log_probs(self, mel: Tensor, ends: Sequence[int]) -> Tensor:
+        """Return the log-probabilities (rows, classes) of a whole input, mel (n_mels, 2F + 1), in
+        blocks that end at `ends`."""
         with torch.inference_mode():
             frames = encode_masked(self.whisper.model, mel[None], ends=ends)
         return self.advance(frames, 0, ends)
 
     def flops(self, start: int, ends: Sequence[int]) -> float:
+        """Return the FLOPs of its own layers over the blocks that end at `ends`."""
         return 0.0  # a product a frame, which is counted nowhere
 
 
 class BranchPass:
-    """Layers of its own parallel to the encoder's last ones."""
+    """Layers of its own parallel to the encoder's last ones; the methods are those of a head."""
 
     stride = STRIDE
 
@@ -160,6 +123,11 @@ class BranchPass:
         layers = sum(layer_flops(config, end - begin, end) for begin, end in blocks)
         n_rows = (ends[-1] - start) / STRIDE
         return len(self.branch.layers) * layers + 2 * n_rows * STRIDE * d * d
+
+
+FirstPass = HeadPass | BranchPass
+FirstPassStream = HeadPass | BranchStream
+"""The first pass of one stream."""
 
 
 def load_first_pass(

@@ -1,28 +1,43 @@
-"""The network that U2's training sees: encoder, decoder and CTC head, with the losses of both."""
+"""The networks that U2's training sees: encoder, decoder and CTC head with the losses of both, or a
+frozen encoder and a CTC branch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.whisper.batched import decode_windows, encode_windows
+from streaming_asr.methods.u2.branch import Branch
+from streaming_asr.methods.u2.pieces import PieceTokenizer
+from streaming_asr.methods.u2.tokenizer import CtcTokenizer
+from streaming_asr.training.windows import Window, place
+from streaming_asr.whisper.batched import decode_windows, encode_windows, in_slices
+from streaming_asr.whisper.encoder import Part, encoder_of, part_of, run_layers
+from streaming_asr.whisper.load import Whisper
 
 
 @dataclass(frozen=True)
 class U2Batch:
-    """Windows and the text of each: in tokens of the decoder, and in CTC classes."""
+    """Windows and the text of each in CTC classes; the rest is of a head, or of a branch."""
 
     mels: list[Tensor]  # (n_mels, 2F + 1) each
     ends: list[list[int]]  # block ends in encoder frames, the last one F
-    texts: list[list[int]]
     classes: list[list[int]]
-    spoken: list[Tensor]  # (F,) class spoken in each frame, by the word times
+    spoken: Sequence[Tensor | None]  # (rows,) class spoken in each row; None without word times
+    texts: Sequence[list[int]] = ()  # in tokens of the decoder
     encoded: list[Tensor] | None = None  # (F, d) each, of an encoder that is frozen
+    masks: Sequence[list[tuple[int, int]]] = ()  # frames hidden from the branch: (first, end)
+    n_words: int = 0
+    audio: Tensor | None = None  # (batch, n) int16: what `mels` are made of where the model is
+
+    def pin_memory(self) -> U2Batch:
+        """Return the batch with its samples in memory from which a GPU copies by itself."""
+        return self if self.audio is None else replace(self, audio=self.audio.pin_memory())
 
 
 class TwoPassModel(nn.Module):
@@ -42,10 +57,12 @@ class TwoPassModel(nn.Module):
         losses: dict[str, Tensor] = {}
         if names.get("frames"):
             logits = torch.cat([self.head(frames).float() for frames in encoded])
-            labels = torch.cat(batch.spoken).to(logits.device)
+            spoken = [labels for labels in batch.spoken if labels is not None]
+            labels = torch.cat(spoken).to(logits.device)
             losses["frames"] = F.cross_entropy(logits, labels)
         if names.get("ctc"):
-            losses["ctc"] = self._ctc_loss(encoded, batch.classes)
+            total = nats([self.head(frames) for frames in encoded], batch.classes).sum()
+            losses["ctc"] = total / max(1, sum(map(len, batch.classes)))
         if names.get("attention"):
             losses["attention"] = self._attention_loss(encoded, batch.texts, label_smoothing)
         return losses
@@ -58,21 +75,8 @@ class TwoPassModel(nn.Module):
         mels = [mel.to(device) for mel in batch.mels]
         return encode_windows(self.whisper, mels, batch.ends)
 
-    def _ctc_loss(self, encoded: list[Tensor], classes: list[list[int]]) -> Tensor:
-        log_probs = self.head(pad_sequence(encoded)).float().log_softmax(-1)  # (T, B, classes)
-        total = F.ctc_loss(
-            log_probs,
-            torch.tensor([u for each in classes for u in each], device=log_probs.device),
-            torch.tensor([len(frames) for frames in encoded]),
-            torch.tensor([len(each) for each in classes]),
-            blank=self.head.out_features - 1,
-            reduction="sum",
-            zero_infinity=True,  # a text with more tokens than frames teaches nothing
-        )
-        return total / max(1, sum(map(len, classes)))
-
     def _attention_loss(
-        self, encoded: list[Tensor], texts: list[list[int]], label_smoothing: float
+        self, encoded: list[Tensor], texts: Sequence[list[int]], label_smoothing: float
     ) -> Tensor:
         sequences = [[*self._prompt, *text] for text in texts]
         first = len(self._prompt) - 1
@@ -83,3 +87,64 @@ class TwoPassModel(nn.Module):
             torch.tensor(labels, device=encoded[0].device),
             label_smoothing=label_smoothing,
         )
+
+
+class BranchModel(nn.Module):
+    """A Whisper with a frozen encoder, and the branch that learns."""
+
+    def __init__(self, whisper: Whisper, branch: Branch) -> None:
+        super().__init__()
+        self.whisper = whisper.model.requires_grad_(False)
+        self.branch = branch
+
+    def forward(self, batch: U2Batch) -> list[Tensor]:
+        """Return the logits (rows, classes) of each window."""
+        with torch.no_grad():
+            parts = self._below(batch)
+        logits: list[Tensor] = self.branch(parts)
+        return logits
+
+    def _below(self, batch: U2Batch) -> list[Part]:
+        """Return the states (1, F, d) in front of the branch, masked."""
+        device = self.branch.head.weight.device
+        parts = [
+            replace(part_of(self.whisper, mel[None].to(device)), attend=in_slices(ends, device))
+            for mel, ends in zip(batch.mels, batch.ends, strict=True)
+        ]
+        states = run_layers(encoder_of(self.whisper).layers[: self.branch.n_below], parts)
+        masked = []
+        for frames, masks in zip(states, batch.masks, strict=True):
+            heard, mean = frames.clone(), frames.mean(1, keepdim=True)
+            for first, end in masks:
+                heard[:, first:end] = mean
+            masked.append(heard)
+        return [replace(part, frames=x) for part, x in zip(parts, masked, strict=True)]
+
+
+def nats(logits: Sequence[Tensor], classes: Sequence[Sequence[int]]) -> Tensor:
+    """Return minus the log-probability of each text, (texts,), given its logits (rows, classes),
+    the blank last.
+
+    It is 0 for a text that has more classes than rows, which teaches nothing."""
+    padded = pad_sequence([rows.float() for rows in logits])
+    return F.ctc_loss(
+        padded.log_softmax(-1),  # (T, B, classes)
+        torch.tensor([unit for each in classes for unit in each], device=padded.device),
+        torch.tensor([len(rows) for rows in logits]),
+        torch.tensor([len(each) for each in classes]),
+        blank=padded.shape[-1] - 1,
+        reduction="none",
+        zero_infinity=True,
+    )
+
+
+def spoken_classes(
+    window: Window, tokenizer: CtcTokenizer | PieceTokenizer, n_rows: int, row_s: float
+) -> Tensor:
+    """Return (n_rows,) int64, the class spoken in each row of `row_s` seconds, a word's time shared
+    by its classes; the blank where nobody speaks."""
+    labels = np.full(n_rows, tokenizer.blank, np.int64)
+    for word, start, end, _ in window.words:
+        if units := tokenizer.encode(f" {word}"):
+            place(labels, units, [1] * len(units), start, end, row_s)
+    return torch.from_numpy(labels)

@@ -19,7 +19,7 @@ from typing import Any
 from streaming_asr.errors import UserError
 from streaming_asr.files import beside
 from streaming_asr.methods.u2.ctc import CtcHypothesis
-from streaming_asr.methods.u2.tokenizer import Candidate
+from streaming_asr.methods.u2.tokenizer import Candidate, spans_of
 from streaming_asr.whisper.load import Whisper
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -117,14 +117,10 @@ class PieceTokenizer:
         20 ms."""
         letters, owners = self._spell(hypothesis.tokens)
         tokens = tuple(self._whisper.text_tokens(as_sentence("".join(letters))))
-        spans, at = [], 0
-        for token in tokens:
-            # Every letter is one byte.
-            mine = owners[at : at + len(self._whisper.detokenizer.token_bytes(token))]
-            first, end = hypothesis.spans[mine[0]][0], hypothesis.spans[mine[-1]][1]
-            spans.append((first * self._stride, end * self._stride))
-            at += len(mine)
-        return Candidate(tokens, tuple(spans), hypothesis.score)
+        # Every letter is one byte.
+        n_bytes = [len(self._whisper.detokenizer.token_bytes(token)) for token in tokens]
+        spans = spans_of(hypothesis, owners, n_bytes, self._stride)
+        return Candidate(tokens, spans, hypothesis.score)
 
     def _spell(self, ids: Sequence[int]) -> tuple[list[str], list[int]]:
         """Return the text's characters and for each the index of the class it came from: one space

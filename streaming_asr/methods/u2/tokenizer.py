@@ -31,6 +31,19 @@ class Candidate:
     ctc_score: float
 
 
+def spans_of(
+    hypothesis: CtcHypothesis, owners: Sequence[int], n_bytes: Sequence[int], stride: int = 1
+) -> tuple[tuple[int, int], ...]:
+    """Return the (first frame, end frame) of tokens of so many bytes each. owners: the class of
+    `hypothesis` that each byte came from. stride: encoder frames in a row of classes."""
+    spans, at = [], 0
+    for n in n_bytes:
+        first, last = owners[at], owners[at : at + n][-1]
+        spans.append((hypothesis.spans[first][0] * stride, hypothesis.spans[last][1] * stride))
+        at += n
+    return tuple(spans)
+
+
 class CtcTokenizer:
     """Text -> CTC classes -> decoder tokens, for the first `n_tokens` of a Whisper tokenizer."""
 
@@ -93,12 +106,8 @@ class CtcTokenizer:
             return Candidate(hypothesis.tokens, hypothesis.spans, hypothesis.score)
         text, owners = self._spell(hypothesis.tokens)
         tokens = tuple(self._full_bpe.encode(text, add_special_tokens=False).ids)
-        spans, at = [], 0
-        for token in tokens:
-            mine = owners[at : at + len(self._spelling.token_bytes(token))]
-            spans.append((hypothesis.spans[mine[0]][0], hypothesis.spans[mine[-1]][1]))
-            at += len(mine)
-        return Candidate(tokens, tuple(spans), hypothesis.score)
+        n_bytes = [len(self._spelling.token_bytes(token)) for token in tokens]
+        return Candidate(tokens, spans_of(hypothesis, owners, n_bytes), hypothesis.score)
 
     def _spell(self, ids: Sequence[int]) -> tuple[str, list[int]]:
         """Return the text, and for each of its UTF-8 bytes the index of the token it came from;

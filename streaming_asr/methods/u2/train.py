@@ -20,7 +20,6 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -35,7 +34,7 @@ from streaming_asr.methods.u2.head import (
     load_trained,
     save_head,
 )
-from streaming_asr.methods.u2.network import TwoPassModel, U2Batch
+from streaming_asr.methods.u2.network import TwoPassModel, U2Batch, spoken_classes
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.training.recipe import (
     CHUNK_FRAMES,
@@ -45,7 +44,6 @@ from streaming_asr.training.recipe import (
     random_chunk,
     text_of,
 )
-from streaming_asr.training.windows import Window, place
 from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_masked
@@ -125,20 +123,13 @@ class U2Recipe(BlockRecipe):
         return U2Batch(
             [self.mel(window.audio, e) for window, e in zip(windows, ends, strict=True)],
             ends,
-            self.tokens(windows),
             [self.tokenizer.encode(text_of(window)) for window in windows],
-            [self._spoken(window, e[-1]) for window, e in zip(windows, ends, strict=True)],
+            [
+                spoken_classes(window, self.tokenizer, e[-1], FRAME_S)
+                for window, e in zip(windows, ends, strict=True)
+            ],
+            self.tokens(windows),
         )
-
-    def _spoken(self, window: Window, n_frames: int) -> Tensor:
-        """Return (n_frames,) int64, the class spoken in each frame, a word's time shared by its
-        tokens; the blank where nobody speaks.
-        """
-        labels = np.full(n_frames, self.tokenizer.blank, np.int64)
-        for word, start, end, _ in window.words:
-            units = self.tokenizer.encode(f" {word}")
-            place(labels, units, [1] * len(units), start, end)
-        return torch.from_numpy(labels)
 
     def precompute(self, batch: U2Batch) -> U2Batch:
         """Put the encoder's output instead of the log-mel in the stages where only the head
