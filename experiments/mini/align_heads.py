@@ -7,8 +7,8 @@ looks at the frames where its word is spoken. Word times, and every policy that 
 attended frame, depend on them. Whisper's own were picked by eye; here they are measured on
 utterances with known word times:
 
-1. The reference is forced through the decoder. Of every head: softmax over the frames of the audio,
-   standardised over the rows, smoothed by a median over 7 frames, as `whisper.alignment` does.
+1. The reference is forced through the decoder. `whisper.alignment.head_maps` gives the attention
+   of every head over the frames of the audio.
 2. A head, or a mean of heads, is right for a token when the frame it attends to most lies within
    0.2 s of the token's word.
 3. Greedy forward selection on half of the utterances adds the head that helps the mean most, for as
@@ -103,16 +103,6 @@ class Found:
     scores: list[Score]
 
 
-def standardise(weights: Tensor) -> Tensor:
-    """(heads, rows, frames) attention -> z-scores over rows, median over 7 frames."""
-    import torch
-
-    from streaming_asr.whisper.alignment import median_filter
-
-    deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
-    return median_filter((weights - mean) / deviation.clamp(min=1e-8))
-
-
 def distances_s(maps: Tensor, spans: Tensor) -> Tensor:
     """Seconds from the highest frame of (..., tokens, frames) to its word's span, 0 inside it."""
     centre_s = (maps.argmax(-1) + 0.5) * FRAME_S
@@ -171,10 +161,15 @@ class Forced:
         self.whisper = whisper
         self._decoder = Decoder(whisper)
         self._cache = DecoderCache(self._decoder)
+        config = whisper.config
+        layers, heads = range(config.decoder_layers), range(config.decoder_attention_heads)
+        self._heads = [(layer, head) for layer in layers for head in heads]
 
     def example(self, utterance: Utterance) -> Example | None:
         """None for an utterance without words, or too long for the model's context."""
         import torch
+
+        from streaming_asr.whisper.alignment import head_maps
 
         if not utterance.words:
             return None
@@ -184,26 +179,15 @@ class Forced:
         tokens: list[int] = []
         spans: list[tuple[float, float]] = []
         for word in utterance.words:
-            ids = whisper.tokenizer(" " + word.text, add_special_tokens=False).input_ids
+            ids = whisper.text_tokens(" " + word.text)
             tokens += ids
             spans += [(word.start, word.end)] * len(ids)
         prompt = whisper.prompt(utterance.language)
-        sequence = [*prompt, *tokens]
-        if n_frames > whisper.context_frames or len(sequence) > whisper.max_tokens:
+        if n_frames > whisper.context_frames or len(prompt) + len(tokens) > whisper.max_tokens:
             return None
         decoder.append_frames(self._cache, self._encode(audio, n_frames), 0)
-        maps: list[Tensor] = []
-
-        def keep(layer: int, queries: Tensor) -> None:
-            keys = self._cache.cross_keys[layer][0, :, :n_frames].float()
-            logits = queries[0].float() @ keys.transpose(-1, -2) * decoder.head_size**-0.5
-            # one row per token (the query that predicts it) and one for the end
-            maps.append(logits.softmax(-1)[:, len(prompt) - 1 :])
-
-        everything = range(len(sequence))
-        decoder.run(self._cache, [sequence], [0], n_frames, take=[everything], on_cross=keep)
-        rows = standardise(torch.cat(maps))[:, :-1]
-        return Example(rows.half().cpu(), torch.tensor(spans))
+        maps = head_maps(decoder, self._cache, self._heads, prompt, tokens, n_frames)
+        return Example(maps[:, :-1].half().cpu(), torch.tensor(spans))
 
     def _encode(self, audio: Tensor, n_frames: int) -> Tensor:
         import torch

@@ -11,17 +11,19 @@ white, hum in turn) and as loud as the recording. Writes <share>.jsonl and the r
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import soundfile
 
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
+from streaming_asr.corpora.manifest import write_manifest
 from streaming_asr.corpora.noise import KINDS
+from streaming_asr.terminal import exit_status
+from streaming_asr.utterance import Utterance
 
 SHARES = (0, 10, 20, 30, 40, 50)  # percent
 
@@ -41,8 +43,8 @@ def inject(audio: np.ndarray, share: float, kind: str, seed: int) -> np.ndarray:
     return np.clip(noisy, -1.0, 1.0)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+def program(argv: Sequence[str] | None = None) -> None:
+    """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("outputs/star_noise_data"))
     parser.add_argument("--limit", type=int, default=60, help="utterances (default: 60)")
@@ -53,26 +55,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.manifest:
         speech = ["data=manifest", f"data.path={arguments.manifest}"]
     utterances = build(compose_raw(speech).data).utterances(arguments.limit)
-    for share in SHARES:
-        folder = arguments.out / str(share)
-        lines = []
+
+    def noisy(share: int) -> Iterator[Utterance]:
         for i, utterance in enumerate(utterances):
-            noisy = inject(utterance.load(), share / 100, kinds[i % len(kinds)], seed=i)
-            place = folder / f"{utterance.id}.flac"
-            place.parent.mkdir(parents=True, exist_ok=True)  # a prompt's id is a path
-            soundfile.write(place, noisy, 16_000)
-            row = {
-                "id": utterance.id,
-                "audio_filepath": f"{share}/{utterance.id}.flac",
-                "text": utterance.text,
-                "speaker": utterance.speaker,
-                "language": utterance.language,
-            }
-            lines.append(json.dumps(row) + "\n")
-        (arguments.out / f"{share}.jsonl").write_text("".join(lines), encoding="utf-8")
+            audio = inject(utterance.load(), share / 100, kinds[i % len(kinds)], seed=i)
+            yield replace(utterance, audio=lambda audio=audio: audio)
+
+    for share in SHARES:
+        write_manifest(noisy(share), arguments.out / f"{share}.jsonl")
     print(f"written: {arguments.out}, {len(SHARES)} shares of {len(utterances)} recordings")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(program))

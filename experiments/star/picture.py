@@ -42,36 +42,35 @@ def main() -> None:
     arguments = parser.parse_args()
     first = build(compose_raw(["data=voices"]).data).utterances(1)[0]
     audio = first.load()
-    rows = {"STAR": segments_s(arguments.weights, audio)}
-    draw(audio, [(w.text, w.start, w.end) for w in first.words or ()], rows, arguments.out)
+    ends_s = segments_s(arguments.weights, audio)
+    draw(audio, [(w.text, w.start, w.end) for w in first.words or ()], ends_s, arguments.out)
     print(f"written: {arguments.out}")
 
 
 def draw(
     audio: np.ndarray,
     words: Sequence[tuple[str, float, float]],
-    rows: dict[str, list[float]],
+    ends_s: Sequence[float],
     out: Path,
 ) -> None:
-    """Draws a panel per method: the waveform, the ends of its segments, the words below."""
+    """Draw the waveform, the ends of STAR's segments, and the words below."""
     import matplotlib
 
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(len(rows), 1, figsize=(11, 2.2 * len(rows)), sharex=True)
+    figure, axis = plt.subplots(figsize=(11, 2.2))
     time_s = np.arange(len(audio)) / 16_000
     top = float(np.abs(audio).max()) or 1.0
-    for axis, (name, ends) in zip(np.atleast_1d(axes), rows.items(), strict=True):
-        axis.plot(time_s[::16], audio[::16], color="0.7", linewidth=0.5)
-        axis.vlines(ends, -top, top, color="C3", linewidth=1.0)
-        for text, start, end in words:
-            axis.text((start + end) / 2, -1.25 * top, text, ha="center", va="top", fontsize=7)
-            axis.vlines([start], -1.2 * top, -top, color="0.4", linewidth=0.6)
-        axis.set_ylim(-1.6 * top, 1.1 * top)
-        axis.set_yticks([])
-        axis.set_ylabel(f"{name}\n{len(ends)} segments")
-    np.atleast_1d(axes)[-1].set_xlabel("s")
+    axis.plot(time_s[::16], audio[::16], color="0.7", linewidth=0.5)
+    axis.vlines(ends_s, -top, top, color="C3", linewidth=1.0)
+    for text, start, end in words:
+        axis.text((start + end) / 2, -1.25 * top, text, ha="center", va="top", fontsize=7)
+        axis.vlines([start], -1.2 * top, -top, color="0.4", linewidth=0.6)
+    axis.set_ylim(-1.6 * top, 1.1 * top)
+    axis.set_yticks([])
+    axis.set_ylabel(f"STAR\n{len(ends_s)} segments")
+    axis.set_xlabel("s")
     figure.tight_layout()
     save_svg(figure, out, "segments")
 

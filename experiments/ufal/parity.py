@@ -33,7 +33,10 @@ from streaming_asr.methods.ufal.faster import FasterWhisper
 from streaming_asr.models.hash import model_hash
 
 COMMIT = "1f25a1a"
-MINI_MODEL = Path(__file__).parents[2] / "streaming_asr" / "data" / "mini" / "model"
+MODEL = str(Path(__file__).parents[2] / "streaming_asr" / "data" / "mini" / "model")
+N_CLEAN, LONG_S = 20, 60.0  # recordings of mini's `clean`, and the length of one of `long`
+CHUNK_TRIM_S = ((0.3, 7.5), (1.0, 3.0))
+N_WRITTEN = 4  # recordings of each setting in the fixture, and with the last one the long one
 
 
 @dataclass
@@ -113,30 +116,24 @@ def run_ours(method: Ufal, audio: np.ndarray, run: Run) -> list[list[list[Any]]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("reference", type=Path, help="a checkout of ufal/whisper_streaming")
-    parser.add_argument("--model", default=str(MINI_MODEL), help="a Hugging Face folder")
-    parser.add_argument("--limit", type=int, default=20, help="recordings of mini's clean split")
-    parser.add_argument("--chunk-s", type=float, nargs="+", default=[0.3, 1.0])
-    parser.add_argument("--trim-s", type=float, nargs="+", default=[7.5, 3.0])
-    parser.add_argument("--long-s", type=float, default=60.0, help="of one recording of long")
     parser.add_argument("--write", type=Path, help="keep the reference's rounds here")
-    parser.add_argument("--write-n", type=int, default=4, help="so many recordings of each setting")
     options = parser.parse_args()
 
     module = load_reference(options.reference)
-    recordings = Mini("clean").utterances(options.limit) + Mini("long").utterances(1)
-    n_long = round(options.long_s * SAMPLE_RATE)
+    recordings = Mini("clean").utterances(N_CLEAN) + Mini("long").utterances(1)
+    n_long = round(LONG_S * SAMPLE_RATE)
     rows: list[dict[str, Any]] = []
     n_words = n_equal = 0
-    for chunk_s, trim_s in zip(options.chunk_s, options.trim_s, strict=True):
+    for chunk_s, trim_s in CHUNK_TRIM_S:
         method = new_method(
             "ufal",
-            options.model,
+            MODEL,
             chunk_s=chunk_s,
             first_chunk_s=chunk_s,
             trim_s=trim_s,
             compat=True,
         )
-        asr = reference_asr(module, FasterWhisper(options.model, skip_blank=False).model)
+        asr = reference_asr(module, FasterWhisper(MODEL, skip_blank=False).model)
         for i, utterance in enumerate(recordings):
             audio = utterance.load()[:n_long]
             run = Run(utterance.id, chunk_s, trim_s)
@@ -154,9 +151,9 @@ def main() -> None:
                 if step != other:
                     print(f"{utterance.id}, chunk {chunk_s} s, step {k}:\n  {step}\n  {other}")
             is_long = i == len(recordings) - 1
-            if i < options.write_n or (is_long and chunk_s == max(options.chunk_s)):
+            if i < N_WRITTEN or (is_long and (chunk_s, trim_s) == CHUNK_TRIM_S[-1]):
                 rows.append(vars(run))
-    model = model_hash({"model": {"path": options.model}})
+    model = model_hash({"model": {"path": MODEL}})
     print(f"model {model}: {n_equal} of {n_words} words equal, text and times")
     if options.write:
         header = {"reference": f"ufal/whisper_streaming@{COMMIT}", "model_hash": model}

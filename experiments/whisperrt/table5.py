@@ -36,6 +36,7 @@ from streaming_asr.whisper.transcribe import WindowDecoder
 
 SAMPLE_RATE = 16_000
 TOKENS_PER_S = 4
+DURATION_S, CHUNK_MS = 15.0, 300  # of the stream and its chunks
 BEAMS = (0, 3, 5, 7)
 REENCODING_BEAMS = (0, 5)  # those of Simul-Whisper and of Ufal-Whisper in the paper
 REENCODING_STRIDE = 10  # its cost changes little from chunk to chunk: every tenth is measured
@@ -102,20 +103,20 @@ def n_tokens(n_samples: int) -> int:
 
 
 def streaming_ms(
-    folder: Path, beam: int, audio: Any, chunk_ms: int, device: str, synchronise: Callable[[], Any]
+    folder: Path, beam: int, audio: Any, device: str, synchronise: Callable[[], Any]
 ) -> list[float]:
     """Milliseconds of every chunk after the first, which is longer."""
     method = new_method(
         "whisperrt",
         str(folder),
         device=device,
-        chunk_s=chunk_ms / 1000,
-        first_chunk_s=first_chunk_ms(f"{chunk_ms}ms") / 1000,
+        chunk_s=CHUNK_MS / 1000,
+        first_chunk_s=first_chunk_ms(f"{CHUNK_MS}ms") / 1000,
         beam=beam,
     )
     schedule = scheduled(method)
     state = method.start()
-    begin, end = 0, first_chunk_ms(f"{chunk_ms}ms") * 16 + method.lookahead_samples
+    begin, end = 0, first_chunk_ms(f"{CHUNK_MS}ms") * 16 + method.lookahead_samples
     times = []
     while end <= len(audio):
         schedule.n_text = n_tokens(end)
@@ -124,12 +125,12 @@ def streaming_ms(
         method.step(state, audio[begin:end], last=False)
         synchronise()
         times.append(1000 * (time.perf_counter() - started))
-        begin, end = end, end + chunk_ms * 16
+        begin, end = end, end + CHUNK_MS * 16
     return times[1:]
 
 
 def reencoding_ms(
-    folder: Path, beam: int, audio: Any, chunk_ms: int, device: str, synchronise: Callable[[], Any]
+    folder: Path, beam: int, audio: Any, device: str, synchronise: Callable[[], Any]
 ) -> list[float]:
     """Milliseconds of every tenth chunk: the prefix padded, encoded and decoded from its start."""
     whisper = load_whisper(folder, device=device)
@@ -139,7 +140,7 @@ def reencoding_ms(
     windows.search = replace(windows.search, decoder=schedule)
     times = []
     alone(windows.decoding(audio[:SAMPLE_RATE], None, NULL), NULL)  # what only the first pass pays
-    for end in range(chunk_ms * 16, len(audio) + 1, REENCODING_STRIDE * chunk_ms * 16):
+    for end in range(CHUNK_MS * 16, len(audio) + 1, REENCODING_STRIDE * CHUNK_MS * 16):
         schedule.n_text = n_tokens(end)
         synchronise()
         started = time.perf_counter()
@@ -155,14 +156,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", default="base", choices=sorted(DIMENSIONS))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--duration-s", type=float, default=15.0, help="of the stream, below 28")
-    parser.add_argument("--chunk-ms", type=int, default=300)
     parser.add_argument("--out", type=Path, default=Path("outputs/table5/table5.json"))
     arguments = parser.parse_args(argv)
     torch.set_num_threads(arguments.threads)
     device = arguments.device
     synchronise = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
-    audio = synthetic_audio(arguments.duration_s, seed=0)
+    audio = synthetic_audio(DURATION_S, seed=0)
     rows = [
         {"system": "Ufal-Whisper", "beam": 5, "mean_ms": None, "rtf": None},
         {"system": "Simul-Whisper", "beam": 0, "mean_ms": None, "rtf": None},
@@ -173,9 +172,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         measured.append(("WhisperRT", streaming_ms, BEAMS))
         for system, measure, beams in measured:
             for beam in beams:
-                times = measure(folder, beam, audio, arguments.chunk_ms, device, synchronise)
+                times = measure(folder, beam, audio, device, synchronise)
                 mean_ms = sum(times) / len(times)
-                rtf = mean_ms / arguments.chunk_ms
+                rtf = mean_ms / CHUNK_MS
                 rows.append({"system": system, "beam": beam, "mean_ms": mean_ms, "rtf": rtf})
                 print(f"{system}, beam {beam}: {mean_ms:.1f} ms per chunk, RTF {rtf:.3f}")
     here = machine(device=device)
@@ -185,8 +184,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "device": device,
         "threads": arguments.threads,
         "size": arguments.size,
-        "duration_s": arguments.duration_s,
-        "chunk_ms": arguments.chunk_ms,
+        "duration_s": DURATION_S,
+        "chunk_ms": CHUNK_MS,
         "rows": rows,
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

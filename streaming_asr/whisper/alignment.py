@@ -98,6 +98,33 @@ class HeadRows:
         return torch.cat(weights, dim=1)
 
 
+def standardised(weights: torch.Tensor) -> torch.Tensor:
+    """Return attention (heads, rows, frames) as z-scores over the rows, smoothed over frames."""
+    deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
+    return median_filter((weights - mean) / deviation.clamp(min=1e-8))
+
+
+def head_maps(
+    decoder: Decoder,
+    cache: DecoderCache,
+    heads: Sequence[tuple[int, int]],
+    prompt: Sequence[int],
+    tokens: Sequence[int],
+    n_frames: int,
+) -> torch.Tensor:
+    """Return the standardised attention of `heads`: (heads, tokens + 1, n_frames) float32.
+
+    Heads are in the order of their layers. Line i belongs to the query that predicts token i; the
+    last one predicts what follows. Overwrites the self-attention cache of row 0 with these tokens.
+    """
+    head_rows = HeadRows(decoder, cache, heads, n_frames)
+    sequence = [*prompt, *tokens]
+    take = [range(len(sequence))]
+    decoder.run(cache, [sequence], [0], n_frames, on_cross=head_rows, take=take)
+    # The query before a token is the one that predicts it.
+    return standardised(head_rows.rows()[0, :, len(prompt) - 1 :])
+
+
 def alignment_map(
     decoder: Decoder,
     cache: DecoderCache,
@@ -106,19 +133,8 @@ def alignment_map(
     tokens: Sequence[int],
     n_frames: int,
 ) -> torch.Tensor:
-    """Return the mean attention of `heads`, standardised, smoothed: (tokens + 1, n_frames) float32.
-
-    Line i belongs to the query that predicts token i; the last one predicts what follows.
-    Overwrites the self-attention cache of row 0 with these tokens.
-    """
-    head_rows = HeadRows(decoder, cache, heads, n_frames)
-    sequence = [*prompt, *tokens]
-    take = [range(len(sequence))]
-    decoder.run(cache, [sequence], [0], n_frames, on_cross=head_rows, take=take)
-    # The query before a token is the one that predicts it.
-    weights = head_rows.rows()[0, :, len(prompt) - 1 :]
-    deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
-    return median_filter((weights - mean) / deviation.clamp(min=1e-8)).mean(0)
+    """Return the mean of `head_maps`: (tokens + 1, n_frames) float32."""
+    return head_maps(decoder, cache, heads, prompt, tokens, n_frames).mean(0)
 
 
 def alignment_times(

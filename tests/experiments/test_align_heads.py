@@ -19,13 +19,12 @@ from experiments.mini.align_heads import (
     find,
     score_set,
     select,
-    standardise,
     write_heads,
 )
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.errors import UserError
-from streaming_asr.whisper.alignment import alignment_map
+from streaming_asr.whisper.alignment import alignment_map, standardised
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.load import load_whisper
 
@@ -44,7 +43,7 @@ def attention(*peaks: list[int]) -> torch.Tensor:
 
 
 def example(*peaks: list[int]) -> Example:
-    return Example(standardise(attention(*peaks))[:, :-1], SPANS)
+    return Example(standardised(attention(*peaks))[:, :-1], SPANS)
 
 
 BACKWARDS, STUCK = [70, 50, 30, 10], [40, 40, 40, 40]
@@ -77,7 +76,7 @@ def test_heads_that_know_different_words_are_chosen_together() -> None:
     # Each is right about half of the words and, about the others, does not look anywhere.
     weights = attention(MIDDLES, MIDDLES, BACKWARDS)
     weights[0, 2:] = weights[1, :2] = 1 / 80
-    examples = [Example(standardise(weights)[:, :-1], SPANS)] * 2
+    examples = [Example(standardised(weights)[:, :-1], SPANS)] * 2
     found = select(examples, examples, max_heads=3)
     assert sorted(found.heads) == [0, 1]
     assert found.scores[0].share < found.scores[1].share == 100.0
@@ -86,7 +85,7 @@ def test_heads_that_know_different_words_are_chosen_together() -> None:
 def test_selection_ends_where_held_out_speech_does_not_agree() -> None:
     weights = attention(MIDDLES, MIDDLES)
     weights[0, 3] = weights[1, :3] = 1 / 80  # head 1 adds the one word that head 0 misses
-    training = [Example(standardise(weights)[:, :-1], SPANS)]
+    training = [Example(standardised(weights)[:, :-1], SPANS)]
     assert select(training, training, max_heads=2).heads == [0, 1]
     assert select(training, [example(MIDDLES, BACKWARDS)], max_heads=2).heads == [0]
 
@@ -94,7 +93,7 @@ def test_selection_ends_where_held_out_speech_does_not_agree() -> None:
 def test_no_more_heads_are_chosen_than_allowed() -> None:
     weights = attention(MIDDLES, MIDDLES)
     weights[0, 2:] = weights[1, :2] = 1 / 80
-    examples = [Example(standardise(weights)[:, :-1], SPANS)]
+    examples = [Example(standardised(weights)[:, :-1], SPANS)]
     assert len(select(examples, examples, max_heads=1).heads) == 1
 
 

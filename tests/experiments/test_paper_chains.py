@@ -105,7 +105,7 @@ def test_the_commands_of_a_page_run_in_order(
             words += (more + whisper * (not any("model.path=" in word for word in words))).split()
         first = [name] if "wav2vec2" in module else []
         monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-m", module, *first, *words])
-        mains = {"papers": compare.main, "star": noisy.main}
+        mains = {"papers": compare.main, "star": noisy.program}
         code = mains[name](words) if name in mains else cli.main([name, *words])
         assert not code, (line, capsys.readouterr())
         programs.append(name)

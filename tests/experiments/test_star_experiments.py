@@ -83,13 +83,11 @@ def test_a_picture_marks_the_ends_of_the_segments_and_the_words(tmp_path, monkey
     drawn = []
     monkeypatch.setattr(picture, "save_svg", lambda figure, *_: drawn.append(figure))
     audio = np.sin(np.arange(16_000, dtype=np.float32))
-    picture.draw(audio, [("one", 0.1, 0.4)], {"STAR": [0.2, 0.9], "CIF": [0.5]}, tmp_path)
-    marks = [
-        [[float(x) for (x, _), _ in lines.get_segments()] for lines in axis.collections]
-        for axis in drawn[0].axes
-    ]
-    assert marks == [[[0.2, 0.9], [0.1]], [[0.5], [0.1]]]  # segments' ends, words' starts
-    assert [axis.get_ylabel() for axis in drawn[0].axes] == ["STAR\n2 segments", "CIF\n1 segments"]
+    picture.draw(audio, [("one", 0.1, 0.4)], [0.2, 0.9], tmp_path)
+    (axis,) = drawn[0].axes
+    marks = [[float(x) for (x, _), _ in lines.get_segments()] for lines in axis.collections]
+    assert marks == [[0.2, 0.9], [0.1]]  # segments' ends, words' starts
+    assert axis.get_ylabel() == "STAR\n2 segments"
 
 
 @pytest.mark.parametrize(
