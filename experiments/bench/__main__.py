@@ -21,13 +21,11 @@ from streaming_asr.terminal import exit_status
 
 
 class Command(NamedTuple):
-    """What --help shows of a benchmark; the default of each option, whose type is the option's;
-    `rest`: the name of the words that follow, where it takes any."""
+    """What --help shows of a benchmark; the default of each option, whose type is the option's."""
 
     text: str
     description: str
     options: Mapping[str, Any]
-    rest: str | None = None
 
 
 COMMANDS = {
@@ -58,13 +56,6 @@ only the dimensions are Whisper's. docs/bench.md explains what is measured.
             "repeats": 3,
             "device": "cpu",
         },
-    ),
-    "memory": Command(
-        "whether memory stays bounded over ten minutes",
-        "The resident set over one recording of mini, one process per method. KEY=VALUE: settings "
-        "as `run` has them.",
-        {"method": ("ufal", "simul_whisper"), "chunk": "1s", "split": "long600"},
-        "KEY=VALUE",
     ),
     "chunkformer": Command(
         "masked against padded batch, masks against loops, the author's package, ten hours",
@@ -178,8 +169,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         for option, default in command.options.items():
             text = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
             added.add_argument(f"--{option}", default=text, help="default: %(default)s")
-        if command.rest:
-            added.add_argument("rest", nargs="*", metavar=command.rest)
     arguments = parser.parse_args(argv)
     return exit_status(lambda: _measure(arguments))
 
@@ -187,8 +176,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure(arguments: argparse.Namespace) -> None:
     command = COMMANDS[arguments.command]
     options = {k: read(k, getattr(arguments, k), default) for k, default in command.options.items()}
-    if command.rest:
-        options["rest"] = arguments.rest
     # A command imports what it needs: --help answers without loading torch.
     benchmark = importlib.import_module(f"experiments.bench.{arguments.command}")
     result = benchmark.bench(**options)

@@ -14,7 +14,6 @@ from tiny import tiny_folder
 from experiments.bench import __main__ as bench
 from experiments.bench.settings import StepSettings, n_text_tokens
 from experiments.bench.step_table import show, verdicts
-from streaming_asr.errors import UserError
 
 
 def settings(at: tuple[int, ...] = (6,), chunk: str = "300ms") -> StepSettings:
@@ -200,15 +199,3 @@ def test_help_teaches_without_torch() -> None:
     )
     assert asked.returncode == 0, asked.stderr
     assert "python -m experiments.bench step --model tiny" in asked.stdout
-
-
-def test_memory_that_grows_is_told_from_memory_that_is_taken_once() -> None:
-    from experiments.bench.memory import growth
-
-    steady = [(float(t), 100 if t <= 30 else 400) for t in range(1, 601)]
-    assert growth(steady)["growth"] == growth(steady)["peak_growth"] == 0
-    growing = growth([(float(t), 1000 + t) for t in range(1, 601)])
-    assert growing["growth"] == pytest.approx(1570.5 / 1090.5 - 1)
-    assert growing["peak_growth"] == pytest.approx(1600 / 1090.5 - 1)
-    with pytest.raises(UserError, match="a recording of 100 s"):
-        growth(steady[:100])

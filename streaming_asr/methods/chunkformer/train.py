@@ -147,37 +147,50 @@ class ChunkFormerRecipe(CorpusRecipe):
         super().__post_init__()
         # Neighbours are of similar lengths, so a batch has little padding.
         self.train_on(sorted(self.items, key=lambda item: item.n_samples))
-        if self.initial is not None:
-            loaded = load(self.initial)
-            self.tokenizer = Tokenizer.read(Path(self.initial), loaded.tokens)
-            network = loaded.network.requires_grad_(True)
-            for module in network.modules():
-                if isinstance(module, nn.Dropout):
-                    module.p = self.dropout
-        else:
-            texts = [item.text for item in self.items]
-            self.tokenizer = Tokenizer.train(texts, self.vocabulary)
-            shape = Shape(self.d, self.heads, self.layers, self.hidden, len(self.tokenizer))
-            network = Network(shape, self.dropout)
-            # Features are normalised by their mean and deviation over some recordings.
-            chosen = random.Random(0).sample(self.items, min(N_STATISTICS, len(self.items)))
-            mel = torch.cat([fbank(torch.from_numpy(item.samples())) for item in chosen]).double()
-            cmvn = network.encoder.global_cmvn
-            cmvn.mean, cmvn.istd = normalisation(mel.sum(0), mel.square().sum(0), len(mel))
-        self.network = network
-        self.teacher_model = load_whisper(self.teacher) if self.teacher is not None else None
-        if self.teacher_model is not None and self.teacher_model.context_s < self.window_s:
-            raise UserError(
-                f"teacher={self.teacher}: it takes {self.teacher_model.context_s:g} s at once, "
-                f"less than window_s={self.window_s:g}; make the windows as short"
-            )
-        taught = TAUGHT * self.teacher_model.config.d_model if self.teacher_model is not None else 0
-        self.model = _Trained(network, self.decoder_layers, self.dropout, taught)
+        loaded = self._new() if self.initial is None else self._of_folder(self.initial)
+        self.tokenizer, self.network = loaded
+        self.teacher_model = self._teacher()
+        n_taught = 0 if self.teacher_model is None else TAUGHT * self.teacher_model.config.d_model
+        self.model = _Trained(self.network, self.decoder_layers, self.dropout, n_taught)
         if self.initial is not None:
             _restore_heads(self.model, Path(self.initial))
+        # Windows begin and end at whole words: CTC has no label for a part of one.
         plain = WindowOptions(self.window_s, several=self.several, crop_end=0.0, crop_start=0.0)
         self.options = augmented(plain, self.augment)
         self.contexts = [Context(*sizes) for sizes in self.dev_contexts]
+
+    def _new(self) -> tuple[Tokenizer, Network]:
+        """Return a tokenizer of the training's texts and a network with random weights."""
+        tokenizer = Tokenizer.train([item.text for item in self.items], self.vocabulary)
+        shape = Shape(self.d, self.heads, self.layers, self.hidden, len(tokenizer))
+        network = Network(shape, self.dropout)
+        # Features are normalised by their mean and deviation over some recordings.
+        some = random.Random(0).sample(self.items, min(N_STATISTICS, len(self.items)))
+        mel = torch.cat([fbank(torch.from_numpy(item.samples())) for item in some]).double()
+        cmvn = network.encoder.global_cmvn
+        cmvn.mean, cmvn.istd = normalisation(mel.sum(0), mel.square().sum(0), len(mel))
+        return tokenizer, network
+
+    def _of_folder(self, folder: str) -> tuple[Tokenizer, Network]:
+        """Return the tokenizer and the network of an earlier training, with this one's dropout."""
+        loaded = load(folder)
+        network = loaded.network.requires_grad_(True)
+        for module in network.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = self.dropout
+        return Tokenizer.read(Path(folder), loaded.tokens), network
+
+    def _teacher(self) -> Whisper | None:
+        """Return the Whisper whose frames are learned. Raises UserError for a short context."""
+        if self.teacher is None:
+            return None
+        teacher = load_whisper(self.teacher)
+        if teacher.context_s < self.window_s:
+            raise UserError(
+                f"teacher={self.teacher}: it takes {teacher.context_s:g} s at once, "
+                f"less than window_s={self.window_s:g}; make the windows as short"
+            )
+        return teacher
 
     # ---- the data ---------------------------------------------------------------------------
 
@@ -246,10 +259,12 @@ class ChunkFormerRecipe(CorpusRecipe):
         Half a second of silence replaces the padding to the context: on mini's model the
         frames' cosine to those of the padded input is 0.998 on average.
         """
-        n_heard = min(len(audio) // WHISPER_FRAME_SAMPLES + 25, teacher.context_frames)
-        mel = log_mel(torch.from_numpy(audio), teacher.n_mels, n_frames=2 * n_heard + 1)
+        n_teacher = min(len(audio) // WHISPER_FRAME_SAMPLES + 25, teacher.context_frames)
+        mel = log_mel(torch.from_numpy(audio), teacher.n_mels, n_frames=2 * n_teacher + 1)
         mel = mel[None].to(teacher.device)
-        hidden = encode_masked(teacher.model, mel, ends=[n_heard])[0]
+        hidden = encode_masked(teacher.model, mel, ends=[n_teacher])[0]
+        # Frames of equal scale, so that no channel outweighs the others in the squared error; the
+        # first two lie before our frame 0.
         hidden = F.layer_norm(hidden, hidden.shape[-1:]).cpu()[2:]
         return F.pad(hidden, (0, 0, 0, TAUGHT)).unfold(0, TAUGHT, TAUGHT)[:n].flatten(1)
 
@@ -274,7 +289,7 @@ class ChunkFormerRecipe(CorpusRecipe):
             torch.tensor([len(text) for text in texts]),
             blank=BLANK,
             reduction="sum",
-            zero_infinity=True,
+            zero_infinity=True,  # a text with more tokens than frames has no path
         ) / max(1, sum(len(text) for text in texts))
         decoder_loss = F.cross_entropy(
             next_logits.flatten(0, 1), targets.flatten(), label_smoothing=self.label_smoothing

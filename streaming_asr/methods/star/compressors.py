@@ -66,6 +66,7 @@ class Segmenter(nn.Module):
     def __init__(self, d: int) -> None:
         super().__init__()
         self.hidden, self.score = nn.Linear(d, d), nn.Linear(d, 1)
+        # The sigmoid of this bias is 1 / FRAMES_PER_TOKEN.
         nn.init.constant_(self.score.bias, -torch.log(torch.tensor(FRAMES_PER_TOKEN - 1.0)).item())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -165,6 +166,7 @@ class Anchors(ScoredCompressor):
         ends = at
         if not at or at[-1] != x.shape[0] - 1:  # the end of the audio is an anchor
             ends = [*at, x.shape[0] - 1]
+            # With keep_all a stream has passed this frame on before it knew that the audio ends.
             flags[-1] = not self.keep_all
         h = self.encoder(x, flags)
         error = None if length is None else self.length_error(alpha, length)
@@ -177,6 +179,7 @@ class Anchors(ScoredCompressor):
         scores = self.segmenter(x)
         at = self._segments(self.alphas(scores).tolist(), state)
         n, before = x.shape[0], state.n_frames
+        # The audio ends within a segment: its last frame closes it.
         forced = last and (at[-1:] != [n - 1] if n else state.open)
         if forced and n == 0 and not self.keep_all:
             # Encoded before the stream was known to end there: once more, as an anchor.
@@ -217,6 +220,7 @@ class Cif(ScoredCompressor):
         # 1.
         upper = total + alpha.cumsum(0)
         lower = torch.cat([upper.new_full((1,), total), upper])[: len(upper)]
+        # A sum that misses a whole number by rounding only has reached it.
         reached = (upper.detach() + 1e-5).floor().long()
         n_fired = int(reached[-1]) if len(reached) else 0
         edges = torch.arange(n_fired + 1.0, device=alpha.device)[:, None]
@@ -234,6 +238,7 @@ class Cif(ScoredCompressor):
         alpha = self.alphas(scores) if length is None else scores.float().sigmoid()
         error = None if length is None else self.length_error(alpha, length)
         if length is not None:
+            # To a whole number of segments, so that nothing is left over at the end.
             alpha = rescale(alpha, max(1.0, float(round(length))))
         state = self.start()
         return self._integrate(state, self.encoder(x, self._no_anchors(x)), alpha, True, error)
@@ -251,6 +256,7 @@ class Cif(ScoredCompressor):
         partial = h.new_zeros(h.shape[1]) if state.partial is None else state.partial
         weights, at = self._weights(alpha, state.weight)
         sums = weights.to(h.dtype) @ h
+        # The first of the segments is the one that was open.
         rows = torch.cat([(sums[0] + partial)[None], sums[1:]])
         held = weights.sum(1)
         held = torch.cat([held[:1] + state.weight, held[1:]])

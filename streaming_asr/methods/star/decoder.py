@@ -100,6 +100,7 @@ class AnchorDecoder:
         """Feed tokens at the positions that follow the cached ones, each with the number of anchors
         it sees; return the hidden state (d,) of the last.
         """
+        # What no query sees would be multiplied in vain.
         most = max(visible)
         cross = [
             (k[:, :most], v[:, :most])
@@ -169,6 +170,7 @@ class AnchorDecoder:
         bias = _bias(cache.scores, [cache.n_anchors] * len(ids))
         maps: list[Tensor] = []
         self._pass(ids, 0, None, cross, bias, heads, maps)
+        # The query before a token is the one that predicts it; the last predicts what follows.
         weights = torch.stack(maps)[:, len(prompt) - 1 : -1]
         deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
         cost = -((weights - mean) / deviation.clamp(min=1e-8)).mean(0)

@@ -127,6 +127,8 @@ class SemanticEncoder(nn.Module):
             cache.n_open = n_before + n if last is None else n - 1 - last
         if not len(at):
             return x
+        # A block's mean is the difference of two running sums over that of their positions; the
+        # open block began n_before frames before this chunk.
         edges = torch.cat([torch.zeros_like(sums[:1]), sums[at]])
         ends = torch.cat([at.new_full((1,), -1 - n_before), at])
         means = edges.diff(dim=0) / ends.diff()[:, None]
@@ -158,6 +160,7 @@ class SemanticEncoder(nn.Module):
             h = block(h, q, cache.keys[i], cache.values[i], mask)
         cache.anchors = flags
         if self.mask == "compact" and bool(anchors.any()):
+            # No later frame sees the frames of a closed block, only its anchor.
             last = int(flags.nonzero()[-1])
             self._keep(cache, flags | (torch.arange(len(flags), device=flags.device) > last))
         return h[0]
@@ -166,6 +169,7 @@ class SemanticEncoder(nn.Module):
     def drop_last(cache: SemanticCache) -> None:
         """Forget the newest frame, which must not be an anchor: it is to be appended as one."""
         SemanticEncoder._keep(cache, torch.arange(len(cache.anchors)) < len(cache.anchors) - 1)
+        # The second row is the sum without that frame.
         cache.sums, cache.n_open = cache.sums[[1, 1]], cache.n_open - 1
 
     @staticmethod

@@ -143,6 +143,7 @@ class Star(SharedPasses, Chunked):
         if isinstance(x, Part):
             (x,) = yield Wanted("encode", partial(encode_parts, self._whisper.model), x)
         state.encoded(ends, self._extractor.flops(start, ends))
+        # The last block is filled up with zeros, which no anchor may hold.
         n_real = max(0, min(state.n_real, stop) - start)
         self._compress(state, x[:n_real] if state.ended else x, last=False)
 
@@ -220,6 +221,7 @@ class Star(SharedPasses, Chunked):
     def _commit(self, state: StarState, *, everything: bool) -> list[Word]:
         """Return the words that can no longer grow; token t lies in segment t."""
         words = self._words(state)
+        # The next token may still belong to the newest word.
         n_whole = len(words) if everything else sum(w.stop < len(state.tokens) for w in words)
         done = []
         for word in words[state.n_committed : n_whole]:
