@@ -116,19 +116,6 @@ WhisperRT, WhisperLiveKit. What is not installed is left out: docs/bench.md expl
             ),
         },
     ),
-    "serve": Command(
-        "live sessions per core, and what sessions that are cut leave behind",
-        "Whole servers on loopback, one core each, and clients that speak --seconds in real time, "
-        "--most at once; then --cut sessions that are cut at random points.",
-        {
-            "methods": ("whisperrt", "simul_whisper"),
-            "model": "tiny.en",
-            "chunk": "300ms",
-            "seconds": 20.0,
-            "most": 32,
-            "cut": 500,
-        },
-    ),
 }
 
 

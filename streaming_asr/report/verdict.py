@@ -57,14 +57,15 @@ def verdict(results: Sequence[Result], clock: str = "ca") -> str | None:
     pair = [best, *(r for r in streaming if r is not best)] if len(streaming) == 2 else [best]
     if not best.is_labelled:
         sentences = [text for each in pair if (text := _numbers(each, clock, "of its words"))]
-        return " ".join(["; ".join(sentences) + "."] * bool(sentences) + [UNJUDGED])
+        return f"{'; '.join(sentences)}. {UNJUDGED}" if sentences else UNJUDGED
     scored = [result for result in results if result.metrics.get(WER) is not None]
     offline = [result for result in scored if result.method == "offline" and not result.is_odd]
     wers = [result.metrics[WER] for result in scored if result.method != "offline"]
     n_as_good = wers.count(best.metrics.get(WER)) - 1
     least = f", the least of {len(wers)} streaming runs" if len(wers) > 2 else ""
     if least and n_as_good:
-        least += f" (shared by {n_as_good} other{'s' * (n_as_good > 1)})"
+        others = "other" if n_as_good == 1 else "others"
+        least += f" (shared by {n_as_good} {others})"
     parts = [text for each in pair if (text := _numbers(each, clock, "of the right words", least))]
     if offline and best.method != "offline":
         lowest = min(offline, key=lambda result: result.or_last(WER))
