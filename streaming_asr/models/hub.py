@@ -59,14 +59,14 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedWeights:
     """Weights that the authors of a method publish, and the settings that use them."""
 
     reference: Reference
     use: str
 
 
-def published() -> dict[str, Published]:
+def published() -> dict[str, PublishedWeights]:
     """Return the published weights that have a short name."""
     table = {}
     for size, chunks in WHISPERRT_CHUNKS.items():
@@ -74,20 +74,20 @@ def published() -> dict[str, Published]:
         for chunk in chunks:
             name = f"whisperrt-{size}-{chunk}ms"
             file = Reference(WHISPERRT, file=f"{size}_{chunk}.pt")
-            table[name] = Published(file, f"{use}{name} chunk={chunk}ms")
+            table[name] = PublishedWeights(file, f"{use}{name} chunk={chunk}ms")
         name = f"whisperrt-{size}-any_chunk"
-        table[name] = Published(Reference(WHISPERRT, file=f"{size}_rcs.pt"), f"{use}{name}")
+        table[name] = PublishedWeights(Reference(WHISPERRT, file=f"{size}_rcs.pt"), f"{use}{name}")
     name = "whisperrt-large-v2-300ms-multilingual"
     use = f"method=whisperrt model=large-v2 method.weights={name} chunk=300ms"
-    table[name] = Published(Reference(WHISPERRT, file="large-v2_300_multi.pt"), use)
+    table[name] = PublishedWeights(Reference(WHISPERRT, file="large-v2_300_multi.pt"), use)
     for name, repository in (
         ("chunkformer-en", "khanld/chunkformer-large-en-libri-960h"),
         ("chunkformer-vi", "khanld/chunkformer-ctc-large-vie"),
     ):
         use = f"method=chunkformer model=chunkformer model.path={name}"
-        table[name] = Published(Reference(repository), use)
+        table[name] = PublishedWeights(Reference(repository), use)
     for name, kind in KINDS.items():
-        table[name] = Published(Reference(kind.repository), f"method=native model={name}")
+        table[name] = PublishedWeights(Reference(kind.repository), f"method=native model={name}")
     return table
 
 
