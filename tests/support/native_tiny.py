@@ -85,11 +85,7 @@ def nemotron_folder(*, multilingual: bool = False, seed: int = 1) -> Path:
         decoder_hidden_size=24,
         num_decoder_layers=1,
         max_symbols_per_step=3,
-        **(
-            {"num_prompts": 4, "default_prompt_id": 2, "prompt_intermediate_size": 16}
-            if tags
-            else {}
-        ),
+        **(prompts if tags else {}),
     )
     model = getattr(transformers, f"{name}ForRNNT")(config).eval()
     spread(model, seed)
