@@ -79,7 +79,7 @@ slurm: $(VENV)/.installed-dev  ## a sweep on a real Slurm, started here; as root
 	$(BIN)/python -m experiments.slurm
 
 report: $(VENV)/.installed  ## table and HTML page of FOLDER (outputs/default)
-	$(BIN)/python -m streaming_asr.report $(FOLDER)
+	$(BIN)/python -m streaming_asr report $(FOLDER)
 
 clean:  ## remove the environment and caches; outputs/ stays
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist

@@ -39,7 +39,7 @@ from streaming_asr.corpora.media import (
     file_of,
     has_gap,
     length_s,
-    unreadable,
+    refusing,
 )
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
@@ -107,7 +107,7 @@ def _last_decoded(path: str, audio_track: int | None, changed_ns: int, size: int
 
 def _load_counted(file: Any, path: str | Path, start_s: float, end_s: float | None) -> Samples:
     rate = file.samplerate
-    with _reading(path):
+    with refusing(path):
         _check_header(file, path)
         if end_s is None:
             _check_whole(file, path)
@@ -178,17 +178,6 @@ def _check_rate(rate: int, path: str | Path) -> None:
             f"{RATES_HZ[1]} and, above {MAX_PHASES}, share a large factor with 16000; "
             "export the audio again, for instance at 48000 Hz."
         )
-
-
-@contextmanager
-def _reading(path: str | Path) -> Iterator[None]:
-    """Turn what libsndfile raises into a UserError."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        raise unreadable(path, error) from error
 
 
 def _damaged(file: Any, n: int, path: str | Path) -> UserError:
@@ -308,7 +297,7 @@ def _counted_blocks(file: Any, path: str | Path) -> Iterator[Block]:
     _check_whole(file, path)
     n, data = 0, None
     while data is None or len(data):
-        with _reading(path):
+        with refusing(path):
             data = file.read(PIECE_S * file.samplerate, dtype="float32", always_2d=True)
         n += len(data)
         yield Block(data, file.samplerate)

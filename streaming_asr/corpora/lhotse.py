@@ -80,7 +80,7 @@ class LhotseCuts(Loader):
             audio=partial(_load, cut),
             duration_s=float(cut.duration),
             speaker=speakers.pop() if len(speakers) == 1 else None,
-            language=_code(languages.pop()) if len(languages) == 1 else None,
+            language=languages.pop() if len(languages) == 1 else None,
             words=tuple(words) if words else None,
         )
 
@@ -134,10 +134,3 @@ def _load(cut: Any) -> Samples:
     except Exception as error:  # Lhotse's own errors have no common class
         raise UserError(f"{cut.id}: Lhotse cannot read its audio ({error})") from error
     return to_mono_16k(data.T, int(cut.sampling_rate), cut.id)
-
-
-def _code(language: str) -> str:
-    """Return a language's code: Lhotse's recipes write its English name as often."""
-    from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
-
-    return str(TO_LANGUAGE_CODE.get(language.lower(), language.partition("-")[0].lower()))

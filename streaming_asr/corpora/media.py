@@ -58,7 +58,7 @@ def decoded(path: str | Path, audio_track: int | None = None) -> Iterator[Block]
     audio_track: counted from 1; None is the default track. Raises UserError where nothing can be
     decoded, where a gap is too long, and where the recording is shorter than its header counts.
     """
-    with _refusing(path), Path(path).open("rb", buffering=0) as file:
+    with refusing(path), Path(path).open("rb", buffering=0) as file:
         for begin, size in _parts(file):
             with _opened(file, path, begin, size) as media:
                 yield from _blocks(media, path, audio_track)
@@ -91,7 +91,7 @@ def has_gap(path: str | Path) -> bool:
 
 
 @contextmanager
-def _refusing(path: str | Path) -> Iterator[None]:
+def refusing(path: str | Path) -> Iterator[None]:
     """Turn whatever a decoder raises into a UserError: one file at fault ends nothing else."""
     try:
         yield

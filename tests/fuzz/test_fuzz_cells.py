@@ -333,7 +333,7 @@ def test_a_process_of_its_own_ends_with_a_line_and_no_trace(
         (cell / name).parent.mkdir(exist_ok=True)
         before = (cell / name).read_bytes() if (cell / name).exists() else b'{"error": 1}'
         (cell / name).write_bytes(data.draw(contents(before)))
-        line = [sys.executable, "-m", f"streaming_asr.{program}", str(cell.parent)]
+        line = [sys.executable, "-m", "streaming_asr", program, str(cell.parent)]
         ended = subprocess.run(line, capture_output=True, text=True, check=False)
         assert ended.returncode in (0, 2), ended.stderr
         assert "Traceback" not in ended.stderr and bool(ended.returncode) == bool(ended.stderr)
