@@ -36,6 +36,10 @@ SHOWN = (
     "queue_max_s",
     "queue_growth",
     "headroom",
+    "turns_cut_off",
+    "turns_missed",
+    "turn_end_delay_p50_ca_s",
+    "turn_end_delay_p90_ca_s",
 )
 EPILOG = """\
 columns
