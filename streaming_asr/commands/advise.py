@@ -74,7 +74,7 @@ LEAST_S = 20.0  # of audio that are transcribed, whatever the minutes
 KEEPS_UP = 1.0  # seconds of computing per second of audio
 LEGEND = (
     "WER: word errors per 100 words. lag p90: nine of ten words are final within it. RTF: "
-    "computing per second of audio. streams: how many at once this machine carries"
+    "computing per second of audio. streams: how many at once one device carries"
 )
 COMMAND = "  streaming-asr "
 CHANGED = 1.5  # times the cost of the first seconds: the machine's speed changed
