@@ -51,14 +51,16 @@ if TYPE_CHECKING:
     from streaming_asr.utterance import Utterance
 
 EPILOG = """\
-AUDIO is a recording or a folder of them, voices the embedded ones. A text next to a recording
-(talk.txt) makes it count errors; without, it counts the words in which a cell differs from the
-offline pass. RESULTS are folders that `run` wrote, with batch=1.
+AUDIO is a recording or a folder of them; voices are those of the package. With
+a text next to each recording (talk.txt) it counts errors, without one the words
+in which a setting differs from the offline pass. RESULTS are folders that `run`
+wrote with batch=1: they are judged, and nothing is measured.
 
-KEY=VALUE settings are those of `run`, and two budgets:
+KEY=VALUE is what to try, as for `run`, or a budget:
+  method=hush_word,whisperrt model=tiny.en chunk=300ms,1s
   lag=2s      nine of ten words must be final within it, computing included
-  streams=8   so many streams at once, each step within one chunk and 1 s (at p95)
-  method=hush_word,whisperrt model=tiny.en chunk=300ms,1s threads=1   what is tried
+  streams=8   so many streams at once; 95 % of their steps must end within a
+              chunk and 1 s
 
 The exit status is 1 where nothing is within the budget, 2 for bad input.
 

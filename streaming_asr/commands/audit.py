@@ -36,17 +36,21 @@ from streaming_asr.terminal import (
 
 EPILOG = """\
 what is compared
-  URL                 a server: recordings are streamed to it, and uploaded to it as files
-  CELL                a folder that `run` wrote for one method: its stream, and the offline pass of
-                      the same model on the same recordings, which runs now
-  CELL --batch CELL   two results for the same recordings, imported ones too; nothing runs
+  URL                a server: recordings are streamed to it and uploaded as
+                     files
+  CELL               a folder that `run` wrote for one method: the offline pass
+                     of the same model runs on the same recordings
+  CELL --batch CELL  two results for the same recordings, imported ones too;
+                     nothing runs
 
-KEY=VALUE settings are those of `run`: data=voices limit=20 (the default for a server), your audio
-as data.path=talks, a server's protocol as method.protocol=deepgram.
+KEY=VALUE settings are those of `run`: data=voices limit=20 (the default for a
+server), your audio as data.path=talks, a server's protocol as
+method.protocol=deepgram.
 
-Every error of the stream and of batch belongs to one part; the parts add up to the difference.
-The page has the ten places where the stream loses most, with their sound. The exit status is 1
-where the whole interval of the difference is above --worse, 2 for bad input.
+Every error of the stream and of batch belongs to one part; the parts add up to
+the difference. The page has the ten places where the stream loses most, with
+their sound. The exit status is 1 where the whole interval of the difference is
+above --worse, 2 for bad input.
 
 examples
   streaming-asr audit ws://127.0.0.1:8000/v1/realtime data=voices limit=20
@@ -68,8 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = "Is a stream as good as the same recogniser's batch mode, and where does it lose?"
     parser = command_parser("streaming-asr audit", about, EPILOG)
     parser.add_argument("what", metavar="URL|CELL", help="the stream: a server, or results")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of what runs")
-    parser.add_argument("--batch", metavar="CELL", help="results of the batch mode")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of what runs")
+    parser.add_argument("--batch", metavar="CELL", help="the results of the batch mode")
     upload = f"where a server takes files; default: {UPLOAD} of its host"
     parser.add_argument("--upload", metavar="URL", help=upload)
     worse = "how many errors per 100 words the stream may have more; default 0"

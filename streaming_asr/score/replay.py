@@ -175,9 +175,10 @@ def join_command(argv: Sequence[str]) -> int:
     """Run `score join`. Raises UserError for logs that cannot be joined."""
     about = "One stream of two logs: DRAFT's words are shown at once, FINAL's are final."
     epilog = """\
-CELL is a folder that `run` wrote for one method, with feed=fixed and batch=1; both are results for
-the same recordings. Both are computed on one device, in the order in which their audio arrives.
-A recording that failed in one of them is failed. The new cell is read by score, report and compare.
+Both are folders that `run` wrote for one method, with feed=fixed and batch=1,
+on the same recordings. Both are computed on one device, in the order in which
+their audio arrives. A recording that failed in one of them is failed. Every
+command reads the new cell as one that ran.
 
 example
   streaming-asr score join outputs/a/method=whisperrt outputs/a/method=offline"""
@@ -314,12 +315,14 @@ def show_command(argv: Sequence[str]) -> int:
     """Run `score show`. Raises UserError for bad settings and a log that cannot be read."""
     about = "Flicker against delay: what a reader sees where guesses are held back."
     epilog = """\
-CELL is a folder that `run` or `score import` wrote. A row of the table is one way to show its log.
-Only guesses are held back; final words are shown at once, unless there is a reading speed.
+CELL is a folder that `run` or `score import` wrote. A row of the table is one
+way to show its log. Only guesses are held back; final words are shown at once,
+unless there is a reading speed.
 
 examples
   streaming-asr score show outputs/a/method=ufal --hold 0,1,2,3,500ms,1s
-      the last 0 to 3 words of each guess are not shown, or what is newer than the time
+      without the last 0 to 3 words of each guess, or without what is newer
+      than the time
   streaming-asr score show outputs/a/method=ufal --hold 1 --reading 3,4
       words come no faster than 3 and 4 per second"""
     parser = command_parser("streaming-asr score show", about, epilog)
