@@ -15,6 +15,7 @@ block `claims` of each page and that of docs/statistics.md.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import sys
@@ -193,4 +194,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     sys.exit(main())

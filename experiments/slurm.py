@@ -10,6 +10,7 @@ daemons end with the program.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
@@ -183,4 +184,5 @@ def free_port() -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     sys.exit(exit_status(main))

@@ -5,6 +5,7 @@ python -m experiments.mini.text    prints how many templates and words there are
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import random
 import re
@@ -358,4 +359,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     main()
