@@ -100,16 +100,17 @@ fused or eager as the paper's, and STAR's step at chunks --at against encoding a
         "our methods and the programs of others",
         """\
 CPU time and texts of our methods and of others' programs on the same weights (tiny.en) and clips
-(Debian's prompts): faster-whisper, transformers, whisper_streaming, SimulStreaming, the authors'
-WhisperRT, WhisperLiveKit. What is not installed is left out: docs/bench.md explains how to get it.
+(the first of data=voices): faster-whisper, transformers, whisper_streaming, SimulStreaming, the
+authors' WhisperRT, WhisperLiveKit. What is not installed is left out: docs/bench.md explains how to
+get it.
 --checkouts: the folder with the checkouts of those that are no packages.
 
-  python -m experiments.bench peers --limit 10
+  python -m experiments.bench peers --limit 6
   python -m experiments.bench peers --only faster_whisper,transformers
 """,
         {
             "checkouts": "outputs/peers",
-            "limit": 10,
+            "limit": 6,
             "only": (
                 *("faster_whisper", "transformers", "whisper_streaming", "simulstreaming"),
                 *("whisperrt", "whisperlivekit"),

@@ -24,13 +24,15 @@ import numpy as np
 
 from experiments import parity
 from experiments.bench.frame import table, threads
-from streaming_asr.config.build import new_method
+from streaming_asr.config.build import build, new_method
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.errors import UserError
 from streaming_asr.machine import machine, versions
 from streaming_asr.metrics.accuracy import count, total
 from streaming_asr.models.find import find
 from streaming_asr.terminal import console
 from streaming_asr.text.normalise import normaliser
+from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.load import Whisper, load_whisper
 
@@ -283,10 +285,15 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
+def voices(limit: int) -> list[Utterance]:
+    """The first recordings of `data=voices`: synthetic, so that no frozen list is read."""
+    return build(compose_raw(["data=voices"]).data).utterances(limit)
+
+
 def bench(*, checkouts: str, limit: int, only: Sequence[str]) -> dict[str, Any]:
-    """All pairs that are installed, over the first prompts of experiments/real."""
+    """All pairs that are installed, over the first recordings of `data=voices`."""
     folder = Path(checkouts)
-    clips = [(clip.load(), clip.text) for clip in parity.prompts(limit)]
+    clips = [(clip.load(), clip.text) for clip in voices(limit)]
     rows, absent = [], {}
     with threads(1), quiet():
         for name in only:
@@ -316,7 +323,7 @@ def bench(*, checkouts: str, limit: int, only: Sequence[str]) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> None:
     """A row for each pair; below it what was not there."""
     title = (
-        f"{result['clips']} prompts, {result['audio_s']:.0f} s, tiny.en, one thread of "
+        f"{result['clips']} voices, {result['audio_s']:.0f} s, tiny.en, one thread of "
         f"{result['machine']['cpu']}; CPU seconds per second of audio"
     )
     headings = ("theirs", "ours", "chunk", "theirs", "ours", "ours / theirs", "of a clip")

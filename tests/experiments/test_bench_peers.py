@@ -49,7 +49,7 @@ def test_what_is_not_there_is_named_and_nothing_at_all_is_refused(
     monkeypatch.setenv("COLUMNS", "150")
     made: dict[str, Any] = {"whisperrt": (absent,), "them": (lambda _: pair([], wrong_at=0),)}
     monkeypatch.setattr(peers, "PEERS", made)
-    monkeypatch.setattr(peers.parity, "prompts", lambda n: [])
+    monkeypatch.setattr(peers, "voices", lambda n: [])
     with pytest.raises(UserError, match=f"--checkouts {tmp_path}: none of whisperrt is there"):
         peers.bench(checkouts=str(tmp_path), limit=2, only=("whisperrt",))
     row = peers.beside(made["them"][0](tmp_path), CLIPS)
