@@ -601,7 +601,7 @@ function playerOf(line, end, screen) {
   return { play, slider, reading, screen: screen.node, sound, show, now: () => show(t), stop };
 }
 
-function legend() {
+function lanesLegend() {
   return el(
     'ul',
     { class: 'legend' },
@@ -642,7 +642,7 @@ function wordByWord(lanes, now) {
       },
     },
     el('summary', {}, 'Word by word: when each was spoken, shown and final'),
-    legend(),
+    lanesLegend(),
     ...lanes.flatMap((each) => [
       el('h3', {}, cellText(each.line.cell)),
       el(
