@@ -92,7 +92,11 @@ class AutoAligner:
         with AlignmentCache(folder, self.settings) as cache:
             fill(cache, lacking, self.config.aligner, label(self.config))
             results = {result.utterance.id: result for result in cache.results(lacking)}
-        failed = [result.reason for result in results.values() if result.words is None]
+        failed = [
+            result.reason if name in str(result.reason) else f"{name}: {result.reason}"
+            for name, result in results.items()
+            if result.words is None
+        ]
         more = [f"{len(failed) - 3} more"] if len(failed) > 3 else []
         for reason in failed[:3] + more:
             print(f"no word times: {reason}", file=sys.stderr)

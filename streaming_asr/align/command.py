@@ -111,7 +111,7 @@ def fill(
     rest = [utterance for utterance in utterances if utterance.id not in done]
     if not rest:
         return
-    say(f"{name} times the words of {len(rest)} utterances, {len(done)} are done")
+    say(f"{name} times the words of {len(rest)} of {len(utterances)} utterances")
     for i, result in enumerate(build(aligner).align(rest), start=1):
         cache.write(result)
         if i % 500 == 0:
