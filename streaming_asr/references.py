@@ -34,7 +34,7 @@ def problems(utterance: Utterance) -> Iterator[str]:
 
 
 def rate(text: str, duration_s: float, unit: Unit) -> Iterator[str]:
-    """Yield whether the text has more units than can be said in `duration_s`."""
+    """Yield a fault where the text has more units than fit into `duration_s` seconds of speech."""
     n = len(units(text, unit))
     if duration_s and n > 5 + MOST_PER_S[unit] * duration_s:
         yield f"{n} {unit}s in {duration_s:g} s; is the duration in other units?"
@@ -56,7 +56,7 @@ def order(words: Sequence[TimedWord], duration_s: float) -> Iterator[str]:
 
 
 def spelling(text: str, words: Sequence[TimedWord], unit: Unit) -> Iterator[str]:
-    """Yield whether the timed words are not those of the text, in number and order.
+    """Yield one fault where the timed words are not those of the text, in number and order.
 
     They may be spelled otherwise ("4" for "four"), as long as most letters are the same.
     """

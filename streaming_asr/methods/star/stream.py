@@ -283,7 +283,11 @@ class Star(SharedPasses, Chunked):
         return start, first, n_before
 
     def _ends_of(self, state: StarState, at: Sequence[int]) -> list[int]:
-        """Return the frame at which each token ends: the end of the anchor before the next's."""
+        """Return the frame at which each token ends.
+
+        at: the anchor that each token attends to most. A token lasts until the anchor before the
+        next token's; its segment is the first one that holds as many anchors (`ready`).
+        """
         ends = []
         for i in range(len(at)):
             last = at[i + 1] - 1 if i + 1 < len(at) else state.ready[-1] - 1

@@ -44,6 +44,11 @@ class Committer:
         return self._commit(state, everything=True)
 
     def _commit(self, state: WhisperRTState, *, everything: bool) -> tuple[list[Word], int]:
+        """Commit the words that end before the last `n` tokens of the best hypothesis, or all.
+
+        Returns the new words and how many earlier ones were taken back; what is not committed
+        becomes the state's partial words.
+        """
         hypothesis = state.hypotheses[0]
         n_tokens = len(hypothesis.tokens)
         words = self.spell(state)
