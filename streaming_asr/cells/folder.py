@@ -213,7 +213,7 @@ def forget_failure(folder: Path) -> None:
 
 def set_aside(folder: Path, *, but: str | None = None) -> Path:
     """Move what a cell's folder holds, except `but`, to the first free `<cell>.old-<n>`; return
-    that folder. The cell's own stays, empty."""
+    that folder. The cell's own stays, with only `but` in it."""
     n = 1
     while (old := folder.with_name(f"{folder.name}.old-{n}")).exists():
         n += 1

@@ -1,6 +1,6 @@
 """Which method, model and chunk serve these recordings on this machine? It measures, then answers.
 
-First some seconds of audio cost each cell what they cost: those that cannot keep up are left out.
+First every cell computes some seconds of audio: those that cannot keep up are left out.
 The rest transcribe as much of the recordings as the minutes allow. Results of `run` are judged as
 they are.
 """

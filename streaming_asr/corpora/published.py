@@ -111,9 +111,8 @@ class Published(Loader):
                     speaker=row.get("speaker") or None,
                     language=row.get("locale") or self.language or root.name,
                 )
-        for file in sorted(
-            root.glob(layout.every.format(split=self.split)) if layout.every else ()
-        ):
+        every = root.glob(layout.every.format(split=self.split)) if layout.every else ()
+        for file in sorted(every):
             if file not in listed:
                 table_name = Path(layout.tables).name
                 yield UserError(f"{file}: no {table_name} has its text; extract the archive again")
@@ -131,8 +130,8 @@ class Published(Loader):
         return sorted(self.root().glob(self.layout.tables.format(split=name)))
 
     def rows(self, table: Path) -> Iterator[tuple[str, Row | UserError]]:
-        """Yield the place and the fields of every line; in place of a line that has not the form,
-        the error that names it."""
+        """Yield the place and the fields of every line. A line of another form gives an error that
+        names it, in place of the fields."""
         for where, line in text_rows(table):
             match = re.fullmatch(self.layout.line, line)
             error = UserError(f"{where}: {line[:60]!r}; a line is {self.layout.form}")

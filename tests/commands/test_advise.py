@@ -142,7 +142,7 @@ def test_too_little_audio_is_refused_before_anything_is_measured(
 
 
 class Machine:
-    """Stands in for the clock and for `run`: a cell takes its real-time factor times its audio."""
+    """Replaces the clock and `run`: a cell takes its real-time factor times its audio."""
 
     RTF: ClassVar = {
         ("offline", "300ms"): 0.05,

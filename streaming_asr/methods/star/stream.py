@@ -285,8 +285,8 @@ class Star(SharedPasses, Chunked):
     def _ends_of(self, state: StarState, at: Sequence[int]) -> list[int]:
         """Return the frame at which each token ends.
 
-        at: the anchor that each token attends to most. A token lasts until the anchor before the
-        next token's; its segment is the first one that holds as many anchors (`ready`).
+        at: each token's first anchor, from `align`. A token lasts until the anchor before the next
+        token's first; its segment is the first one that holds as many anchors (`ready`).
         """
         ends = []
         for i in range(len(at)):
