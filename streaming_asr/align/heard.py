@@ -17,6 +17,9 @@ from streaming_asr.method import SAMPLE_RATE, Word, display_text
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.table import EVERYTHING
 from streaming_asr.references import problems
+from streaming_asr.score.folder import score_folder
+from streaming_asr.score.results import Result, read_results
+from streaming_asr.terminal import wrapped
 from streaming_asr.utterance import TimedWord, Utterance
 
 ALIGNED_S = 20.0  # of a recording at once, below Whisper's context
@@ -69,6 +72,15 @@ def time_logs(folder: Path, say: Callable[[str], None]) -> tuple[int, dict[Path,
             whole.replace(path)
         every |= logs
     return status, every
+
+
+def time_results(folder: Path) -> list[Result]:
+    """Return the results below `folder`; where none has a reference, the words get times first, and
+    the logs are scored again."""
+    if not any(result.is_labelled for result in read_results(folder)):
+        for log in time_logs(folder, lambda text: print(wrapped(text)))[1]:
+            score_folder(log.parent)
+    return read_results(folder)
 
 
 def timed_header(

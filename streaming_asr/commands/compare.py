@@ -16,9 +16,9 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from streaming_asr.config.command_line import CommandLine
+from streaming_asr.config.command_line import CommandLine, data_of
 from streaming_asr.errors import UserError
-from streaming_asr.terminal import with_settings, wrapped
+from streaming_asr.terminal import with_settings
 
 MAX_NAME = 80  # letters of a folder's name
 
@@ -46,7 +46,6 @@ def _compare(argv: list[str]) -> int:
     audio = Path(name).expanduser().absolute()
     if not audio.exists():
         raise UserError(f"audio={name}: no such file; correct the path")
-    quoted = str(audio).replace("'", r"\'")
     stem = re.sub(r"[^\w.+-]", "_", audio.stem)
     line.default_methods(2)
     # What else is asked of the recording has a page of its own.
@@ -54,7 +53,7 @@ def _compare(argv: list[str]) -> int:
     if len(asked) > MAX_NAME:
         asked = f"{asked[:MAX_NAME]}-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
     line.default(tracker="none", name=f"'compare/{stem}/{asked}'")
-    line.settings += ["data=folder", f"data.path='{quoted}'"]
+    line.settings += data_of(audio)
     line.default(**{"data.name": f"'{stem}'"})
     line.default(**{"data.align": "auto"})
     status = run.main(line.argv, _present)
@@ -67,12 +66,8 @@ def _compare(argv: list[str]) -> int:
 
 def _present(place: Path) -> None:
     """Show the results; words without a reference get their times from aligning what was heard."""
-    from streaming_asr.align.heard import time_logs
+    from streaming_asr.align.heard import time_results
     from streaming_asr.run.progress import show
-    from streaming_asr.score import score_folder
-    from streaming_asr.score.results import read_results
 
-    if not any(result.is_labelled for result in read_results(place)):
-        for log in time_logs(place, lambda text: print(wrapped(text)))[1]:
-            score_folder(log.parent)
+    time_results(place)
     show(place)

@@ -110,6 +110,12 @@ class CommandLine:
                 self.default(threads=str(row.threads))
 
 
+def data_of(path: Path) -> list[str]:
+    """Return the settings that name a recording, or a folder of them, as data."""
+    quoted = str(path.absolute()).replace("'", r"\'")
+    return ["data=folder", f"data.path='{quoted}'"]
+
+
 def is_path(key: str) -> bool:
     """Return whether a setting names a file or a folder."""
     return key in PATHS or key.endswith((".path", ".alignments", ".weights"))

@@ -35,6 +35,11 @@ else:
 CHECK = "`streaming-asr data check` names every one"
 
 
+def in_order_of_limit(utterances: Sequence[Utterance]) -> list[Utterance]:
+    """Return the utterances in the order in which a growing limit takes them."""
+    return sorted(utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())
+
+
 def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance]:
     """Return `limit` of the utterances, in their order; None takes all.
 
@@ -45,8 +50,7 @@ def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance
         return list(utterances)
     if limit < 1:
         raise UserError(f"limit={limit}: it must be 1 or more; leave it out to take everything.")
-    ranked = sorted(utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())
-    chosen = {utterance.id for utterance in ranked[:limit]}
+    chosen = {utterance.id for utterance in in_order_of_limit(utterances)[:limit]}
     return [utterance for utterance in utterances if utterance.id in chosen]
 
 

@@ -13,7 +13,8 @@ from report_cells import SENTENCE, write_cell
 
 from streaming_asr.commands.advise import changed, judged, main
 from streaming_asr.config.command_line import CommandLine
-from streaming_asr.corpora import Mini
+from streaming_asr.corpora import Folder, Mini
+from streaming_asr.corpora.loader import choose
 from streaming_asr.errors import UserError
 from streaming_asr.score import score_folder
 from streaming_asr.score.results import read_results
@@ -26,7 +27,7 @@ def test_a_quick_method_carries_more_and_two_runs_give_a_spread(tmp_path: Path) 
     write_cell(tmp_path / "a" / "method=star,chunk=300ms", compute_s=0.4)
     choices, notes = judged([tmp_path / "a", tmp_path / "b"])
     assert notes == []
-    served = {each.result.method: [s.n if s else 0 for s in each.served] for each in choices}
+    served = {each.result.method: each.n_streams for each in choices}
     # A step of 20 ms each 300 ms loads a device with 15 streams, one of 100 ms with 3.
     few, many = served["whisperrt"]
     assert 8 <= few <= 15 < many <= 30
@@ -44,7 +45,7 @@ def test_what_cannot_be_judged_is_named_and_left_out(tmp_path: Path) -> None:
     (failed / "failed.json").write_text('{"error": "no weights"}')
     choices, notes = judged([tmp_path])
     assert [each.result.method for each in choices] == ["ufal"]
-    assert notes == ["left out: star 300 ms: no weights"]
+    assert notes == ["left out: star 300ms: no weights"]
 
 
 def test_a_failed_recording_is_named_and_counts_with_an_empty_text(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_a_failed_recording_is_named_and_counts_with_an_empty_text(tmp_path: Pat
     (choice,), notes = judged([tmp_path])
     # Two errors of the other recordings, and the seven words of this one, of twenty.
     assert choice.errors == pytest.approx(100 * 9 / 20)
-    assert notes == ["ufal 300 ms: 1 of 3 recordings failed; they count with an empty text"]
+    assert notes == ["ufal 300ms: 1 of 3 recordings failed; they count with an empty text"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_a_change_of_speed_is_reported(tmp_path: Path) -> None:
     write_cell(tmp_path / "method=ufal,chunk=300ms", compute_s=0.1)
     (result,) = read_results(tmp_path)
     rtf = result.metrics["rtf_total"] or 0.0
-    name = f"{result.label} {result.chunk}"
+    name = "ufal 300ms"
     assert changed({name: rtf}, [result]) == changed({name: 1.4 * rtf}, [result]) == []
     for factor in (0.5, 2.0):
         (note,) = changed({name: factor * rtf}, [result])
@@ -189,7 +190,7 @@ class Machine:
     ("minutes", "slowdown", "seconds", "n", "left_out", "is_changed"),
     [
         # The costs take 22.5 s, so 157.5 s are left for 2.5 s per second of audio.
-        ("3", 1.0, 175.5, 6, ["ufal 300 ms and shorter: cannot keep up, RTF"], False),
+        ("3", 1.0, 175.5, 6, ["ufal 300ms and shorter: cannot keep up, RTF"], False),
         # Twice as slow, the time is over behind the fourth of five.
         (
             "3",
@@ -197,8 +198,8 @@ class Machine:
             22.5 + 60 * 2 * 1.65,
             6,
             [
-                "ufal 300 ms and shorter: cannot keep up, RTF",
-                "ufal 1000 ms: no time is left of --minutes 3",
+                "ufal 300ms and shorter: cannot keep up, RTF",
+                "ufal 1s: no time is left of --minutes 3",
             ],
             True,
         ),
@@ -209,8 +210,8 @@ class Machine:
             7.5 + 20 * (0.05 + 0.1 + 0.5),
             2,
             [
-                "chunk=300ms: no time to try it; give more --minutes",
-                "ufal 1000 ms: no time is left of --minutes 0.2",
+                "chunk=300ms: no time; give more --minutes",
+                "ufal 1s: no time is left of --minutes 0.2",
             ],
             False,
         ),
@@ -229,8 +230,8 @@ def test_measuring_stops_after_its_minutes_and_names_what_is_left_out(
     monkeypatch.chdir(tmp_path)
     Path("talks").mkdir()
     noise = np.random.default_rng(0).normal(0, 0.1, 160_000)
-    for k in range(12):
-        soundfile.write(f"talks/{k}.wav", noise, 16_000)
+    for k in range(12):  # 9.0 to 9.9 s
+        soundfile.write(f"talks/{k}.wav", noise[: 144_000 + k * 16_000 // 12], 16_000)
         Path(f"talks/{k}.txt").write_text(SENTENCE)
     Path("talks/broken.wav").write_text("no sound")
     Path("talks/broken.txt").write_text(SENTENCE)
@@ -245,7 +246,8 @@ def test_measuring_stops_after_its_minutes_and_names_what_is_left_out(
     assert "talks/broken.wav: not readable as audio" in broken
     for note, expected in zip(others, left_out, strict=True):
         assert note.startswith(f"left out: {expected}")
-    assert f"transcribed: {n} recordings, {10 * n} s" in notes
+    used_s = sum(9 + int(each.id) / 12 for each in choose(Folder("talks").utterances(), n))
+    assert f"transcribed: {n} recordings, {used_s:.0f} s" in notes
     changes = [note for note in notes if note.startswith("the speed of this machine changed")]
     assert len(changes) == is_changed
 
