@@ -33,7 +33,7 @@ import torch
 
 from experiments import parity
 from streaming_asr.config.build import new_method
-from streaming_asr.methods.simul_whisper.alignatt import place
+from streaming_asr.methods.simul_whisper.alignatt import decoder_place
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.load import Whisper, load_whisper
 
@@ -117,7 +117,7 @@ def mended(theirs: type) -> type:
         def last_attend_frame(self) -> int:
             before = () if self.place is None else (self.place,)
             seen = (*before, *self.frames)
-            frame = (seen[-1] if seen else None) if "rewind" in self.faults else place(seen)
+            frame = (seen[-1] if seen else None) if "rewind" in self.faults else decoder_place(seen)
             return -self.cfg.rewind_threshold if frame is None else frame
 
         @last_attend_frame.setter
@@ -135,7 +135,7 @@ def mended(theirs: type) -> type:
             elif self.frames:
                 frames = self.frames[: len(tokens)]
                 before = () if self.place is None else (self.place,)
-                self.place, self.frames = place((*before, *frames)), ()
+                self.place, self.frames = decoder_place((*before, *frames)), ()
             return tokens, progress
 
         def std_mean(self, rows: torch.Tensor, **how: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -186,7 +186,7 @@ def test_the_shift_makes_scores_sum_up_to_the_number_of_tokens():
 def test_scores_are_shifted_where_that_does_better_on_dev(recipe, tmp_path):
     made = recipe(stage="segmenter")
     wers = {0.0: 30.0}
-    made._streamed = lambda shift: {"score": wers.get(shift, 20.0), "wer": wers.get(shift, 20.0)}
+    made._figures_at = lambda shift: {"score": wers.get(shift, 20.0), "wer": wers.get(shift, 20.0)}
     assert made.evaluate()["wer"] == 20.0 and made.shift != 0
     made.save(tmp_path)
     network = load_star(str(tiny_folder()), tmp_path)[1]
@@ -198,7 +198,7 @@ def test_scores_are_shifted_where_that_does_better_on_dev(recipe, tmp_path):
     assert float(network.compressor.alphas(scores).sum()) == pytest.approx(n_tokens, rel=0.02)
     wers[0.0] = 10.0
     assert made.evaluate()["wer"] == 10.0 and made.shift == 0
-    assert recipe(rate=12.0)._calibrated() == 0  # scaled to T / rate in any case
+    assert recipe(rate=12.0)._calibrated_shift() == 0  # scaled to T / rate in any case
 
 
 def test_audio_heard_as_a_whole_is_encoded_without_the_streams_mask(recipe):

@@ -540,12 +540,12 @@ def test_a_delivery_of_many_chunks_encodes_the_same_blocks_and_frames():
 
 def test_a_delivery_of_many_chunks_may_have_as_many_tokens_as_they_have():
     settings = DecodingSettings(Table({}), 0, n=2, max_new=9, chunk_frames=5)
-    assert settings.most_new(Audio(5, 5, 5, n_chunks=1)) == 9
-    assert settings.most_new(Audio(20, 20, 20, n_chunks=4)) == 36
-    assert settings.most_new(Audio(100, 100, 100, n_chunks=20)) == 99 // 2
+    assert settings.max_passes(Audio(5, 5, 5, n_chunks=1)) == 9
+    assert settings.max_passes(Audio(20, 20, 20, n_chunks=4)) == 36
+    assert settings.max_passes(Audio(100, 100, 100, n_chunks=20)) == 99 // 2
     # Its first word may have been spoken at its start.
-    assert settings.since(Audio(100, 130, 100, n_chunks=20)) == 30
-    assert settings.since(Audio(100, 130, 2, n_chunks=1)) == 125
+    assert settings.spoken_from(Audio(100, 130, 100, n_chunks=20)) == 30
+    assert settings.spoken_from(Audio(100, 130, 2, n_chunks=1)) == 125
 
 
 @pytest.mark.parametrize("beam", [0, 2])

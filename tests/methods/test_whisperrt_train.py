@@ -62,7 +62,7 @@ def packed(recipe, examples):
 
 
 def equal_batches(a, b):
-    names = ("tokens", "labels", "positions", "rows", "heard")
+    names = ("tokens", "labels", "positions", "rows", "visible_frames")
     return (
         a.ends == b.ends
         and all(torch.equal(getattr(a, n), getattr(b, n)) for n in names)
@@ -86,7 +86,7 @@ def test_all_prefixes_in_one_pass_equal_one_decoder_pass_per_prefix(recipe):
             encoded = encode_masked(recipe.peft, mel[None], ends=ends)
             for row in range(int(batch.rows[window].max()) + 1):
                 mine = batch.rows[window] == row
-                heard = int(batch.heard[window][mine][0])
+                heard = int(batch.visible_frames[window][mine][0])
                 hidden = base.model.decoder(
                     input_ids=batch.tokens[window][mine][None],
                     encoder_hidden_states=encoded[:, :heard],
@@ -229,12 +229,9 @@ def test_rows_are_prompt_tokens_and_end_with_the_prompt_unlearned(recipe):
     eot = recipe.whisper.eot
     n = len(the)
     assert batch.ends == [[30, 45, 60, 75, 90]]
-    assert batch.heard[0, :2].tolist() == [30, 30] and batch.heard[0, 2:].unique().tolist() == [
-        45,
-        60,
-        75,
-        90,
-    ]
+    visible_frames = batch.visible_frames[0]
+    assert visible_frames[:2].tolist() == [30, 30]
+    assert visible_frames[2:].unique().tolist() == [45, 60, 75, 90]
     assert batch.tokens[0].tolist() == [sot, silent] + 4 * [sot, silent, *the]
     assert batch.labels[0].tolist() == [-100, eot] + 4 * [-100, *the, eot]
     assert batch.positions[0].tolist() == [0, 1] + 4 * list(range(2 + n))
@@ -274,7 +271,7 @@ def test_random_chunks_are_tenths_of_a_second_and_start_at_600_ms_or_more(recipe
     import random
 
     recipe = recipe(random_chunks=True)
-    drawn = {recipe._schedule(random.Random(i)) for i in range(300)}
+    drawn = {recipe._draw_chunk(random.Random(i)) for i in range(300)}
     assert drawn == {
         (5, 30), (10, 30), (15, 30), (20, 40), (25, 50),
         (30, 30), (35, 35), (40, 40), (45, 45), (50, 50),
@@ -285,11 +282,11 @@ def test_paper_mode_visits_the_points_of_one_batch_in_turn(recipe):
     recipe = recipe(mode="paper", point_fraction=0.5, points_per_window=3)
     assert recipe.steps_per_batch == 3
     batches = [batch_of(recipe, step) for step in range(3)]
-    heard = [int(batch.heard.max()) for batch in batches]
+    heard = [int(batch.visible_frames.max()) for batch in batches]
     assert heard == sorted(set(heard))
     windows = recipe._windows(0, 0)
     for batch in batches:
-        t = int(batch.heard.max())
+        t = int(batch.visible_frames.max())
         full = [recipe.blocks(len(w.audio), 15, 30) for w in windows]
         assert batch.ends == [[end for end in ends if end <= t] for ends in full]
         assert [mel.shape[-1] for mel in batch.mels] == [2 * e[-1] + 1 for e in batch.ends]
@@ -536,7 +533,7 @@ def test_frames_are_as_far_apart_as_the_decoders_keys_and_values_of_them(recipe)
         for project in (p for a in attentions for p in (a.k_proj, a.v_proj)):
             apart.append((project(one) - project(other)) ** 2 / project(known).var(0))
     expected = torch.cat(apart, dim=1).mean(1)
-    found = ((one - other) @ recipe.model.reading(known)).square().sum(-1)
+    found = ((one - other) @ recipe.model.distance_root(known)).square().sum(-1)
     assert torch.allclose(found, expected, rtol=1e-3)
 
 
@@ -585,7 +582,7 @@ def test_an_encoder_is_evaluated_by_its_distance_without_a_decoder(recipe, monke
             with torch.no_grad():
                 mine = encode_masked(recipe.peft, recipe.mel(audio, ends)[None], ends=ends)[0]
                 wanted = recipe.prefixes.offline_frames(log_mel(whole, 80)[None])[0, : ends[-1]]
-            total += float(((mine - wanted) @ recipe.reading).square().sum())
+            total += float(((mine - wanted) @ recipe.distance_root).square().sum())
             n += ends[-1]
         assert figures[f"distance_{chunk / 50:g}s"] == pytest.approx(total / n, rel=1e-3)
     chunks = figures["distance_0.3s"], figures["distance_1s"]

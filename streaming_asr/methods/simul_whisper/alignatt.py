@@ -35,28 +35,25 @@ class AlignAttPolicy:
     def judge(
         self, frame: int, n_frames: int, last_attended: int | None, *, after_text: bool, last: bool
     ) -> Verdict:
-        """Return the verdict on a token taken from `frame` of `n_frames` so far.
+        """Return the verdict on a token whose attention is highest at `frame` of `n_frames`.
 
-        after_text: text precedes the token, be it forced. The first token of a window follows
-        control tokens, which look anywhere: it never rewinds.
+        last_attended: the place of the decoder before it. last: no more audio comes. after_text:
+        text precedes the token, also forced text; the first token of a window follows control
+        tokens, which look anywhere, so that it never rewinds.
         """
-        if (
-            after_text
-            and not last
-            and last_attended is not None
-            and last_attended - frame > self.rewind_frames
-        ):
+        looks_back = last_attended is not None and last_attended - frame > self.rewind_frames
+        if looks_back and after_text and not last:
             return Verdict.REWIND
         threshold = self.last_frame_threshold if last else self.frame_threshold
         return Verdict.WAIT if n_frames - frame <= threshold else Verdict.TAKE
 
 
-def place(frames: Sequence[int]) -> int | None:
-    """Return where the decoder is: the earlier of the two frames it looked at last, None for none.
+def decoder_place(frames: Sequence[int]) -> int | None:
+    """Return the place of the decoder: the earlier of the last two frames it looked at.
 
-    A single token may look far ahead, a full stop at the next pause. To return from there is no
-    rewind: taken for one it throws the text away, and the next step, with more to write, meets the
-    same token again, so that no text ever follows.
+    None where it looked at none. The earlier, because one token may look far ahead, such as a full
+    stop at the next pause, and to return from there is no rewind. A rewind would throw the text
+    away, and the next step would come to the same token again, so that no text ever follows.
     """
     return min(frames[-2:], default=None)
 
@@ -88,16 +85,16 @@ class RunningRows:
         """Let hypothesis i go on from hypothesis parents[i]."""
         if list(parents) != list(range(len(self._last))):
             index = torch.tensor(parents, device=self._last.device)
-            self._mean, self._squares, self._last = (
-                x.index_select(0, index) for x in (self._mean, self._squares, self._last)
-            )
+            self._mean = self._mean.index_select(0, index)
+            self._squares = self._squares.index_select(0, index)
+            self._last = self._last.index_select(0, index)
 
     def attended(self, n_frames: int) -> list[int]:
-        """Return the frame, of `n_frames`, that each hypothesis's last row looks at.
+        """Return the frame, below `n_frames`, at which each hypothesis's last row is highest.
 
-        One or two rows cannot be standardised: of two, every score is 1 or -1, and rounding would
-        choose among the ties. They are all there is before the first token of an English-only
-        model, after its two control tokens; the raw attention of the last row decides there.
+        One or two rows are not standardised: of two, every score would be 1 or -1, and rounding
+        would choose among the ties. An English-only model has only two rows, those of its control
+        tokens, before its first token; there the raw attention of the last row decides.
         """
         scores = self._last
         if self._n > 2:
@@ -109,10 +106,9 @@ class RunningRows:
 
 
 class AlignAtt(Guide):
-    """The policy as the guide of one search: verdicts by where each hypothesis looks.
+    """The policy as the guide of one search: verdicts by the frame that each hypothesis looks at.
 
-    The attention rows go with their hypotheses. A row's frame is the same for whatever token
-    follows.
+    That frame depends on the tokens so far only: it is the same for every next token.
     """
 
     def __init__(
@@ -125,37 +121,34 @@ class AlignAtt(Guide):
         last_attended: int | None,
         last: bool,
     ) -> None:
-        """Begin one search, of the stream's `last` text or not; after_text: not after control
-        tokens.
-        """
+        """Begin one search over `n_frames` of audio; for the other arguments see the policy."""
         self.on_cross = self._head_rows = head_rows
         self._policy, self._n_frames = policy, n_frames
         self._after_text, self.last_attended, self._last = after_text, last_attended, last
         self._running: RunningRows | None = None
 
     def judge(self, live: Sequence[Hypothesis]) -> list[tuple[Verdict, int | None]]:
-        """Return verdict and frame of each hypothesis's next token."""
-        # the frames so far, and the three after them that the median of the last ones reaches
+        """Return the verdict on each hypothesis's next token, and the frame it is taken from."""
+        # With the three frames after the audio, which the median of its last frames reaches.
         rows = self._head_rows.rows()[..., : self._n_frames + MEDIAN_FRAMES // 2]
         if self._running is None:
             self._running = RunningRows(rows)
         else:
             self._running.add(rows)
-        # The last token before the search counts as one of the two places.
+        # The place before the search counts as one of the last two frames.
         before = () if self.last_attended is None else (self.last_attended,)
-        return [
-            (
-                self._policy.judge(
-                    frame,
-                    self._n_frames,
-                    place((*before, *one.frames)),
-                    after_text=self._after_text or bool(one.tokens),
-                    last=self._last,
-                ),
+        verdicts: list[tuple[Verdict, int | None]] = []
+        frames = self._running.attended(self._n_frames)
+        for hypothesis, frame in zip(live, frames, strict=True):
+            verdict = self._policy.judge(
                 frame,
+                self._n_frames,
+                decoder_place((*before, *hypothesis.frames)),
+                after_text=self._after_text or bool(hypothesis.tokens),
+                last=self._last,
             )
-            for one, frame in zip(live, self._running.attended(self._n_frames), strict=True)
-        ]
+            verdicts.append((verdict, frame))
+        return verdicts
 
     def reorder(self, parents: Sequence[int]) -> None:
         """Let hypothesis i go on from hypothesis parents[i], its rows too."""

@@ -18,7 +18,7 @@ import torch
 
 from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import FRAME_S, NULL, Recorder, Samples, Update, Word
-from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, AlignAttPolicy, place
+from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, AlignAttPolicy, decoder_place
 from streaming_asr.methods.simul_whisper.state import SimulWhisperState
 from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
 from streaming_asr.whisper.alignment import HeadRows
@@ -115,18 +115,19 @@ class SimulWhisper(SharedPasses, Chunked):
         )
 
     def _step(self, state: SimulWhisperState, audio: Samples, last: bool) -> Passes[Update]:
-        """Take in `audio`; with less than a chunk of it nothing changes, unless it is the last.
+        """Take in `audio`; decode once a chunk of it is pending, or the `last` of the stream.
 
-        More than half of the buffer at once is taken in portions, so that none is lost.
+        More than half of the buffer at once is taken in portions, so that no audio leaves the
+        window before it was decoded.
         """
         state.take_in(audio)
-        heard_any = state.window.size > 0
-        due = self._chunk if heard_any else self._first
+        is_first = state.window.size == 0
+        n_due = self._first if is_first else self._chunk
         committed: list[Word] = []
-        if last or state.n_pending >= due:
-            portion = max(FRAME_SAMPLES, self._buffer_samples // 2)
+        if last or state.n_pending >= n_due:
+            most = max(FRAME_SAMPLES, self._buffer_samples // 2)
             while True:
-                n_new = min(portion, state.n_pending)
+                n_new = min(most, state.n_pending)
                 at_end = last and n_new == state.n_pending
                 committed += yield from self._round(state, n_new, at_end=at_end)
                 if not state.n_pending:
@@ -137,7 +138,10 @@ class SimulWhisper(SharedPasses, Chunked):
 
     @torch.inference_mode()
     def _round(self, state: SimulWhisperState, n_new: int, *, at_end: bool) -> Passes[list[Word]]:
-        """Encode `n_new` more samples and decode what is certain; `at_end`: all of it."""
+        """Move `n_new` samples into the window, encode and decode it; return the words committed.
+
+        at_end: the stream ends with these samples, so that no text waits and all is committed.
+        """
         with state.recorder.part("policy"):
             committed = state.slide(n_new, self._buffer_samples)
             committed += self._make_room(state)
@@ -160,12 +164,13 @@ class SimulWhisper(SharedPasses, Chunked):
             return committed + state.commit(everything=at_end)
 
     def _decode(self, state: SimulWhisperState, *, at_end: bool) -> Passes[Hypothesis]:
-        """Return the new text of the window; remember where the decoder is."""
+        """Return the text of the window that follows `state.tokens`; update the decoder's place."""
         forced = [*self._whisper.prompt(state.language), *state.tokens]
-        attended = None
+        attended = None  # the decoder's place, as a frame of the window
         if state.last_attended is not None:
             attended = state.last_attended - state.window_start
-        unsaid_s = (state.n_frames - max(0, attended or 0)) * FRAME_S
+        # The audio after that place holds the new text.
+        n_new_frames = state.n_frames - max(0, attended or 0)
         guide = AlignAtt(
             self._policy,
             HeadRows(self._decoder, state.cache, self._heads, self._whisper.context_frames),
@@ -174,21 +179,27 @@ class SimulWhisper(SharedPasses, Chunked):
             last_attended=attended,
             last=at_end,
         )
-        max_new = TOKENS_PER_SECOND * math.ceil(max(unsaid_s, FRAME_S))
-        context = self._whisper.context_frames
+        max_new = TOKENS_PER_SECOND * math.ceil(max(n_new_frames, 1) * FRAME_S)
         hypothesis = yield from self._search.passes(
-            state.cache, forced, context, max_new, state.recorder, guide, round(unsaid_s / FRAME_S)
+            state.cache,
+            forced,
+            self._whisper.context_frames,
+            max_new,
+            state.recorder,
+            guide,
+            n_new_frames,
         )
-        # (without a place the next search may look anywhere)
-        if hypothesis.last_attended is None:  # thrown away
+        if hypothesis.last_attended is None:
+            # Every hypothesis was rewound: the next search may look anywhere.
             state.last_attended = None
         elif hypothesis.frames:
-            seen = place((*(() if attended is None else (attended,)), *hypothesis.frames))
-            state.last_attended = None if seen is None else state.window_start + seen
+            before = () if attended is None else (attended,)
+            place = decoder_place((*before, *hypothesis.frames))
+            state.last_attended = None if place is None else state.window_start + place
         return hypothesis
 
     def _cut_off(self, hidden: torch.Tensor) -> bool:
-        """Return whether to drop the last word, from the frames so far (n, d)."""
+        """Return whether the audio ends inside its last word, by its encoder frames (n, d)."""
         if self._detector is not None:
             return not self._detector.ends_with_a_word(hidden, self._threshold)
         return self._truncation == "always"
@@ -196,7 +207,7 @@ class SimulWhisper(SharedPasses, Chunked):
     # ---- room in the decoder ----------------------------------------------------------------
 
     def _make_room(self, state: SimulWhisperState) -> list[Word]:
-        """Leave a quarter of the decoder's positions free for what is new."""
+        """Free a quarter of the decoder's positions for new tokens; return the words committed."""
         n_control = len(self._whisper.prompt(state.language))
-        free = self._whisper.max_tokens // 4
-        return state.forget_until(max(0, self._whisper.max_tokens - n_control - free))
+        n_free = self._whisper.max_tokens // 4
+        return state.forget_until(max(0, self._whisper.max_tokens - n_control - n_free))

@@ -92,16 +92,20 @@ class TruncationRecipe(CorpusRecipe):
         """Of the last evaluation."""
         torch.manual_seed(self.seed)
         self.model = TruncationDetector(self.whisper.config.d_model)
-        # It begins with the corpus's words per frame; from 0.5 the bias takes long.
+        # Every weight begins at the corpus's words per frame: from 0.5 the bias learns slowly.
         n_frames = sum(item.n_samples for item in self.items) / FRAME_SAMPLES
-        rate = min(0.5, sum(len(item.words) for item in self.items) / n_frames)
+        words_per_frame = min(0.5, sum(len(item.words) for item in self.items) / n_frames)
+        logit = math.log(words_per_frame / (1 - words_per_frame))
         nn.init.zeros_(self.model.linear.weight)
-        nn.init.constant_(self.model.linear.bias, math.log(rate / (1 - rate)))
+        nn.init.constant_(self.model.linear.bias, logit)
 
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> dict[str, Tensor]:
-        """Return clips, their frames and their numbers of words; pure in (seed, step, rank)."""
+        """Return clips, and for each its number of words and whether no word is cut at its end.
+
+        Depends only on (seed, step, rank).
+        """
         rng = self.rng(step, rank)
         clips, n_words, whole = [], [], []
         for _ in range(self.batch):
@@ -117,14 +121,14 @@ class TruncationRecipe(CorpusRecipe):
         }
 
     def _cut(self, rng: random.Random, n_frames: int, spans: list[Span]) -> tuple[int, int]:
-        """Return the first frame and the end of a clip."""
+        """Draw a clip from a window of `n_frames`; return its first frame and the one after it."""
         first = rng.randrange(n_frames) if rng.random() < self.late_start else 0
         first = max(0, min(first, n_frames - LEAST_FRAMES))
-        least = min(first + LEAST_FRAMES, n_frames)
-        ends = [end for end in map(last_frame, spans) if least <= end <= n_frames]
-        if ends and rng.random() < self.at_word_end:
-            return first, rng.choice(ends)
-        return first, rng.randint(least, n_frames)
+        earliest_stop = min(first + LEAST_FRAMES, n_frames)
+        word_stops = [stop for stop in map(stop_frame, spans) if earliest_stop <= stop <= n_frames]
+        if word_stops and rng.random() < self.at_word_end:
+            return first, rng.choice(word_stops)
+        return first, rng.randint(earliest_stop, n_frames)
 
     def _pack(self, clips: list[Samples]) -> dict[str, Tensor]:
         """Return the clips, (n,) each, padded to the context before the features as a stream's
@@ -141,7 +145,11 @@ class TruncationRecipe(CorpusRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
-        """Return the RMS error of the summed weights in words, plus the boundary's term."""
+        """Return the loss and what to log of it.
+
+        The loss is the root mean square error of the clips' summed weights, in words, plus the
+        weighted cross-entropy of the last two frames against whether a word is cut there.
+        """
         weights = self._weights(model, batch, bf16=self.encoder_bf16)
         batch = {key: value.to(weights.device) for key, value in batch.items()}
         error = weights.sum(-1) - batch["n_words"]
@@ -155,14 +163,16 @@ class TruncationRecipe(CorpusRecipe):
         return rmse + self.boundary_weight * boundary, logs
 
     def precompute(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the batch with the frozen encoder's output on the frames with audio instead of its
-        mel: what `fit.cached_batches` keeps.
+        """Return the batch with the frozen encoder's output (batch, frames, d) in place of the mel.
+
+        `fit.cached_batches` keeps the result.
         """
         rest = {key: value for key, value in batch.items() if key != "mel"}
         hidden = self._encode(batch["mel"], bf16=self.encoder_bf16)
         return rest | {"hidden": hidden[:, : int(batch["n_frames"].max())].cpu().clone()}
 
     def _encode(self, mel: Tensor, *, bf16: bool) -> Tensor:
+        """Return the frozen encoder's output (batch, context, d) of mel (batch, n_mels, frames)."""
         device = self.device
         if self.whisper.model.device != device:
             self.whisper.model.to(device)
@@ -170,24 +180,30 @@ class TruncationRecipe(CorpusRecipe):
             return encode_padded(self.whisper.model, mel.to(device))
 
     def _weights(self, model: nn.Module, batch: dict[str, Tensor], *, bf16: bool = False) -> Tensor:
-        """Return weights (batch, context), or as far as `precompute` kept it, 0 on padding."""
+        """Return the frame weights (batch, frames) of clips, precomputed or not, 0 on padding."""
         device = self.device
-        states = batch.get("hidden")
-        hidden = self._encode(batch["mel"], bf16=bf16) if states is None else states.to(device)
+        precomputed = batch.get("hidden")
+        if precomputed is None:
+            hidden = self._encode(batch["mel"], bf16=bf16)
+        else:
+            hidden = precomputed.to(device)
         frames = torch.arange(hidden.shape[1], device=device)
-        heard = frames < batch["n_frames"].to(device)[:, None]
-        weights: Tensor = model(hidden) * heard
+        has_audio = frames < batch["n_frames"].to(device)[:, None]
+        weights: Tensor = model(hidden) * has_audio
         return weights
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Return the shares of right decisions by the published rule, percent: `whole_words_kept`
-        of the clips that end with a word, `cut_words_dropped` of those that end inside one; `score`
-        is the mean share of wrong ones. And the threshold on the weight of the last two frames that
-        does best on these clips, and what it does; and the RMSE of the sum.
+        """Return how often the detector decides right on dev clips, in percent.
+
+        By the published rule: `whole_words_kept` of the clips that end with a word,
+        `cut_words_dropped` of those that end inside one; `score` is the mean share of wrong
+        decisions. `threshold`: the weight of the last two frames that separates the two kinds best,
+        and `right_at_threshold` its mean share of right decisions. `rmse_words`: of the sum.
         """
-        right: dict[bool, list[bool]] = {True: [], False: []}
-        at_the_end: dict[bool, list[float]] = {True: [], False: []}
+        # Both by whether the clip ends with a whole word.
+        is_right: dict[bool, list[bool]] = {True: [], False: []}
+        end_weights: dict[bool, list[float]] = {True: [], False: []}
         squares = []
         for i, utterance in enumerate(self.dev):
             rng = self.rng("dev", i)
@@ -198,22 +214,23 @@ class TruncationRecipe(CorpusRecipe):
                 continue
             batch = self._pack([audio[: stop * FRAME_SAMPLES] for stop, _ in clips])
             for row, (stop, whole) in zip(self._weights(self.model, batch), clips, strict=True):
-                right[whole].append(fires_at_the_end(row[:stop]) is whole)
-                at_the_end[whole].append(float(end_weight(row[:stop])))
+                is_right[whole].append(fires_at_the_end(row[:stop]) is whole)
+                end_weights[whole].append(float(end_weight(row[:stop])))
                 squares.append((float(row.sum()) - count_words(spans, 0, stop)) ** 2)
-        whole_share, dropped = (100 * sum(x) / max(1, len(x)) for x in (right[True], right[False]))
-        self.threshold, right_share = best_threshold(at_the_end[True], at_the_end[False])
+        whole_kept = 100 * sum(is_right[True]) / max(1, len(is_right[True]))
+        cut_dropped = 100 * sum(is_right[False]) / max(1, len(is_right[False]))
+        self.threshold, right_share = best_threshold(end_weights[True], end_weights[False])
         return {
-            "score": 100 - (whole_share + dropped) / 2,
-            "whole_words_kept": whole_share,
-            "cut_words_dropped": dropped,
+            "score": 100 - (whole_kept + cut_dropped) / 2,
+            "whole_words_kept": whole_kept,
+            "cut_words_dropped": cut_dropped,
             "threshold": self.threshold,
             "right_at_threshold": 100 * right_share,
             "rmse_words": math.sqrt(sum(squares) / max(1, len(squares))),
         }
 
     def save(self, folder: Path) -> None:
-        """Write the linear layer, and training.json: how it came about."""
+        """Write the linear layer into `folder`, and training.json: settings and results."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -229,52 +246,57 @@ class TruncationRecipe(CorpusRecipe):
         )
 
 
-def last_frame(span: Span) -> int:
-    """Return the frames of a clip that ends with the word."""
+def stop_frame(span: Span) -> int:
+    """Return the frame after the last one of a word (start, end), in seconds."""
     return math.ceil(span[1] / FRAME_S - 1e-6)
 
 
 def count_words(spans: list[Span], first: int, stop: int) -> int:
-    """Return how many words lie in frames [first, stop) whole."""
+    """Return how many words (start, end), in seconds, lie entirely in frames [first, stop)."""
+    first_s = first * FRAME_S - 1e-6
     return sum(
-        span[0] >= first * FRAME_S - 1e-6 and last_frame(span) <= stop and span[1] > span[0]
-        for span in spans
+        start_s >= first_s and stop_frame((start_s, end_s)) <= stop and end_s > start_s
+        for start_s, end_s in spans
     )
 
 
 def cuts_a_word(spans: list[Span], stop: int) -> bool:
-    """Return whether a clip of `stop` frames ends inside a word, of which it holds more than a
-    frame.
+    """Return whether a clip of `stop` frames ends inside a word and has more than a frame of it.
 
-    A clip that ends with a word ends with that word's last frame, in which a word that follows
-    without a pause has begun already.
+    More than a frame: a clip that ends with a word has that word's last frame, in which a word that
+    follows without a pause has already begun.
     """
-    begun_s = (stop - 1) * FRAME_S - 1e-6
-    return any(start < begun_s and last_frame((start, end)) > stop for start, end in spans)
+    last_frame_s = (stop - 1) * FRAME_S - 1e-6
+    return any(start < last_frame_s and stop_frame((start, end)) > stop for start, end in spans)
 
 
 def best_threshold(whole: Sequence[float], cut: Sequence[float]) -> tuple[float, float]:
-    """Return the threshold that separates the two kinds of clips best, and its mean share of
-    right decisions: at least so much weight at the end of a whole clip, less at the end of a cut
-    one. A whole word where none separates them.
+    """Return the threshold on the end weights that separates the two kinds of clips best.
+
+    Clips that end with a `whole` word should reach it, those that end in a `cut` word should not.
+    Returns also the mean share of right decisions, 0 to 1. The threshold is 1.0, a whole word,
+    where no other decides better than by chance.
     """
-    best = (1.0, 0.5)
+    best_value, best_share = 1.0, 0.5
     for threshold in sorted({*whole, *cut}):
         whole_share = sum(weight >= threshold for weight in whole) / max(1, len(whole))
-        dropped = sum(weight < threshold for weight in cut) / max(1, len(cut))
-        if (whole_share + dropped) / 2 > best[1]:
-            best = threshold, (whole_share + dropped) / 2
-    return best
+        cut_share = sum(weight < threshold for weight in cut) / max(1, len(cut))
+        right_share = (whole_share + cut_share) / 2
+        if right_share > best_share:
+            best_value, best_share = threshold, right_share
+    return best_value, best_share
 
 
 def dev_clips(rng: random.Random, spans: list[Span], n_frames: int) -> list[tuple[int, bool]]:
-    """Return (end in frames, whether no word is cut there) of two clips: one ends with a word, one
-    in the middle of one, where there is such a word; labelled as the clips of training are.
+    """Return two clips of a recording's start: one ends with a word, one in the middle of a word.
+
+    Each as (number of frames, whether no word is cut at its end). A clip is missing where no word
+    is suitable.
     """
     stops = []
-    ends = [e for e in map(last_frame, spans) if LEAST_FRAMES <= e <= n_frames]
-    if ends:
-        stops.append(rng.choice(ends))
+    word_stops = [stop for stop in map(stop_frame, spans) if LEAST_FRAMES <= stop <= n_frames]
+    if word_stops:
+        stops.append(rng.choice(word_stops))
     middles = [
         round((start + end) / 2 / FRAME_S)
         for start, end in spans

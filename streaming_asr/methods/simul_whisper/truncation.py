@@ -37,9 +37,9 @@ class TruncationDetector(nn.Module):
 
     @torch.inference_mode()
     def ends_with_a_word(self, hidden: torch.Tensor, threshold: float | None = None) -> bool:
-        """Return whether a word ends with the last two of the frames so far, (n, d).
+        """Return whether a word ends with the last two frames of the audio so far, (n, d).
 
-        threshold: of their weight, instead of the published rule."""
+        threshold: least weight of these two frames together; None: the published rule."""
         weights = self(hidden)
         if threshold is None:
             return fires_at_the_end(weights)
@@ -47,19 +47,19 @@ class TruncationDetector(nn.Module):
 
 
 def fires_at_the_end(weights: torch.Tensor) -> bool:
-    """Return the decision on the weights (n,) of a clip.
+    """Return whether a word ends with a clip, by its frame weights (n,) and the published rule.
 
-    The last frame is left out of the sum; the last whole word must be reached with the frame before
-    it, not earlier.
+    The rule leaves out the last frame. The running sum up to the frame before it must reach a whole
+    number of words there, and not with an earlier frame.
     """
     total = weights.sum()
     if len(weights) < 2 or total.round() < 1:
         return False
     # Scaled to sum to a whole number of words.
-    summed = smooth(weights * (total.round() / total))[:-1].cumsum(0)
-    n_words = (summed[-1] / FULL).floor()
-    reached = summed >= n_words
-    return bool(reached[-1]) and not bool(reached[:-1].any())
+    running_sum = smooth(weights * (total.round() / total))[:-1].cumsum(0)
+    n_words = (running_sum[-1] / FULL).floor()
+    is_reached = running_sum >= n_words
+    return bool(is_reached[-1]) and not bool(is_reached[:-1].any())
 
 
 def end_weight(weights: torch.Tensor) -> torch.Tensor:
@@ -68,14 +68,15 @@ def end_weight(weights: torch.Tensor) -> torch.Tensor:
 
 
 def threshold_of(setting: float | str, path: str | Path) -> float:
-    """Return `setting`, or for `dev` what training chose, from training.json next to the detector.
+    """Return a number as it is, and for `dev` what training chose for the detector at `path`.
 
-    Raises UserError where there is none, and for another word.
+    That choice is in training.json next to the detector. Raises UserError where there is none, and
+    for another word.
     """
     if not isinstance(setting, str):
         return float(setting)
-    place = Path(path).expanduser()
-    folder = place if place.is_dir() else place.parent
+    detector = Path(path).expanduser()
+    folder = detector if detector.is_dir() else detector.parent
     threshold = training_of(folder).get(THRESHOLD)
     if setting != "dev" or not isinstance(threshold, int | float):
         raise UserError(
@@ -87,8 +88,9 @@ def threshold_of(setting: float | str, path: str | Path) -> float:
 
 
 def smooth(weights: torch.Tensor) -> torch.Tensor:
-    """Return the weights (n,) with no frame that holds a whole word: while one does, all go half
-    the way to their mean, up to ten times.
+    """Return weights (n,) of the same sum in which no frame holds a whole word.
+
+    While a frame does, all weights move half the way to their mean, at most ten times.
     """
     for _ in range(MAX_SMOOTHING):
         if not bool((weights > FULL).any()):
@@ -98,18 +100,19 @@ def smooth(weights: torch.Tensor) -> torch.Tensor:
 
 
 def load_detector(path: str | Path, d_model: int, device: torch.device | str) -> TruncationDetector:
-    """Load a folder that training left, or a published file: weight (1, d) and bias (1,).
+    """Load a folder that training wrote, or a published file: weight (1, d) and bias (1,).
 
     Raises UserError where there is none, or one for a model of another width.
     """
-    place, what = Path(path).expanduser(), f"truncation detector {str(path)!r}"
-    if place.suffix == ".pt" and place.is_file():
-        tensors = load_pickled(place, what)
+    file, what = Path(path).expanduser(), f"truncation detector {str(path)!r}"
+    if file.suffix == ".pt" and file.is_file():
+        tensors = load_pickled(file, what)
     else:
         train = "give the folder that `python -m streaming_asr.train method=simul_whisper` made"
-        tensors = weights_at(place, FILE_NAME, what, f"{train}, or a published .pt file")
+        tensors = weights_at(file, FILE_NAME, what, f"{train}, or a published .pt file")
     detector = TruncationDetector(d_model)
     try:
+        # Published files prefix the names, as in "linear.weight".
         state = {name.rpartition(".")[2]: tensor.float() for name, tensor in tensors.items()}
         detector.linear.load_state_dict(state)
     except (AttributeError, RuntimeError) as error:

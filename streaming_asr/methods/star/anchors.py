@@ -18,9 +18,9 @@ SMOOTHING_ROUNDS = 10
 def accumulate(
     alphas: Sequence[float], total: float = 0.0, *, carry: bool = False
 ) -> tuple[list[int], float]:
-    """Return the indices of anchors among `alphas`, and the sum left after the last of them.
+    """Return the indices of anchors among the alphas of frames, and the running sum at their end.
 
-    total: the sum left by what came before. carry: False sets the sum to 0 after an anchor, as
+    total: the running sum before these frames. carry: False sets the sum to 0 after an anchor, as
     algorithm 1 (line 4) has it; True takes off 1 and keeps the residual, as the published
     code does.
     """
@@ -63,5 +63,5 @@ def top_k(scores: torch.Tensor, rate: float) -> list[int]:
 
 
 def fixed(n_frames: int, stride: int, before: int = 0) -> list[int]:
-    """Return every stride-th of the frames `before` .. `before` + n_frames, counted from there."""
+    """Return the indices, among `n_frames` that follow `before` others, of each stride-th frame."""
     return [i for i in range(n_frames) if (before + i + 1) % stride == 0]

@@ -28,12 +28,14 @@ FRAMES_PER_TOKEN = 12
 
 @dataclass(slots=True)
 class Compressed:
-    """vectors (n, d); scores (n,), added to the logits of cross-attention; segments."""
+    """What comes out of a compressor: vectors for the decoder, and segments."""
 
     vectors: Tensor
+    """(n, d)"""
     scores: Tensor
+    """(n,), added to the logits of cross-attention."""
     ready: list[int]
-    """For each segment, how many vectors there are when it is complete."""
+    """For each segment, how many vectors of the window there are when it is complete."""
     ends: list[int]
     """For each segment, the frame of the window after its last one."""
     length_error: Tensor | None = None
@@ -150,58 +152,64 @@ class Anchors(ScoredCompressor):
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
     ) -> Compressed:
-        scores = self.segmenter(x.detach())  # features learn only from the encoder (code)
+        # Detached as in the published code: features learn only from the encoder.
+        scores = self.segmenter(x.detach())
         alpha = scores.float().sigmoid()
-        length = x.shape[0] / rate if rate is not None else n_tokens
+        n_frames = x.shape[0]
+        n_segments = n_frames / rate if rate is not None else n_tokens
         if rate is not None and self.select == "top_k":
-            at = top_k(scores, rate)
+            anchors = top_k(scores, rate)
         elif rate is not None:
-            used = rescale(alpha, x.shape[0] / rate)
-            at, _ = accumulate(used.detach().tolist(), carry=True)
+            scaled = rescale(alpha, n_frames / rate)
+            anchors, _ = accumulate(scaled.detach().tolist(), carry=True)
         else:
-            used = self.alphas(scores) if n_tokens is None else rescale(alpha, n_tokens)
-            at = self._segments(used.detach().tolist(), CompressorState(self.encoder.start()))
-        flags = self._no_anchors(x)
-        flags[at] = True
-        ends = at
-        if not at or at[-1] != x.shape[0] - 1:  # the end of the audio is an anchor
-            ends = [*at, x.shape[0] - 1]
-            # With keep_all a stream has passed this frame on before it knew that the audio ends.
-            flags[-1] = not self.keep_all
-        h = self.encoder(x, flags)
-        error = None if length is None else self.length_error(alpha, length)
+            scaled = self.alphas(scores) if n_tokens is None else rescale(alpha, n_tokens)
+            anchors = self._segments(scaled.detach().tolist(), self.start())
+        is_anchor = self._no_anchors(x)
+        is_anchor[anchors] = True
+        if not anchors or anchors[-1] != n_frames - 1:
+            # The end of the audio closes a segment. Its last frame is an anchor, except with
+            # keep_all: there a stream has encoded it before it knew that the audio ends.
+            anchors = [*anchors, n_frames - 1]
+            is_anchor[-1] = not self.keep_all
+        h = self.encoder(x, is_anchor)
+        error = None if n_segments is None else self.length_error(alpha, n_segments)
+        ends = [i + 1 for i in anchors]
         if self.keep_all:
-            return Compressed(h, scores, [i + 1 for i in ends], [i + 1 for i in ends], error)
+            return Compressed(h, scores, ends, ends, error)
         ready = list(range(1, len(ends) + 1))
-        return Compressed(h[ends], scores[ends], ready, [i + 1 for i in ends], error)
+        return Compressed(h[anchors], scores[anchors], ready, ends, error)
 
     def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
         scores = self.segmenter(x)
-        at = self._segments(self.alphas(scores).tolist(), state)
-        n, before = x.shape[0], state.n_frames
-        # The audio ends within a segment: its last frame closes it.
-        forced = last and (at[-1:] != [n - 1] if n else state.open)
-        if forced and n == 0 and not self.keep_all:
-            # Encoded before the stream was known to end there: once more, as an anchor.
+        anchors = self._segments(self.alphas(scores).tolist(), state)
+        n, n_before = x.shape[0], state.n_frames
+        # The audio may end within a segment, which its last frame then closes.
+        is_open = anchors[-1:] != [n - 1] if n else state.open
+        closes = last and is_open
+        if closes and n == 0 and not self.keep_all:
+            # That frame was encoded before the stream was known to end: again, as an anchor.
             assert state.tail is not None
             x, scores = state.tail
             SemanticEncoder.drop_last(state.cache)
-            n, before = 1, before - 1
-        if forced:
-            at = [*at, n - 1]
-        flags = self._no_anchors(x)
-        flags[at if not (forced and self.keep_all) else at[:-1]] = True
-        h = self.encoder.append(state.cache, x, flags) if n else x
-        state.n_frames = before + n
+            n, n_before = 1, n_before - 1
+        is_anchor = self._no_anchors(x)
+        is_anchor[anchors] = True
+        if closes:
+            anchors = [*anchors, n - 1]
+            if not self.keep_all:
+                is_anchor[-1] = True
+        h = self.encoder.append(state.cache, x, is_anchor) if n else x
+        state.n_frames = n_before + n
         if n:
-            state.open = not at or at[-1] != n - 1
+            state.open = not anchors or anchors[-1] != n - 1
             state.tail = (x[-1:], scores[-1:])
-        ends = [before + i + 1 for i in at]
+        ends = [n_before + i + 1 for i in anchors]
         if self.keep_all:
             return Compressed(h, scores, ends, ends)
-        ready = [state.n_vectors + i + 1 for i in range(len(at))]
-        state.n_vectors += len(at)
-        return Compressed(h[at], scores[at], ready, ends)
+        ready = [state.n_vectors + i + 1 for i in range(len(anchors))]
+        state.n_vectors += len(anchors)
+        return Compressed(h[anchors], scores[anchors], ready, ends)
 
 
 class Cif(ScoredCompressor):
@@ -215,31 +223,40 @@ class Cif(ScoredCompressor):
     name = "cif"
 
     def _weights(self, alpha: Tensor, total: float) -> tuple[Tensor, list[int]]:
-        """Return shares (segments, T), the last row the open segment's; the frames that fire."""
-        # Frame t fills the stretch lower[t] .. upper[t] of the running sum; segment i is i .. i +
-        # 1.
+        """Return how much each frame adds to each segment, and the frames that complete one.
+
+        alpha: (T,) of frames that follow a running sum of `total`, 0 <= total < 1. Weights
+        (segments, T): one row for each segment that is completed, and one for the open segment.
+        """
+        # Frame t fills lower[t] .. upper[t] of the running sum; segment i is the part i .. i + 1.
         upper = total + alpha.cumsum(0)
         lower = torch.cat([upper.new_full((1,), total), upper])[: len(upper)]
         # A sum that misses a whole number by rounding only has reached it.
-        reached = (upper.detach() + 1e-5).floor().long()
-        n_fired = int(reached[-1]) if len(reached) else 0
-        edges = torch.arange(n_fired + 1.0, device=alpha.device)[:, None]
-        weights = torch.minimum(upper, edges + 1.0) - torch.maximum(lower, edges)
-        segments = torch.arange(n_fired, device=reached.device)
-        # one transfer from a GPU for all of them
-        fires: list[int] = torch.searchsorted(reached, segments, right=True).tolist()
-        return weights.clamp(min=0.0), fires
+        n_complete = (upper.detach() + 1e-5).floor().long()  # segments after each frame, (T,)
+        n_fired = int(n_complete[-1]) if len(n_complete) else 0
+        begins = torch.arange(n_fired + 1.0, device=alpha.device)[:, None]
+        # The length of the overlap of frame and segment, negative where there is none.
+        weights = torch.minimum(upper, begins + 1.0) - torch.maximum(lower, begins)
+        # Segment i is complete with the first frame at which more than i are.
+        segments = torch.arange(n_fired, device=n_complete.device)
+        # One transfer from a GPU for all of them.
+        last_frames: list[int] = torch.searchsorted(n_complete, segments, right=True).tolist()
+        return weights.clamp(min=0.0), last_frames
 
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
     ) -> Compressed:
-        scores = self.segmenter(x.detach())  # features learn only from the encoder (code)
-        length = x.shape[0] / rate if rate is not None else n_tokens
-        alpha = self.alphas(scores) if length is None else scores.float().sigmoid()
-        error = None if length is None else self.length_error(alpha, length)
-        if length is not None:
+        # Detached as in the published code: features learn only from the encoder.
+        scores = self.segmenter(x.detach())
+        n_segments = x.shape[0] / rate if rate is not None else n_tokens
+        error = None
+        if n_segments is None:
+            alpha = self.alphas(scores)
+        else:
+            alpha = scores.float().sigmoid()
+            error = self.length_error(alpha, n_segments)
             # To a whole number of segments, so that nothing is left over at the end.
-            alpha = rescale(alpha, max(1.0, float(round(length))))
+            alpha = rescale(alpha, max(1.0, float(round(n_segments))))
         state = self.start()
         return self._integrate(state, self.encoder(x, self._no_anchors(x)), alpha, True, error)
 
@@ -250,27 +267,35 @@ class Cif(ScoredCompressor):
     def _integrate(
         self, state: CompressorState, h: Tensor, alpha: Tensor, last: bool, error: Tensor | None
     ) -> Compressed:
-        before, n = state.n_frames, h.shape[0]
-        state.n_frames += n
+        """Add the next encoded frames h (n, d) with `alpha` (n,) to the segments.
+
+        Returns the segments that are complete, at the `last` frames of a window also the open one
+        if it fires; `error` is passed on.
+        """
+        n_before = state.n_frames
+        state.n_frames += h.shape[0]
         # The open segment's sum so far, carried from chunk to chunk.
         partial = h.new_zeros(h.shape[1]) if state.partial is None else state.partial
-        weights, at = self._weights(alpha, state.weight)
+        weights, last_frames = self._weights(alpha, state.weight)
         sums = weights.to(h.dtype) @ h
         # The first of the segments is the one that was open.
-        rows = torch.cat([(sums[0] + partial)[None], sums[1:]])
-        held = weights.sum(1)
-        held = torch.cat([held[:1] + state.weight, held[1:]])
-        fired = rows[: len(at)]
-        state.partial, state.weight = rows[-1].detach(), float(held[-1].detach())
-        ends = [before + i + 1 for i in at]
-        has_rest = state.weight > 0.5 or (state.n_vectors == 0 and not at)
-        if last and state.n_frames and has_rest and state.weight > 1e-6:
-            fired = torch.cat([fired, (rows[-1] / held[-1].clamp(min=1e-6).to(h.dtype))[None]])
+        sums = torch.cat([(sums[0] + partial)[None], sums[1:]])
+        totals = weights.sum(1)
+        totals = torch.cat([totals[:1] + state.weight, totals[1:]])
+        # A complete segment has the weight 1, so that its sum is its average.
+        vectors = sums[: len(last_frames)]
+        state.partial, state.weight = sums[-1].detach(), float(totals[-1].detach())
+        ends = [n_before + i + 1 for i in last_frames]
+        is_first = state.n_vectors == 0 and not last_frames
+        fires = state.weight > 0.5 or (is_first and state.weight > 1e-6)
+        if last and state.n_frames and fires:
+            average = sums[-1] / totals[-1].clamp(min=1e-6).to(h.dtype)
+            vectors = torch.cat([vectors, average[None]])
             ends = [*ends, state.n_frames]
             state.weight, state.partial = 0.0, None
-        first, state.n_vectors = state.n_vectors, state.n_vectors + len(ends)
-        ready = [first + i + 1 for i in range(len(ends))]
-        return Compressed(fired, fired.new_zeros(len(ends)), ready, ends, error)
+        ready = [state.n_vectors + i + 1 for i in range(len(ends))]
+        state.n_vectors += len(ends)
+        return Compressed(vectors, vectors.new_zeros(len(ends)), ready, ends, error)
 
 
 class Uncompressed(Compressor):
@@ -292,6 +317,7 @@ class Uncompressed(Compressor):
         return self._all(state, h, last)
 
     def _all(self, state: CompressorState, h: Tensor, last: bool) -> Compressed:
+        """Return all encoded frames h (n, d); at the `last` ones an incomplete segment ends too."""
         n, stride = h.shape[0], self.stride or FRAMES_PER_TOKEN
         ends = [state.n_frames + i + 1 for i in fixed(n, stride, state.n_frames)]
         state.n_frames += n

@@ -26,11 +26,14 @@ class CausalConv(nn.Module):
     def __init__(self, d: int, kernel: int, stride: int = 1) -> None:
         super().__init__()
         self.conv = nn.Conv1d(d, d, kernel, stride)
-        self.past = kernel - stride
+        self.n_past = kernel - stride
 
-    def forward(self, x: Tensor, held: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the outputs of x (1, d, n) after `held`, None at the start; and what is left."""
-        x = F.pad(x, (self.past, 0)) if held is None else torch.cat([held, x], dim=-1)
+    def forward(self, x: Tensor, past: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the outputs of the next inputs x (1, d, n), and the inputs that later ones need.
+
+        past: these inputs as the call before returned them, None at the start of a window.
+        """
+        x = F.pad(x, (self.n_past, 0)) if past is None else torch.cat([past, x], dim=-1)
         kernel, stride = self.conv.kernel_size[0], self.conv.stride[0]
         n_out = max(0, (x.shape[-1] - kernel) // stride + 1)
         if n_out == 0:
@@ -46,11 +49,14 @@ class Strided(nn.Module):
         self.wide, self.narrow = CausalConv(d, 5), CausalConv(d, 1)
         self.down = CausalConv(d, 2 * stride + 1, stride)
 
-    def forward(self, x: Tensor, held: list[Tensor | None]) -> Tensor:
-        """Return (1, d, n / stride) of (1, d, n); `held`, two entries, is changed in place."""
-        y, held[0] = self.wide(F.elu(x), held[0])
+    def forward(self, x: Tensor, past: list[Tensor | None]) -> Tensor:
+        """Return (1, d, n / stride) of the next inputs (1, d, n).
+
+        past: of the two convolutions that need it, changed in place.
+        """
+        y, past[0] = self.wide(F.elu(x), past[0])
         y, _ = self.narrow(F.elu(y), None)
-        y, held[1] = self.down(F.elu(x + y), held[1])
+        y, past[1] = self.down(F.elu(x + y), past[1])
         return y
 
 
@@ -85,6 +91,7 @@ class Convolutions(Compressor):
         return self._segments(state, h, last)
 
     def _convolve(self, state: CompressorState, x: Tensor, last: bool) -> Tensor:
+        """Return the vectors (m, d) that the next frames x (n, d) complete."""
         if not state.convolutions:
             state.convolutions = [None] * (2 * len(self.strided))
         state.n_frames += x.shape[0]
@@ -92,12 +99,13 @@ class Convolutions(Compressor):
             x = F.pad(x, (0, 0, 0, -state.n_frames % self.rate))
         y = x.T[None]
         for i, block in enumerate(self.strided):
-            held = state.convolutions[2 * i : 2 * i + 2]
-            y = block(y, held)
-            state.convolutions[2 * i : 2 * i + 2] = held
+            past = state.convolutions[2 * i : 2 * i + 2]
+            y = block(y, past)
+            state.convolutions[2 * i : 2 * i + 2] = past
         return y[0].T
 
     def _segments(self, state: CompressorState, h: Tensor, last: bool) -> Compressed:
+        """Return the encoded vectors h (m, d), each a segment of `rate` frames."""
         first, n = state.n_vectors, h.shape[0]
         state.n_vectors += n
         ready = list(range(first + 1, first + n + 1))

@@ -70,17 +70,18 @@ class AnchorDecoder:
     def forward(
         self, tokens: Sequence[int], vectors: Tensor, scores: Tensor, visible: Sequence[int]
     ) -> Tensor:
-        """Return the hidden states (n, d) of all positions, from one pass with gradients.
+        """Return the hidden states (n, d) of all n tokens, from one pass with gradients.
 
-        vectors (m, d), scores (m,); visible: how many of them each of the n positions sees.
+        vectors (m, d), scores (m,); visible: for each token, how many of the vectors it sees.
         """
         cross = [self._cross(layer, vectors) for layer in self.layers]
-        return self._pass(tokens, 0, None, cross, _bias(scores, visible))
+        return self._pass(tokens, 0, None, cross, _cross_bias(scores, visible))
 
     def _split(self, x: Tensor) -> Tensor:
         return split_heads(x[None], self.n_heads)[0]
 
     def _cross(self, layer: Any, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the layer's cross-attention keys and values of vectors (m, d)."""
         attention = layer.encoder_attn
         return self._split(attention.k_proj(vectors)), self._split(attention.v_proj(vectors))
 
@@ -97,16 +98,17 @@ class AnchorDecoder:
 
     @torch.inference_mode()
     def step(self, cache: AnchorCache, tokens: Sequence[int], visible: Sequence[int]) -> Tensor:
-        """Feed tokens at the positions that follow the cached ones, each with the number of anchors
-        it sees; return the hidden state (d,) of the last.
+        """Feed the tokens that follow the cached ones; return the hidden state (d,) of the last.
+
+        visible: for each of them, how many anchors it sees.
         """
-        # What no query sees would be multiplied in vain.
-        most = max(visible)
+        # Anchors that no token sees are left out, which saves work.
+        n_anchors = max(visible)
         cross = [
-            (k[:, :most], v[:, :most])
+            (k[:, :n_anchors], v[:, :n_anchors])
             for k, v in zip(cache.cross_keys, cache.cross_values, strict=True)
         ]
-        bias = _bias(cache.scores[:most], visible)
+        bias = _cross_bias(cache.scores[:n_anchors], visible)
         return self._pass(tokens, cache.keys[0].shape[1], cache, cross, bias)[-1]
 
     def _pass(
@@ -116,16 +118,24 @@ class AnchorDecoder:
         cache: AnchorCache | None,
         cross: list[tuple[Tensor, Tensor]],
         bias: Tensor,
-        attention_of: Sequence[tuple[int, int]] = (),
+        heads: Sequence[tuple[int, int]] = (),
         maps: list[Tensor] | None = None,
     ) -> Tensor:
+        """Return the hidden states (n, d) of n tokens at the positions from `start` on.
+
+        cache: keys and values of the tokens before `start`, to which those of the tokens are added;
+        None where start is 0. cross: keys and values of m anchors for each layer. bias: (n, m), on
+        the logits of cross-attention. maps: takes the cross-attention (n, m) of `heads`, each
+        (layer, head), sorted by layer.
+        """
         n = len(tokens)
         device = self.embedding.device
         x = self.embedding[torch.tensor(tokens, device=device)]
         x = x + self._decoder.embed_positions.weight[start : start + n]
-        at = torch.arange(start, start + n, device=device)
-        # A single query is the newest position and sees all.
-        mask = torch.arange(start + n, device=device)[None] <= at[:, None] if n > 1 else None
+        mask = None  # a single token is the newest and sees all
+        if n > 1:
+            positions = torch.arange(start + n, device=device)
+            mask = positions[None] <= positions[start:, None]
         for i, layer in enumerate(self.layers):
             attention = layer.self_attn
             h = layer.self_attn_layer_norm(x)
@@ -142,9 +152,9 @@ class AnchorDecoder:
             q = self._split(attention.q_proj(layer.encoder_attn_layer_norm(x)))
             k, v = cross[i]
             if maps is not None:
-                for head in (head for at_layer, head in attention_of if at_layer == i):
-                    weights = q[head] @ k[head].T * self.head_size**-0.5 + bias
-                    maps.append(weights.float().softmax(-1))
+                for head in (head for layer_index, head in heads if layer_index == i):
+                    logits = q[head] @ k[head].T * self.head_size**-0.5 + bias
+                    maps.append(logits.float().softmax(-1))
             h = F.scaled_dot_product_attention(
                 q[None], k[None], v[None], attn_mask=bias.to(q.dtype)[None, None]
             )
@@ -162,12 +172,15 @@ class AnchorDecoder:
         prompt: Sequence[int],
         tokens: Sequence[int],
     ) -> list[int]:
-        """Return each token's first anchor, by time warping over the alignment heads."""
+        """Return the index of each token's first anchor, by time warping over the alignment heads.
+
+        heads: (layer, head) of each.
+        """
         if not tokens or cache.n_anchors == 0:
             return [0] * len(tokens)
         ids = [*prompt, *tokens]
         cross = list(zip(cache.cross_keys, cache.cross_values, strict=True))
-        bias = _bias(cache.scores, [cache.n_anchors] * len(ids))
+        bias = _cross_bias(cache.scores, [cache.n_anchors] * len(ids))
         maps: list[Tensor] = []
         self._pass(ids, 0, None, cross, bias, heads, maps)
         # The query before a token is the one that predicts it; the last predicts what follows.
@@ -177,8 +190,12 @@ class AnchorDecoder:
         return [int(i) for i in warp(cost.double().cpu().numpy())]
 
 
-def _bias(scores: Tensor, visible: Sequence[int]) -> Tensor:
-    """Return (positions, anchors): the scores (anchors,), -inf where a position sees none."""
+def _cross_bias(scores: Tensor, visible: Sequence[int]) -> Tensor:
+    """Return what to add to the logits of cross-attention, (tokens, anchors).
+
+    That is the anchor's score, of scores (anchors,), and -inf where a token does not see the
+    anchor: token i sees the first visible[i]. Raises ValueError where a token sees none.
+    """
     if min(visible) < 1:
         raise ValueError("a position that sees no anchor: wait for the first one")
     index = torch.arange(scores.shape[0], device=scores.device)
@@ -187,10 +204,11 @@ def _bias(scores: Tensor, visible: Sequence[int]) -> Tensor:
 
 
 def seen(position: int, n_prompt: int, wait_k: int | None, ready: Sequence[int]) -> int:
-    """Return how many anchors the query at `position` sees (infinite lookback, equation 6).
+    """Return how many vectors the decoder sees at a position (infinite lookback, equation 6).
 
-    It predicts token t = position - (n_prompt - 1) and sees the segments 0 .. t + wait_k - 1, as
-    many as there are; with wait_k None, all.
+    The position predicts token t = position - (n_prompt - 1) and sees the segments
+    0 .. t + wait_k - 1, as many as there are; with wait_k None, all. ready: for each segment, the
+    vectors that it and those before it have.
     """
     if wait_k is None:
         return ready[-1]

@@ -65,8 +65,11 @@ class WhisperFeatures:
         state.n_mel = stop
 
     def encode(self, state: _WhisperState, ends: Sequence[int]) -> Part:
-        """Return the next frames, as blocks that end at `ends` (frames of the window): (n, d); here
-        the part of a pass of the Whisper encoder that gives them."""
+        """Request the next frames, as blocks that end at `ends` (frames of the window).
+
+        An extractor returns the frames (n, d), or as here a part of a pass of the Whisper encoder
+        that gives them and may be shared with other streams.
+        """
         start = state.position
         mel = mel_of_frames(state.mel, start, ends[-1])
         state.position = ends[-1]
@@ -75,7 +78,7 @@ class WhisperFeatures:
     @torch.inference_mode()
     def move(self, state: _WhisperState, start: int) -> None:
         """Let the window begin at its frame `start`; all later frames are to be encoded again."""
-        n_mel = state.n_mel - 2 * start
+        n_mel = state.n_mel - 2 * start  # two mel frames an encoder frame
         state.mel[:, :, :n_mel] = state.mel[:, :, 2 * start : state.n_mel].clone()
         state.n_mel, state.position = n_mel, 0
 
@@ -84,7 +87,13 @@ class WhisperFeatures:
         return block_flops(self._whisper.config, start, ends)
 
     def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Return a stream's frames (ends[i][-1], d) of windows of (n_i,) samples, in one pass."""
+        """Return the frames of whole windows, (ends[i][-1], d) each, equal to those of a stream.
+
+        audio: (n_i,) samples each; ends: where the blocks of each window end, in frames.
+        """
         n_mels = self._whisper.n_mels
-        mels = [log_mel(each, n_mels, block_ends=e) for each, e in zip(audio, ends, strict=True)]
+        mels = [
+            log_mel(samples, n_mels, block_ends=block_ends)
+            for samples, block_ends in zip(audio, ends, strict=True)
+        ]
         return encode_windows(self._whisper.model, mels, ends)

@@ -135,18 +135,21 @@ def save_network(network: StarNetwork, folder: Path) -> None:
 
 
 def fill(network: StarNetwork, folder: Path, *, partly: bool = False) -> None:
-    """Put the weights of a folder into a network. partly: what the folder lacks stays as it is
-    (a compressor that begins on the model without compression). Raises UserError."""
+    """Put the weights of a folder into a network.
+
+    partly: weights that the folder lacks stay as they are, for a compressor that begins on the
+    model without compression. Raises UserError where names or shapes do not fit.
+    """
     path = folder / WEIGHTS_FILE
     weights = load_tensors(path)
     parts = network.parts()
-    missing = [] if partly else [name for name in parts if name not in weights]
-    wrong = [n for n, p in parts.items() if n in weights and weights[n].shape != p.shape]
-    wrong += [name for name in weights if name not in parts]
-    if missing or wrong:
+    unfit = [] if partly else [name for name in parts if name not in weights]
+    unfit += [n for n, part in parts.items() if n in weights and weights[n].shape != part.shape]
+    unfit += [name for name in weights if name not in parts]
+    if unfit:
         raise UserError(
-            f"{path}: {(missing + wrong)[0]} does not fit this model and {CONFIG_FILE}; use the "
-            "model it was trained on"
+            f"{path}: {unfit[0]} does not fit this model and {CONFIG_FILE}; use the model it was "
+            "trained on"
         )
     with torch.no_grad():
         for name, value in weights.items():
@@ -161,9 +164,10 @@ def load_star(
     dtype: str = "float32",
     compressor: str | None = None,
 ) -> tuple[Whisper, StarNetwork]:
-    """Return a network ready for inference: from its folder, or untrained where that is None.
+    """Return Whisper and a network ready for inference, untrained where `folder` is None.
 
-    compressor: the one that the network must have. Raises UserError.
+    compressor: the one that the network must have, None for any. Raises UserError where the folder
+    has no such network or is not of this model.
     """
     if folder is None:
         torch.manual_seed(0)  # the same untrained network in every process

@@ -27,15 +27,19 @@ POOLS = ("frame", "mean")
 
 
 def visible(anchors: Tensor, mask: str) -> Tensor:
-    """Return (T, T) bool, True where frame i sees frame j, for anchors (T,) bool."""
+    """Return (T, T) bool, True where frame i sees frame j, for anchors (T,) bool.
+
+    mask: history or compact (see the module).
+    """
     n = anchors.shape[0]
     index = torch.arange(n, device=anchors.device)
-    past = index[None, :] <= index[:, None]
+    is_past = index[None, :] <= index[:, None]
     if mask == "history":
-        return past
-    # (an anchor belongs to the block that it closes)
-    block = anchors.long().cumsum(0) - anchors.long()  # anchors before the frame
-    return past & ((block[None, :] == block[:, None]) | anchors[None, :])
+        return is_past
+    # A frame's block is the number of anchors before it: an anchor belongs to the block it closes.
+    block = anchors.long().cumsum(0) - anchors.long()
+    is_same_block = block[None, :] == block[:, None]
+    return is_past & (is_same_block | anchors[None, :])
 
 
 @dataclass(slots=True)
@@ -112,27 +116,33 @@ class SemanticEncoder(nn.Module):
         return h[0]
 
     def _pooled(self, x: Tensor, anchors: Tensor, cache: SemanticCache | None = None) -> Tensor:
-        """Return frames (T, d), an anchor as its block's mean; the cache keeps the open block."""
+        """Return frames x (T, d), with pool=mean each anchor replaced by the mean of its block.
+
+        With a cache the first block may have begun before x, and the cache is brought up to the
+        block that is open after x.
+        """
         if self.pool == "frame" or not len(x):
             return x
-        n_before, n = 0, len(x)
-        sums = x.float().cumsum(0)
-        at = anchors.nonzero()[:, 0]
+        n_before, n = 0, len(x)  # frames of the first block before x, frames of x
+        sums = x.float().cumsum(0)  # from the first block's start on, (T, d)
+        anchor_index = anchors.nonzero()[:, 0]
         if cache is not None:
             sums, n_before = sums + cache.sums[0], cache.n_open
-            earlier = sums[-2] if n > 1 else cache.sums[0]
-            last = int(at[-1]) if len(at) else None
-            closed = torch.zeros_like(earlier) if last is None else sums[last]
-            cache.sums = torch.stack([sums[-1] - closed, earlier - closed])
-            cache.n_open = n_before + n if last is None else n - 1 - last
-        if not len(at):
+            without_newest = sums[-2] if n > 1 else cache.sums[0]
+            if len(anchor_index):
+                last_anchor = int(anchor_index[-1])
+                closed_sum, cache.n_open = sums[last_anchor], n - 1 - last_anchor
+            else:
+                closed_sum, cache.n_open = torch.zeros_like(without_newest), n_before + n
+            cache.sums = torch.stack([sums[-1] - closed_sum, without_newest - closed_sum])
+        if not len(anchor_index):
             return x
-        # A block's mean is the difference of two running sums over that of their positions; the
-        # open block began n_before frames before this chunk.
-        edges = torch.cat([torch.zeros_like(sums[:1]), sums[at]])
-        ends = torch.cat([at.new_full((1,), -1 - n_before), at])
-        means = edges.diff(dim=0) / ends.diff()[:, None]
-        return x.index_copy(0, at, means.to(x.dtype))
+        # A block's mean is the difference of the running sums at its anchor and at the anchor
+        # before, divided by the difference of their positions.
+        sums_at_anchors = torch.cat([torch.zeros_like(sums[:1]), sums[anchor_index]])
+        positions = torch.cat([anchor_index.new_full((1,), -1 - n_before), anchor_index])
+        means = sums_at_anchors.diff(dim=0) / positions.diff()[:, None]
+        return x.index_copy(0, anchor_index, means.to(x.dtype))
 
     def _blocks(self) -> list[SemanticLayer]:
         return [block for block in self.blocks if isinstance(block, SemanticLayer)]
@@ -148,10 +158,13 @@ class SemanticEncoder(nn.Module):
 
     @torch.inference_mode()
     def append(self, cache: SemanticCache, x: Tensor, anchors: Tensor) -> Tensor:
-        """Encode the next frames x (n, d), of which `anchors` (n,) bool are anchors: (n, d)."""
-        n_kept = cache.anchors.shape[0]
+        """Return the encoding (n, d) of the next frames x (n, d).
+
+        anchors: (n,) bool, which of them are anchors. Updates the cache.
+        """
+        n_cached = cache.anchors.shape[0]
         flags = torch.cat([cache.anchors, anchors])
-        mask = visible(flags, self.mask)[n_kept:]
+        mask = visible(flags, self.mask)[n_cached:]
         h = self._typed(self._pooled(x, anchors, cache), anchors)[None]
         for i, block in enumerate(self._blocks()):
             q, k, v = block.project(h)
@@ -161,20 +174,22 @@ class SemanticEncoder(nn.Module):
         cache.anchors = flags
         if self.mask == "compact" and bool(anchors.any()):
             # No later frame sees the frames of a closed block, only its anchor.
-            last = int(flags.nonzero()[-1])
-            self._keep(cache, flags | (torch.arange(len(flags), device=flags.device) > last))
+            last_anchor = int(flags.nonzero()[-1])
+            is_open = torch.arange(len(flags), device=flags.device) > last_anchor
+            self._keep(cache, flags | is_open)
         return h[0]
 
     @staticmethod
     def drop_last(cache: SemanticCache) -> None:
-        """Forget the newest frame, which must not be an anchor: it is to be appended as one."""
+        """Forget the newest frame, which is no anchor, so that it can be appended as one."""
         SemanticEncoder._keep(cache, torch.arange(len(cache.anchors)) < len(cache.anchors) - 1)
         # The second row is the sum without that frame.
         cache.sums, cache.n_open = cache.sums[[1, 1]], cache.n_open - 1
 
     @staticmethod
-    def _keep(cache: SemanticCache, indices: Tensor) -> None:
-        indices = indices.to(cache.anchors.device)
-        cache.keys = [k[:, :, indices] for k in cache.keys]
-        cache.values = [v[:, :, indices] for v in cache.values]
-        cache.anchors = cache.anchors[indices]
+    def _keep(cache: SemanticCache, flags: Tensor) -> None:
+        """Forget the frames for which flags (m,) bool are False."""
+        flags = flags.to(cache.anchors.device)
+        cache.keys = [k[:, :, flags] for k in cache.keys]
+        cache.values = [v[:, :, flags] for v in cache.values]
+        cache.anchors = cache.anchors[flags]

@@ -26,8 +26,8 @@ class StarState(BlockAudio):
     """For each segment, the vectors the decoder has when it is complete."""
     ends: list[int] = field(default_factory=list)
     """For each segment, its end."""
-    whole: list[torch.Tensor] = field(default_factory=list)
-    """Frames held back, in the form that is not streaming."""
+    uncompressed: list[torch.Tensor] = field(default_factory=list)
+    """Frames (n, d) of the window so far, in the form that is not streaming."""
 
     tokens: list[int] = field(default_factory=list)
     n_fed: int = 0

@@ -20,6 +20,7 @@ ago, by cross-attention; what follows it is encoded again in the next window, it
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -126,7 +127,6 @@ class Star(SharedPasses, Chunked):
         if last:
             self._compress(state, None, last=True)
             self._decode(state, ended=True)
-        if last:
             committed += self._commit(state, everything=True)
         rest = self._words(state)[state.n_committed :]
         partial = state.emitter.partial(word.text for word in rest)
@@ -161,16 +161,18 @@ class Star(SharedPasses, Chunked):
         self._take_in(state, compressed)
 
     def _compress_whole(self, state: StarState, x: torch.Tensor | None, *, last: bool) -> None:
+        """Keep the next frames (n, d), None for no new ones; with `last` compress all of them."""
         if x is not None:
-            state.whole.append(x)
-        if last and state.whole:
+            state.uncompressed.append(x)
+        if last and state.uncompressed:
             with state.recorder.part("encode"):
-                frames = torch.cat(state.whole)
-                state.whole = []
+                frames = torch.cat(state.uncompressed)
+                state.uncompressed = []
                 compressed = self._compressor.compress(frames, rate=self.rate)
             self._take_in(state, compressed)
 
     def _take_in(self, state: StarState, compressed: Compressed) -> None:
+        """Give new vectors to the decoder's cross-attention, and their segments to the state."""
         with state.recorder.part("decode"):
             self._decoder.append(state.cache, compressed.vectors, compressed.scores)
         state.ready += compressed.ready
@@ -180,19 +182,23 @@ class Star(SharedPasses, Chunked):
     # ---- decoding ---------------------------------------------------------------------------
 
     def _decode(self, state: StarState, *, ended: bool = False) -> None:
-        """Decode a token for every segment due; all once the audio (or window) has ended."""
+        """Decode greedily: token t once there are t + wait_k segments, all tokens once `ended`.
+
+        ended: no more audio comes, or none into this window.
+        """
         wait_k = None if self.rate is not None else self.wait_k
         n_prompt = len(state.prompt)
-        due = TOKENS_PER_SEGMENT * len(state.ready)
+        n_expected = TOKENS_PER_SEGMENT * len(state.ready)
         if self.rate is not None:
-            due = TOKENS_PER_FRAME * state.position
-        room = min(self._decoder.max_tokens - n_prompt, SPARE_TOKENS + math.ceil(due))
+            n_expected = TOKENS_PER_FRAME * state.position
+        max_tokens = self._decoder.max_tokens - n_prompt
+        max_tokens = min(max_tokens, SPARE_TOKENS + math.ceil(n_expected))
         with state.recorder.part("decode"):
-            while state.ready and not state.finished and len(state.tokens) < room:
-                n_wanted = len(state.tokens) + (wait_k or 0)
-                if not ended and (wait_k is None or len(state.ready) < n_wanted):
+            while state.ready and not state.finished and len(state.tokens) < max_tokens:
+                waits = wait_k is None or len(state.ready) < len(state.tokens) + wait_k
+                if waits and not ended:
                     return
-                # The prompt is fed with the first token; later steps feed one token each.
+                # The first pass feeds the prompt, later ones one token each.
                 sequence = [*state.prompt, *state.tokens]
                 visible = [
                     seen(position, n_prompt, wait_k, state.ready)
@@ -201,14 +207,15 @@ class Star(SharedPasses, Chunked):
                 hidden = self._decoder.step(state.cache, sequence[state.n_fed :], visible)
                 state.n_fed = len(sequence)
                 state.recorder.count(decode_steps=1, beam_sum=1)
-                log_probs = self._decoder.next_logits(hidden).float() + self._whisper.suppressed
-                best = int(log_probs.argmax())
+                logits = self._decoder.next_logits(hidden).float() + self._whisper.suppressed
+                best = int(logits.argmax())
                 if best == self._whisper.eot and ended:
                     state.finished = True
                     return
-                log_probs = log_probs.log_softmax(-1)
-                if best == self._whisper.eot:  # an anchor is for a token: the next best
-                    # (the end of the text cannot come before the end of the audio)
+                log_probs = logits.log_softmax(-1)
+                if best == self._whisper.eot:
+                    # The text cannot end before the audio, and each anchor is for a token: the
+                    # second best.
                     log_probs[best] = -torch.inf
                     best = int(log_probs.argmax())
                 state.tokens.append(best)
@@ -219,26 +226,34 @@ class Star(SharedPasses, Chunked):
         return self._whisper.detokenizer.words(state.tokens, language=state.language)
 
     def _commit(self, state: StarState, *, everything: bool) -> list[Word]:
-        """Return the words that can no longer grow; token t lies in segment t."""
+        """Commit the words that can no longer grow, or `everything`; return the new ones.
+
+        Token t lies in segment t; tokens beyond the last segment lie in that one.
+        """
         words = self._words(state)
         # The next token may still belong to the newest word.
         n_whole = len(words) if everything else sum(w.stop < len(state.tokens) for w in words)
-        done = []
+        committed = []
         for word in words[state.n_committed : n_whole]:
-            first = min(word.start, len(state.ends) - 1)
-            final = min(word.stop, len(state.ends)) - 1
-            start = state.ends[first - 1] if first else 0
+            first_segment = min(word.start, len(state.ends) - 1)
+            last_segment = min(word.stop, len(state.ends)) - 1
+            start = state.ends[first_segment - 1] if first_segment else 0
             probability = probability_of(word, state.log_probs)
-            done.append(state.emit(word.text, start, state.ends[final], probability))
+            committed.append(state.emit(word.text, start, state.ends[last_segment], probability))
         state.n_committed = max(state.n_committed, n_whole)
-        return done
+        return committed
 
     # ---- beyond the context -----------------------------------------------------------------
 
     def _next_window(self, state: StarState) -> Passes[list[Word]]:
-        """Begin a new window within this one, so that no word is lost at the seam."""
+        """Begin a new window within this one, so that no word is lost at the seam.
+
+        The frames after the seam are encoded and compressed again, and their tokens forced on the
+        decoder. Returns the words committed by it. With a rate the window is transcribed to its end
+        and the new one begins there.
+        """
         committed: list[Word] = []
-        if self.rate is not None:  # all audio is transcribed
+        if self.rate is not None:
             self._compress_whole(state, None, last=True)
             self._decode(state, ended=True)
             committed = self._commit(state, everything=True)
@@ -247,7 +262,7 @@ class Star(SharedPasses, Chunked):
             with state.recorder.part("finalise"):
                 start, first_token, n_before = self._cut(state)
         with state.recorder.part("finalise"):
-            n_kept = state.position - start
+            n_frames_again = state.position - start
             self._extractor.move(state.features, start)
             ends = state.begin_window(start, self._chunk_frames)
             state.compressor = self._compressor.start()
@@ -258,20 +273,23 @@ class Star(SharedPasses, Chunked):
             state.n_committed -= n_before
             # The window's rest may have ended its text; the next window has one of its own.
             state.finished = False
-        if n_kept:
+        if n_frames_again:
             yield from self._encode(state, ends)
             self._decode(state)
         return committed
 
     def _cut(self, state: StarState) -> tuple[int, int, int]:
-        """Return the next window's first frame and token, and the committed words before them."""
+        """Return the next window's first frame and token, and the committed words before them.
+
+        All are counted in this window.
+        """
         words = self._words(state)
-        at = self._decoder.align(
+        first_anchors = self._decoder.align(
             state.cache, self._whisper.alignment_heads, state.prompt, state.tokens
         )
-        ends = self._ends_of(state, at)
+        token_ends = self._ends_of(state, first_anchors)
         start, n_before = self._seam.cut(
-            [ends[w.stop - 1] * FRAME_S for w in words],
+            [token_ends[word.stop - 1] * FRAME_S for word in words],
             state.n_committed,
             state.position,
             self._chunk_frames,
@@ -282,16 +300,18 @@ class Star(SharedPasses, Chunked):
         first = words[n_before].start if n_before < len(words) else len(state.tokens)
         return start, first, n_before
 
-    def _ends_of(self, state: StarState, at: Sequence[int]) -> list[int]:
-        """Return the frame at which each token ends.
+    def _ends_of(self, state: StarState, first_vectors: Sequence[int]) -> list[int]:
+        """Return the frame of the window at which each token ends.
 
-        at: each token's first anchor, from `align`. A token lasts until the anchor before the next
-        token's first; its segment is the first one that holds as many anchors (`ready`).
+        first_vectors: index of each token's first vector, from `align`. A token has the vectors up
+        to the next token's first, at least one, and ends with the segment that has the last.
         """
         ends = []
-        for i in range(len(at)):
-            last = at[i + 1] - 1 if i + 1 < len(at) else state.ready[-1] - 1
-            vector = max(at[i], last) + 1
-            segment = next((s for s, n in enumerate(state.ready) if n >= vector), -1)
-            ends.append(state.ends[segment])
+        # The last token has all vectors to the end.
+        next_vectors = [*first_vectors[1:], state.ready[-1]] if first_vectors else []
+        for first, next_first in zip(first_vectors, next_vectors, strict=True):
+            n_vectors = max(first + 1, next_first)  # up to the token's end
+            # The first segment with as many; `ready` never falls.
+            segment = bisect_left(state.ready, n_vectors)
+            ends.append(state.ends[min(segment, len(state.ends) - 1)])
         return ends

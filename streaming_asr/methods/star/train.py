@@ -92,18 +92,21 @@ class StarModel(nn.Module):
         train_features: bool,
         boundaries: bool,
     ) -> tuple[Any, ...]:
-        """Return the NLL per token, mean squared error of the lengths, frames per vector, and where
-        `boundaries` is set the cross-entropy of the scores with the tokens' ends, per token.
+        """Return four figures of a batch: NLL, length error, frames per vector, boundary loss.
 
-        rescale: the scores are scaled to the number of tokens, else they are as in a stream.
+        The NLL is per token; the length error is the mean of `Compressed.length_error`; the
+        boundary loss is `boundary_loss` per token, 0 without `boundaries`. rate: frames per vector
+        of windows compressed as a whole. rescale: the scores are scaled to the number of tokens,
+        else they are as in a stream. train_features: gradients reach the extractor.
         """
         decoder = AnchorDecoder(self.whisper)
         compressor = self.network.compressor
         if batch.stride is not None:
             compressor.stride = batch.stride
         device = decoder.embedding.device
+        n_prompt = len(self._prompt)
         logits, labels, errors = [], [], []
-        missed = torch.zeros((), device=device)
+        boundary = torch.zeros((), device=device)
         n_frames = n_vectors = 0
         with torch.set_grad_enabled(train_features and torch.is_grad_enabled()):
             features = self.features(batch)
@@ -111,21 +114,22 @@ class StarModel(nn.Module):
             features, batch.n_real, batch.texts, batch.bounds, strict=True
         ):
             if boundaries and isinstance(compressor, ScoredCompressor):
-                missed = missed + boundary_loss(compressor.segmenter(x[:n_real].detach()), bounds)
+                scores = compressor.segmenter(x[:n_real].detach())
+                boundary = boundary + boundary_loss(scores, bounds)
             n_tokens = float(len(text) + 1) if rescale and not rate else None
             compressed = compressor.compress(x[:n_real], n_tokens, rate)
             ids = [*self._prompt, *text]
-            n_prompt = len(self._prompt)
             visible = [seen(i, n_prompt, batch.wait_k, compressed.ready) for i in range(len(ids))]
             hidden = decoder.forward(ids, compressed.vectors, compressed.scores, visible)
             logits.append(decoder.logits(hidden[n_prompt - 1 :]))
             labels += [*text, self._eot]
             if compressed.length_error is not None:
                 errors.append(compressed.length_error)
-            n_frames, n_vectors = n_frames + n_real, n_vectors + len(compressed.vectors)
+            n_frames += n_real
+            n_vectors += len(compressed.vectors)
         nll = F.cross_entropy(torch.cat(logits).float(), torch.tensor(labels, device=device))
-        error = torch.stack(errors).mean() if errors else nll.new_zeros(())
-        return nll, error, n_frames / n_vectors, missed / len(labels)
+        length_error = torch.stack(errors).mean() if errors else nll.new_zeros(())
+        return nll, length_error, n_frames / n_vectors, boundary / len(labels)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -212,6 +216,7 @@ class StarRecipe(BlockRecipe):
         self._freeze()
 
     def _freeze(self) -> None:
+        """Freeze the weights that the stage does not train."""
         trained = self.network.trained
         for name, weight in self.lora.named_parameters():
             if ".encoder." in name and (trained is not None or not self.train_features):
@@ -226,17 +231,19 @@ class StarRecipe(BlockRecipe):
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> StarBatch:
-        """Return a batch of windows; pure in (seed, step, rank)."""
+        """Return a batch of windows; it depends only on (seed, step, rank)."""
         shared = self.rng(step)  # one chunk for all ranks: equal work
-        chunk, first = random_chunk(shared)
+        chunk, first_chunk = random_chunk(shared)
         wait_k, stride = shared.choice(self.waits), shared.choice(self.strides)
+        audio, ends, n_real, bounds = [], [], [], []
         windows = self.windows(self.rng(step, rank), self.batch)
-        ends = [self.blocks(len(window.audio), chunk, first) for window in windows]
-        audio = [self._filled_up(window.audio, e) for window, e in zip(windows, ends, strict=True)]
-        n_real = [
-            min(-(-len(window.audio) // FRAME_SAMPLES), blocks[-1])
-            for window, blocks in zip(windows, ends, strict=True)
-        ]
+        for window in windows:
+            block_ends = self.blocks(len(window.audio), chunk, first_chunk)
+            n_frames = min(-(-len(window.audio) // FRAME_SAMPLES), block_ends[-1])
+            audio.append(self._filled_up(window.audio, block_ends))
+            ends.append(block_ends)
+            n_real.append(n_frames)
+            bounds.append(self._bounds(window, n_frames))
         return StarBatch(
             audio,
             ends,
@@ -244,19 +251,25 @@ class StarRecipe(BlockRecipe):
             self.tokens(windows),
             wait_k if self.rate is None else None,
             stride if self.stage == "plain" else None,
-            [self._bounds(window, n) for window, n in zip(windows, n_real, strict=True)],
+            bounds,
         )
 
     def _bounds(self, window: Window, n_frames: int) -> list[int]:
-        """Return the frame in which each token ends, a word's time shared evenly by its tokens."""
-        ends = []
-        for word, start, end, _ in window.words:
+        """Return the frame in which each token ends, below `n_frames`.
+
+        The tokens of a word share its time evenly.
+        """
+        ends_s = []
+        for word, start_s, end_s, _ in window.words:
             n = len(self.whisper.text_tokens(f" {word}"))
-            ends += [start + (end - start) * (i + 1) / n for i in range(n)]
-        return [min(n_frames - 1, max(0, round(end / FRAME_S) - 1)) for end in ends]
+            ends_s += [start_s + (end_s - start_s) * (i + 1) / n for i in range(n)]
+        return [min(n_frames - 1, max(0, round(end_s / FRAME_S) - 1)) for end_s in ends_s]
 
     def precompute(self, batch: StarBatch) -> StarBatch:
-        """Put the frozen features in the place of the audio: what `fit.cached_batches` keeps."""
+        """Return the batch with frozen features (fp16) in place of the audio.
+
+        `fit.cached_batches` keeps the result.
+        """
         if self.train_features:
             return batch
         with torch.no_grad():
@@ -265,82 +278,89 @@ class StarRecipe(BlockRecipe):
 
     @staticmethod
     def _filled_up(samples: np.ndarray, ends: Sequence[int]) -> Tensor:
-        """Return the samples (n,) that whole blocks and the look-ahead need, zeros behind them."""
+        """Return the samples with zeros behind them, (n,), as whole blocks and a look-ahead need.
+
+        ends: where the blocks end, in frames.
+        """
         n = ends[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
-        heard = torch.from_numpy(samples[:n])
-        return F.pad(heard, (0, n - len(heard)))
+        taken = torch.from_numpy(samples[:n])
+        return F.pad(taken, (0, n - len(taken)))
 
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: StarBatch) -> tuple[Tensor, dict[str, float]]:
-        """Return the NLL, with a segmenter that learns also the error of the lengths (equation 11)
-        and the boundaries' loss, weighted.
+        """Return the loss and what to log of it.
 
-        The k best frames of a recording (`select=top_k` at a rate) need no lengths: the paper and
-        the authors' code have no penalty there.
+        The loss is the NLL; where the segmenter learns, plus the weighted length error (equation
+        11) and boundary loss. The k best frames of a recording (`select=top_k` at a rate) do not
+        depend on the scores' sum: the paper and the authors' code have no length error there.
         """
-        learns = self.stage == "segmenter"  # else nothing that could change them is trained
-        nll, error, rate, missed = model(
+        learns_scores = self.stage == "segmenter"  # else nothing that could change them is trained
+        nll, length_error, frames_per_vector, boundary = model(
             batch,
             rate=self.rate,
             rescale=self.rescale,
             train_features=self.train_features,
-            boundaries=learns and self.boundary_weight > 0,
+            boundaries=learns_scores and self.boundary_weight > 0,
         )
         logs = {
             "audio_s": sum(batch.n_real) * FRAME_S,
             "nll": float(nll.detach()),
-            "length_error": float(error.detach()),
-            "frames_per_vector": rate,
+            "length_error": float(length_error.detach()),
+            "frames_per_vector": frames_per_vector,
         }
-        if not learns:
+        if not learns_scores:
             return nll, logs
         if self.boundary_weight > 0:
-            logs["boundary_loss"] = float(missed.detach())
-        chosen_by_rank = (
+            logs["boundary_loss"] = float(boundary.detach())
+        chooses_by_rank = (
             self.compressor == "star" and self.select == "top_k" and self.rate is not None
         )
-        length_weight = 0.0 if chosen_by_rank else LENGTH_WEIGHT
-        return nll + length_weight * error + self.boundary_weight * missed, logs
+        length_weight = 0.0 if chooses_by_rank else LENGTH_WEIGHT
+        return nll + length_weight * length_error + self.boundary_weight * boundary, logs
 
     def evaluate(self) -> dict[str, float]:
-        """Return the WER in percent on dev, streaming at `dev_wait_k` (or whole at the rate);
-        vectors.
+        """Return the figures of streaming dev at `dev_wait_k`, or as a whole at the rate.
 
-        A stream is tried with its scores as they are and shifted so that they sum up to the number
-        of tokens; what does better on dev is kept.
+        Among them the WER in percent and the frames per vector. Dev is streamed with the scores as
+        they are, and shifted so that they sum to the number of tokens; the shift with the better
+        score is the network's from now on.
         """
-        shift = self._calibrated()
-        tried = {each: self._streamed(each) for each in dict.fromkeys((0.0, shift))}
-        self.shift = min(tried, key=lambda each: tried[each]["score"])
-        return {**tried[self.shift], "shift": self.shift, "wer_shifted": tried[shift]["wer"]}
+        calibrated = self._calibrated_shift()
+        figures = {shift: self._figures_at(shift) for shift in dict.fromkeys((0.0, calibrated))}
+        self.shift = min(figures, key=lambda shift: figures[shift]["score"])
+        return {
+            **figures[self.shift],
+            "shift": self.shift,
+            "wer_shifted": figures[calibrated]["wer"],
+        }
 
-    def _streamed(self, shift: float) -> dict[str, float]:
+    def _figures_at(self, shift: float) -> dict[str, float]:
+        """Return the figures of streaming dev with the scores shifted by so much."""
         self.shift = shift
         figures, counts = self.stream_dev("star", wait_k=self.dev_wait_k, rate=self.rate)
         rate = counts["frames_real"] / max(1, counts["anchors"])
         return {**figures, "frames_per_vector": rate}
 
     @torch.no_grad()
-    def _calibrated(self) -> float:
-        """Return the shift of a stream's scores with which they sum up, over dev, to its numbers of
-        tokens (ends included), as they are scaled to in training.
+    def _calibrated_shift(self) -> float:
+        """Return the shift of a stream's scores with which their sigmoids sum, over dev, to the
+        number of tokens (ends included), to which training scales them; 0 where there are none.
         """
         compressor = self.network.compressor
         if self.rate is not None or not isinstance(compressor, ScoredCompressor):
             return 0.0
-        chunk, first = (round(s / FRAME_S) for s in (self.chunk_s, self.first_chunk_s))
+        chunk, first_chunk = round(self.chunk_s / FRAME_S), round(self.first_chunk_s / FRAME_S)
         scores, n_tokens = [], 0
         for utterance in self.dev:
             samples = utterance.load()
-            real = -(-len(samples) // FRAME_SAMPLES)
-            if not 0 < real <= self.whisper.context_frames:
+            n_real = -(-len(samples) // FRAME_SAMPLES)
+            if not 0 < n_real <= self.whisper.context_frames:
                 continue
-            ends = self.blocks(len(samples), chunk, first)
+            ends = self.blocks(len(samples), chunk, first_chunk)
             audio = self._filled_up(samples, ends).to(self.device)
-            (x,) = self.network.extractor.windows([audio], [ends])
-            x = x[:real]
-            scores.append(compressor.segmenter(x).float())
+            (features,) = self.network.extractor.windows([audio], [ends])
+            scores.append(compressor.segmenter(features[:n_real]).float())
             n_tokens += len(self.whisper.text_tokens(f" {utterance.text}")) + 1
         return shift_to_sum(torch.cat(scores), n_tokens) if scores else 0.0
 
@@ -361,10 +381,9 @@ class StarRecipe(BlockRecipe):
 
 
 def boundary_loss(scores: Tensor, bounds: Sequence[int]) -> Tensor:
-    """Return the cross-entropy of the scores (T,) with 1 where a token ends and 0 elsewhere, summed
-    up.
+    """Return the summed cross-entropy of the scores (T,) with 1 where a token ends, 0 elsewhere.
 
-    At its least the alphas sum up to the tokens. Of two tokens that end in one frame one counts.
+    bounds: the frames in which tokens end. Tokens that end in the same frame count once.
     """
     target = torch.zeros_like(scores, dtype=torch.float32)
     target[list(bounds)] = 1.0
@@ -372,9 +391,9 @@ def boundary_loss(scores: Tensor, bounds: Sequence[int]) -> Tensor:
 
 
 def shift_to_sum(scores: Tensor, total: float) -> float:
-    """Return what to add to the scores (T,) so that their sigmoids sum up to `total` of T."""
+    """Return what to add to the scores (T,) so that their sigmoids sum to `total`, at most T."""
     low, high = -30.0, 30.0
-    for _ in range(60):
+    for _ in range(60):  # bisection, to far below what float32 resolves
         middle = (low + high) / 2
         if float((scores.double() + middle).sigmoid().sum()) < total:
             low = middle

@@ -32,13 +32,13 @@ def converted(model_path: str | Path, cache: str | Path | None = None) -> tuple[
     import ctranslate2
 
     model = find(model_path)
-    source = locate(model_path)
+    source = locate(model_path)  # the folder with the Hugging Face settings
     if model.is_ctranslate2:
         return model.folder, Path(source)
     root = Path(cache).expanduser() if cache else cache_root() / "ctranslate2"
     # A model of the same name with other weights is converted again.
-    hashed = model_hash({"model": {"path": source}})
-    target = root / f"{hashed}-{ctranslate2.__version__}"
+    weights_hash = model_hash({"model": {"path": source}})
+    target = root / f"{weights_hash}-{ctranslate2.__version__}"
     if not target.is_dir():
         make_once(target, lambda path: convert(source, path))
         log.info("converted %s for CTranslate2: %s", source, target)
@@ -46,7 +46,10 @@ def converted(model_path: str | Path, cache: str | Path | None = None) -> tuple[
 
 
 def convert(source: str, target: Path) -> None:
-    """Write `source`, a local folder, as the CTranslate2 folder `target`. Raises UserError."""
+    """Write the model of `source`, a local folder, as the CTranslate2 folder `target`.
+
+    Raises UserError where it cannot be converted, OSError where the disk is full or read-only.
+    """
     from ctranslate2.converters import TransformersConverter
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
@@ -62,7 +65,7 @@ def convert(source: str, target: Path) -> None:
             shutil.copy(Path(scratch) / "tokenizer.json", target / "tokenizer.json")
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) in NO_PLACE:
-            raise
+            raise  # the disk, not the model
         raise UserError(
             f"model {source!r} could not be converted for CTranslate2: "
             f"{str(error).splitlines()[0]}\nGive a Hugging Face folder or hub name of a Whisper "

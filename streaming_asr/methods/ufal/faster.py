@@ -69,11 +69,12 @@ class _NoText:
 class Model(WhisperModel):  # type: ignore[misc]
     """faster-whisper within the model's own context, its work recorded.
 
-    `recorder` is that of the call in progress. With `skip_blank` a window of silence is passed over
-    as a whole: one whose text is only timestamps, after which faster-whisper goes on, and of
-    silence encodes a window of the full context for each 0.2 s or so, again in every round; and one
-    in which the model finds no speech and repeats itself. faster-whisper leaves a
-    text out where no speech is likely and the text is not; a loop is likely.
+    `recorder` is that of the call in progress. With `skip_blank` a window of silence gets an empty
+    text, so that it is passed over as a whole. That is a window whose text is only timestamps:
+    faster-whisper would advance by these, about 0.2 s each, and encode a full context each time,
+    again in every round. And it is a window in which the model finds no speech and repeats itself:
+    faster-whisper drops a text without speech only where the text is improbable, and a loop is
+    probable.
     """
 
     recorder: Recorder = NULL
@@ -98,34 +99,38 @@ class Model(WhisperModel):  # type: ignore[misc]
             self.model = _Multilingual(self.model)
 
     def transcribe(self, *args: Any, **options: Any) -> Any:
-        """Transcribe as faster-whisper, with the tokens suppressed that the generation config
-        names.
+        """Transcribe as faster-whisper, but suppress the tokens that the generation config names.
 
-        OpenAI's name those that faster-whisper suppresses by itself. A model that writes 12:23 is
-        not to be kept from its colon: what follows it would be lost.
+        OpenAI's configs name those that faster-whisper suppresses by default. A model that was
+        trained to write 12:23 must be allowed its colon: what follows it would be lost.
         """
         options.setdefault("suppress_tokens", self.suppressed)
         return super().transcribe(*args, **options)
 
     def encode(self, features: np.ndarray) -> Any:
-        """Encode features (..., n_mels, 3000), padded; no segment exceeds the context."""
-        frames = self.config.max_source_positions
+        """Encode features (..., n_mels, 3000), of which the context holds the first frames.
+
+        faster-whisper pads to 30 s; no segment is longer than the model's context.
+        """
+        n_frames = self.config.max_source_positions
         self.recorder.count(
-            frames_computed=frames, encoder_flops=encoder_flops(self.config, frames)
+            frames_computed=n_frames, encoder_flops=encoder_flops(self.config, n_frames)
         )
         with self.recorder.part("encode"):
-            return super().encode(np.ascontiguousarray(features[..., : 2 * frames]))
+            return super().encode(np.ascontiguousarray(features[..., : 2 * n_frames]))
 
     def generate_with_fallback(
         self, encoder_output: Any, prompt: list[int], tokenizer: Any, options: Any
     ) -> Any:
+        """Decode a window as faster-whisper; a text of silence is empty (see the class)."""
         with self.recorder.part("decode"):
             results = super().generate_with_fallback(encoder_output, prompt, tokenizer, options)
-        # CTranslate2 does not report how long it searched: we take the text it found, and its end.
-        n_steps = len(results[0].sequences_ids[0]) + 1
-        self.recorder.count(decode_steps=n_steps, beam_sum=n_steps * options.beam_size)
         result, log_prob, temperature, compression_ratio = results
-        is_blank = min(result.sequences_ids[0], default=0) >= tokenizer.timestamp_begin
+        tokens = result.sequences_ids[0]
+        # CTranslate2 does not report how many steps it took: those of its text and the end.
+        n_steps = len(tokens) + 1
+        self.recorder.count(decode_steps=n_steps, beam_sum=n_steps * options.beam_size)
+        is_blank = min(tokens, default=0) >= tokenizer.timestamp_begin  # only timestamps
         loops_on_silence = (
             compression_ratio > options.compression_ratio_threshold
             and result.no_speech_prob > options.no_speech_threshold
@@ -190,13 +195,13 @@ class FasterWhisper:
         self.context_s: float = frames * FRAME_SAMPLES / SAMPLE_RATE
 
     def check_language(self, language: str | None) -> None:
-        model = self.model
-        if not model.model.is_multilingual:
+        """Raise UserError for a language that the model does not have."""
+        if not self.model.model.is_multilingual:
             refuse_other_than_english(language)
             return
         if language is None:
             return
-        if model.hf_tokenizer.token_to_id(f"<|{language}|>") is None:
+        if self.model.hf_tokenizer.token_to_id(f"<|{language}|>") is None:
             raise UserError(f"language {language!r}: this model's tokenizer does not have it")
 
     def transcribe(
@@ -228,30 +233,32 @@ class FasterWhisper:
         return BufferTranscript(words, tuple(float(segment.end) for segment in segments))
 
     def _guarded(self, segment: Segment) -> Segment:
-        """Return the segment without its unsupported copies, by the guard's rule.
+        """Return the segment without its unsupported copies of earlier text, by the guard's rule.
 
-        CTranslate2 searches by itself, so a short copy is taken out of what it found, and the text
-        is cut before a long one.
+        CTranslate2 searches by itself, so that the guard cannot steer it. A short copy is taken out
+        of the finished text, and the text ends before a long one.
         """
         tokenizer = self.model.hf_tokenizer
         eot = tokenizer.token_to_id("<|endoftext|>")
         tokens = [token for token in segment.tokens if token < eot]
         n_frames = (segment.end - segment.start) * SAMPLE_RATE / FRAME_SAMPLES
-        indices: list[int] = []  # which tokens
+        survivors: list[int] = []  # indices of the tokens that stay
         for i in range(len(tokens)):
-            indices.append(i)
-            copy = self._guard([tokens[j] for j in indices], even(len(indices), n_frames))
+            survivors.append(i)
+            copy = self._guard([tokens[j] for j in survivors], even(len(survivors), n_frames))
             if copy:
-                del indices[-copy.n_tokens :]
+                del survivors[-copy.n_tokens :]
                 if not copy.is_short:
                     break
-        if len(indices) == len(tokens):
+        if len(survivors) == len(tokens):
             return segment
-        # A word stays where the token does that its last letter lies in.
-        ends = [len(tokenizer.decode(tokens[: i + 1])) for i in range(len(tokens))]
-        words, length, survivors = [], 0, set(indices)
+        # A word stays where the token stays that holds its last letter. Ends are in characters.
+        token_ends = [len(tokenizer.decode(tokens[: i + 1])) for i in range(len(tokens))]
+        words, word_end = [], 0
         for word in segment.words or ():
-            length += len(word.word)
-            if min(bisect_left(ends, length), len(ends) - 1) in survivors:
+            word_end += len(word.word)
+            # The last words may end behind the last token, whose text is decoded by itself.
+            last_token = min(bisect_left(token_ends, word_end), len(token_ends) - 1)
+            if last_token in survivors:
                 words.append(word)
         return replace(segment, words=words)

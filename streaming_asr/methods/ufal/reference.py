@@ -36,9 +36,11 @@ class ReferenceAgreement(LocalAgreement):
         return tuple(self._unconfirmed)
 
     def observe(self, hypothesis: Sequence[Word]) -> list[Word]:
-        new = [w for w in hypothesis if _start(w) > self._last_end_s - SLACK_S]
-        if new and abs(_start(new[0]) - self._last_end_s) < NEAR_S:
-            for n in range(1, min(len(self.committed), len(new), LONGEST_NGRAM) + 1):
+        """Take in a transcript of the buffer; return the words that it and the one before share."""
+        new = [w for w in hypothesis if _start_s(w) > self._last_end_s - SLACK_S]
+        if new and abs(_start_s(new[0]) - self._last_end_s) < NEAR_S:
+            longest = min(len(self.committed), len(new), LONGEST_NGRAM)
+            for n in range(1, longest + 1):
                 if [w.text for w in self.committed[-n:]] == [w.text for w in new[:n]]:
                     new = new[n:]
                     break
@@ -52,6 +54,7 @@ class ReferenceAgreement(LocalAgreement):
         return words
 
     def forget(self, before_s: float) -> None:
+        """Forget the committed words that end before a time of the stream."""
         while self.committed and end_of(self.committed[0]) <= before_s:
             self.committed.pop(0)
 
@@ -104,7 +107,7 @@ class ReferenceBuffer(OnlineBuffer):
         self._begin_at(at_s)
 
 
-def _start(word: Word) -> float:
+def _start_s(word: Word) -> float:
     if word.start is None:
         raise ValueError(f"{word}: the reference's agreement goes by times, and it has none")
     return word.start

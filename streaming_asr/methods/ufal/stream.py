@@ -115,7 +115,10 @@ class Ufal(Chunked):
         )
 
     def step(self, state: UfalState, audio: Samples, *, last: bool) -> Update:
-        """Take in `audio`; transcribe once when a chunk or more has come, with all that has."""
+        """Take in `audio`; transcribe the buffer once when at least a chunk of new audio is in it.
+
+        With a voice activity controller nothing is transcribed while nobody speaks.
+        """
         is_due = state.hear(audio, self._chunk)
         words, endpoint = self._take_in(state, audio, last)
         if state.gate is None or state.gate.open:
@@ -132,7 +135,10 @@ class Ufal(Chunked):
         )
 
     def _take_in(self, state: UfalState, audio: Samples, last: bool) -> tuple[list[Word], bool]:
-        """Buffer `audio`, or the speech in it; the words of speech that ended, and if any did."""
+        """Put `audio`, or with a gate only the speech in it, into the buffer.
+
+        Returns the words of each stretch of speech that ended in it, and whether one did.
+        """
         if state.gate is None:
             state.buffer.insert(audio)
             return [], False

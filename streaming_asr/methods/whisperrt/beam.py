@@ -29,17 +29,19 @@ from streaming_asr.whisper.guard import no_guard
 
 @dataclass(slots=True)
 class _Branch:
-    """A hypothesis (row `parent` of the cache) up to `stop`, and one more token."""
+    """A hypothesis and one more token, which may be the end."""
 
     parent: int
+    """Row of the cache that holds the hypothesis."""
     prefix: WindowHypothesis
     score: float
+    """Sum of the log-probabilities of the prefix, without the tokens that all hypotheses share."""
     token: int
     log_prob: float
 
     @property
     def total(self) -> float:
-        """Return the score with this token's."""
+        """Return the score of the prefix with this token."""
         return self.score + self.log_prob
 
     @property
@@ -60,101 +62,124 @@ def decode_beam(
     raise_floor: bool = True,
     last: bool = False,
 ) -> list[WindowHypothesis]:
-    """Return hypotheses under this audio, best first; row i of the cache is beams[i].
+    """Return the hypotheses under this audio, the most probable first.
 
-    With `raise_floor` those that disagree with the best one on its tokens older than n are dropped.
-    With `last` the cache is of no more use, and only hypotheses that have ended come back.
+    Row i of the cache holds the keys and values of beams[i], and afterwards, with `keep_cache`,
+    those of the i-th result. The first `floor` tokens are final and never verified. raise_floor:
+    drop the hypotheses that disagree with the best one on its tokens older than the last n.
+    last: the stream ends with this audio; each hypothesis goes on to an end of its own where the
+    limits allow it, and the cache is not brought up to date.
     """
-    decoder, eot, n_frames = settings.decoder, settings.eot, audio.n_frames
-    most_new = settings.most_new(audio)
+    eot, n_prompt = settings.eot, len(prompt)
+    max_passes = settings.max_passes(audio)
     # One teacher-forced pass over all hypotheses; every later pass adds one token to each.
-    branches = _verify(settings, cache, beams, prompt, floor, n_frames)
+    branches = _verify(settings, cache, beams, prompt, floor, audio.n_frames)
     recorder.count(decode_steps=1, beam_sum=len(beams))
     n_passes = 1
     ended: list[_Branch] = []
     while True:
         # Hypotheses that have ended keep their places in the beam.
         survivors = _best(branches, settings.beam - len(ended), ended)
-        survivors = _without_loops(settings, survivors, len(prompt), floor, audio)
+        survivors = _without_loops(settings, survivors, n_prompt, floor, audio)
         if last:
             ended += [branch for branch in survivors if branch.token == eot]
             survivors = [branch for branch in survivors if branch.token != eot]
-        # The next token needs a position of the decoder.
-        room = len(prompt) + max((len(b.prefix.tokens) for b in survivors), default=0) + 1
-        if (
-            not survivors
-            or any(branch.token == eot for branch in survivors)
-            or n_passes >= most_new
-            or room >= decoder.max_tokens
-        ):
+        pauses = any(branch.token == eot for branch in survivors)
+        if not survivors or pauses or n_passes >= max_passes:
             break
-        hypotheses = [_grown(settings, branch, audio) for branch in survivors]
-        longest = len(prompt) + max(len(h.tokens) for h in hypotheses)
-        # Hypotheses of one parent go on from copies of its keys and values.
-        cache.reorder([branch.parent for branch in survivors], longest)
-        hidden = decoder.run(
-            cache,
-            [[h.tokens[-1]] for h in hypotheses],
-            [len(prompt) + len(h.tokens) - 1 for h in hypotheses],
-            n_frames,
-        )
-        top = decoder.log_probs(hidden)[:, 0].topk(settings.beam)
-        recorder.count(decode_steps=1, beam_sum=len(hypotheses))
+        # The token after each branch's needs a position of the decoder.
+        longest = n_prompt + max(len(branch.text) for branch in survivors)
+        if longest >= settings.decoder.max_tokens:
+            break
+        branches = _continuations(settings, cache, survivors, n_prompt, audio)
+        recorder.count(decode_steps=1, beam_sum=len(survivors))
         n_passes += 1
-        branches = []
-        for i, hypothesis in enumerate(hypotheses):
-            hypothesis.filled = len(prompt) + len(hypothesis.tokens)
-            for token, log_prob in zip(
-                top.indices[i].tolist(), top.values[i].tolist(), strict=True
-            ):
-                branches.append(_Branch(i, hypothesis, survivors[i].total, token, log_prob))
     survivors = sorted(ended or survivors, key=lambda branch: branch.total, reverse=True)
-    grown = [_grown(settings, branch, audio) for branch in survivors]
-    # Words of these tokens are committed after the chunk, so all hypotheses must share them.
+    hypotheses = [_grown(settings, branch, audio) for branch in survivors]
     if raise_floor:
-        floor = max(floor, len(grown[0].tokens) - settings.n)
-        shared = grown[0].tokens[:floor]
-        keep = [i for i, h in enumerate(grown) if h.tokens[:floor] == shared]
-        survivors, grown = [survivors[i] for i in keep], [grown[i] for i in keep]
+        # Words of these tokens are committed after the chunk, so all hypotheses must share them.
+        floor = max(floor, len(hypotheses[0].tokens) - settings.n)
+        shared = hypotheses[0].tokens[:floor]
+        agreeing = [i for i, h in enumerate(hypotheses) if h.tokens[:floor] == shared]
+        survivors = [survivors[i] for i in agreeing]
+        hypotheses = [hypotheses[i] for i in agreeing]
     if settings.keep_cache and not last:
-        cache.reorder(
-            [branch.parent for branch in survivors], len(prompt) + max(len(h.tokens) for h in grown)
-        )
-    return grown
+        longest = n_prompt + max(len(h.tokens) for h in hypotheses)
+        cache.reorder([branch.parent for branch in survivors], longest)
+    return hypotheses
+
+
+def _continuations(
+    settings: DecodingSettings,
+    cache: DecoderCache,
+    survivors: list[_Branch],
+    n_prompt: int,
+    audio: Audio,
+) -> list[_Branch]:
+    """Return the `beam` likeliest continuations of each survivor, whose token joins the hypothesis.
+
+    One pass of the decoder feeds that token. Row i of the cache becomes that of survivors[i].
+    """
+    decoder = settings.decoder
+    hypotheses = [_grown(settings, branch, audio) for branch in survivors]
+    longest = n_prompt + max(len(h.tokens) for h in hypotheses)
+    # Hypotheses of one parent go on from copies of its keys and values.
+    cache.reorder([branch.parent for branch in survivors], longest)
+    hidden = decoder.run(
+        cache,
+        [[h.tokens[-1]] for h in hypotheses],
+        [n_prompt + len(h.tokens) - 1 for h in hypotheses],
+        audio.n_frames,
+    )
+    top = decoder.log_probs(hidden)[:, 0].topk(settings.beam)
+    top_tokens, top_log_probs = top.indices.tolist(), top.values.tolist()
+    branches = []
+    for row, hypothesis in enumerate(hypotheses):
+        hypothesis.filled = n_prompt + len(hypothesis.tokens)
+        score = survivors[row].total
+        for token, log_prob in zip(top_tokens[row], top_log_probs[row], strict=True):
+            branches.append(_Branch(row, hypothesis, score, token, log_prob))
+    return branches
 
 
 def _grown(settings: DecodingSettings, branch: _Branch, audio: Audio) -> WindowHypothesis:
+    """Return a new hypothesis: the branch's prefix and its token, unless that is the end."""
     hypothesis = branch.prefix.copy()
     if branch.token != settings.eot:
-        hypothesis.append(branch.token, branch.log_prob, audio.end, settings.since(audio))
+        spoken_from = settings.spoken_from(audio)
+        hypothesis.append(branch.token, branch.log_prob, audio.end, spoken_from)
     return hypothesis
 
 
 def _without_loops(
     settings: DecodingSettings, branches: list[_Branch], n_prompt: int, floor: int, audio: Audio
 ) -> list[_Branch]:
-    """Return the branches whose last token completes no unsupported copy; where all do, the first
-    of them, ended before its copy."""
+    """Return the branches whose last token completes no unsupported copy of earlier tokens.
+
+    Where all do, returns the first of them only, which ends before its copy.
+    """
     if settings.guard is no_guard:
         return branches
-    result: list[_Branch] = []
-    ended: list[_Branch] = []
+    without_copy: list[_Branch] = []
+    cropped: list[_Branch] = []
     for branch in branches:
-        grown = _grown(settings, branch, audio)
-        n_dropped = 0
+        hypothesis = _grown(settings, branch, audio)
+        n_copied = 0
         if branch.token != settings.eot:
-            n_dropped = settings.n_surplus(grown, audio.end, floor)
-        if not n_dropped:
-            result.append(branch)
-        elif not ended:
-            grown.crop(len(grown.tokens) - n_dropped, n_prompt)
-            ended.append(_Branch(branch.parent, grown, branch.total, settings.eot, 0.0))
-    return result or ended
+            n_copied = settings.n_copied(hypothesis, audio.end, floor)
+        if n_copied == 0:
+            without_copy.append(branch)
+        elif not cropped:
+            hypothesis.crop(len(hypothesis.tokens) - n_copied, n_prompt)
+            cropped.append(_Branch(branch.parent, hypothesis, branch.total, settings.eot, 0.0))
+    return without_copy or cropped
 
 
 def _best(branches: list[_Branch], width: int, ended: list[_Branch]) -> list[_Branch]:
-    """Return the `width` best of different texts, by score, none of them a text that has `ended`: a
-    cropped hypothesis may come to it again."""
+    """Return the `width` branches of the highest total, best first, no two with the same text.
+
+    A text among `ended` is left out too: a cropped hypothesis may come to it again.
+    """
     ordered = sorted(branches, key=lambda branch: branch.total, reverse=True)
     texts = {branch.text for branch in ended}
     result: list[_Branch] = []
@@ -176,44 +201,50 @@ def _verify(
     floor: int,
     n_frames: int,
 ) -> list[_Branch]:
-    """Crop and expand every hypothesis once, by the one teacher-forced pass of a chunk."""
+    """Crop every hypothesis before its first unstable token; return `beam` continuations of each.
+
+    One teacher-forced pass evaluates all hypotheses with `n_frames` of audio.
+    """
     decoder, n_prompt = settings.decoder, len(prompt)
     n_shared = min(common_prefix(beams[0].tokens, h.tokens) for h in beams)
     shortest = min(len(h.tokens) for h in beams)
-    # Scores count from here on: before it all hypotheses are equal, which changes no order.
-    # 2n and not n: after a crop by n the tokens before it are the last ones, and the next chunk
-    # compares them with what they have under this audio.
-    low = max(floor, min(n_shared, shortest - 2 * settings.n), 0)
-    sequences, starts, takes = [], [], []
+    # The first token that is evaluated. All hypotheses share those before it, so that leaving them
+    # out of the scores changes no order. 2n and not n: after a crop by n the n tokens before the
+    # crop are the last ones, and the next chunk compares them with their values of now.
+    first = max(floor, min(n_shared, shortest - 2 * settings.n), 0)
+    sequences, starts, outputs = [], [], []
     for hypothesis in beams:
         # Without kept keys all tokens are fed again, since their audio has grown.
-        start = min(hypothesis.filled, n_prompt + low - 1) if settings.keep_cache else 0
+        start = min(hypothesis.filled, n_prompt + first - 1) if settings.keep_cache else 0
         sequences.append([*prompt, *hypothesis.tokens][start:])
         starts.append(start)
-        takes.append([n_prompt + i - 1 - start for i in range(low, len(hypothesis.tokens) + 1)])
-    hidden = decoder.run(cache, sequences, starts, n_frames, take=takes)
+        # The output that predicts token i is that of the token before it.
+        n_tokens = len(hypothesis.tokens)
+        outputs.append([n_prompt + i - 1 - start for i in range(first, n_tokens + 1)])
+    hidden = decoder.run(cache, sequences, starts, n_frames, take=outputs)
     log_probs = decoder.log_probs(hidden)
     top = log_probs.topk(settings.beam)
     top_tokens, top_log_probs = top.indices.tolist(), top.values.tolist()
     branches = []
-    for r, hypothesis in enumerate(beams):
+    for row, hypothesis in enumerate(beams):
         n_tokens = len(hypothesis.tokens)
-        tail = torch.tensor(hypothesis.tokens[low:], dtype=torch.long, device=hidden.device)
-        new = log_probs[r, : len(tail)].gather(-1, tail[:, None])[:, 0].tolist()
-        stop = n_tokens
+        tail = torch.tensor(hypothesis.tokens[first:], dtype=torch.long, device=hidden.device)
+        new_log_probs = log_probs[row, : len(tail)].gather(-1, tail[:, None])[:, 0].tolist()
+        n_stable = n_tokens
         for i in range(max(floor, n_tokens - settings.n, 0), n_tokens):
-            fell = new[i - low] < hypothesis.log_probs[i] - settings.tolerance
-            if fell or hypothesis.tokens[i] not in top_tokens[r][i - low]:
-                stop = i
+            fell = new_log_probs[i - first] < hypothesis.log_probs[i] - settings.tolerance
+            if fell or hypothesis.tokens[i] not in top_tokens[row][i - first]:
+                n_stable = i
                 break
         prefix = hypothesis.copy()
         prefix.filled = n_prompt + n_tokens
-        prefix.crop(stop, n_prompt)
+        prefix.crop(n_stable, n_prompt)
         # The next chunk compares with what these tokens have under this audio.
-        prefix.log_probs[low:stop] = new[: stop - low]
-        score = sum(new[: stop - low])
+        prefix.log_probs[first:n_stable] = new_log_probs[: n_stable - first]
+        score = sum(new_log_probs[: n_stable - first])
+        following = n_stable - first
         for token, log_prob in zip(
-            top_tokens[r][stop - low], top_log_probs[r][stop - low], strict=True
+            top_tokens[row][following], top_log_probs[row][following], strict=True
         ):
-            branches.append(_Branch(r, prefix, score, token, log_prob))
+            branches.append(_Branch(row, prefix, score, token, log_prob))
     return branches

@@ -25,8 +25,11 @@ class Committer:
     def __init__(
         self, whisper: Whisper, decoder: Decoder, n: int, *, stable: bool, aligns: bool
     ) -> None:
-        """aligns: words are timed by the alignment heads, one pass of the decoder more for each
-        chunk that commits words; else by the chunks in which they appeared."""
+        """Commit `n` tokens behind the end of the text; stable: see the module.
+
+        aligns: words are timed by the alignment heads, which costs one more pass of the decoder in
+        each chunk that commits words; else by the chunks in which their tokens appeared.
+        """
         self._whisper = whisper
         self._decoder = decoder
         self._n = n
@@ -34,37 +37,38 @@ class Committer:
         self._aligns = aligns
 
     def settle(self, state: WhisperRTState) -> tuple[list[Word], int]:
-        """Return, after a chunk, newly committed words and how many were taken back before them."""
+        """Commit after a chunk; return the new words and how many earlier ones were taken back."""
         if self._stable:
             state.floor = max(state.floor, len(state.hypotheses[0].tokens) - self._n)
         return self._commit(state, everything=False)
 
     def finish(self, state: WhisperRTState) -> tuple[list[Word], int]:
-        """Commit all there is, after the last chunk."""
+        """Commit all words after the last chunk; returns as `settle` does."""
         return self._commit(state, everything=True)
 
     def _commit(self, state: WhisperRTState, *, everything: bool) -> tuple[list[Word], int]:
-        """Commit the words that end before the last `n` tokens of the best hypothesis, or all.
+        """Commit the whole words in the final tokens of the best hypothesis, or all of its words.
 
         Returns the new words and how many earlier ones were taken back; what is not committed
         becomes the state's partial words.
         """
-        hypothesis = state.hypotheses[0]
-        n_tokens = len(hypothesis.tokens)
         words = self.spell(state)
-        # With commit=paper a crop may have changed words that were given out.
-        n_same = common_prefix([word.text for word in words], state.emitted)
-        taken_back = len(state.emitted) - n_same
-        del state.emitted[n_same:]
-        n_final = state.floor if self._stable else n_tokens - self._n
-        target = sum(everything or word.stop < n_final for word in words)
-        new = self.emit(state, words, max(n_same, target))
-        rest = words[len(state.emitted) :]
-        state.partial = tuple(Word(word.text) for word in rest)
-        return new, taken_back
+        # With commit=paper a crop may have changed words that were committed.
+        n_unchanged = common_prefix([word.text for word in words], state.emitted)
+        n_retracted = len(state.emitted) - n_unchanged
+        del state.emitted[n_unchanged:]
+        n_words = len(words)
+        if not everything:
+            n_tokens = len(state.hypotheses[0].tokens)
+            n_final = state.floor if self._stable else n_tokens - self._n
+            # `<`: a word is whole only when a final token follows it, which else could extend it.
+            n_words = sum(word.stop < n_final for word in words)
+        committed = self.emit(state, words, n_words)
+        state.partial = tuple(Word(word.text) for word in words[len(state.emitted) :])
+        return committed, n_retracted
 
     def spell(self, state: WhisperRTState) -> list[TokenWord]:
-        """Return the words of the best hypothesis, the first after a cut with its space."""
+        """Return the words of the best hypothesis; after a cut the first gets its leading space."""
         words: list[TokenWord] = self._whisper.detokenizer.words(
             state.hypotheses[0].tokens, language=state.language
         )
@@ -73,33 +77,39 @@ class Committer:
         return words
 
     def emit(self, state: WhisperRTState, words: list[TokenWord], n_words: int) -> list[Word]:
-        """Commit words up to the `n_words`-th of the window."""
+        """Commit those of the first `n_words` of the window that are not committed; return them.
+
+        Their times are in seconds of the stream.
+        """
         hypothesis = state.hypotheses[0]
+        new_words = words[len(state.emitted) : n_words]
+        times = self.align(state) if self._aligns and new_words else None
         committed = []
-        times = self.align(state) if self._aligns and len(state.emitted) < n_words else None
-        for word in words[len(state.emitted) : n_words]:
+        for word in new_words:
+            first, last = word.start, word.stop - 1  # tokens
             if times is None:
                 # Known only to the chunk: from the first token's appearance to the last one's.
-                start, end = (hypothesis.born[i] * FRAME_S for i in (word.start, word.stop - 1))
-                start, end = state.emitter.in_order(start, end, state.heard_s)
+                start_s = hypothesis.predicted_at[first] * FRAME_S
+                end_s = hypothesis.predicted_at[last] * FRAME_S
+                start_s, end_s = state.emitter.in_order(start_s, end_s, state.heard_s)
             else:
                 window_s = state.window_start * FRAME_S
-                start, end = times[word.start][0] + window_s, times[word.stop - 1][1] + window_s
-                start, end = state.emitter.aligned(start, end, state.heard_s)
+                start_s, end_s = times[first][0] + window_s, times[last][1] + window_s
+                start_s, end_s = state.emitter.aligned(start_s, end_s, state.heard_s)
             probability = probability_of(word, hypothesis.log_probs)
-            committed.append(Word(word.text, start, end, probability))
+            committed.append(Word(word.text, start_s, end_s, probability))
             state.emitted.append(word.text)
         return committed
 
     def align(self, state: WhisperRTState) -> list[tuple[float, float]]:
         """Return (start, end) of each token of the best hypothesis, in seconds of the window.
 
-        What the cache holds of the tokens stays.
+        The pass of the decoder overwrites row 0 of the cache, which is put back afterwards.
         """
         tokens = state.hypotheses[0].tokens
-        n_tokens = len(state.prompt) + len(tokens)
-        row = [each[0, :, :n_tokens] for each in (*state.cache.keys, *state.cache.values)]
-        saved = [each.clone() for each in row]
+        n_positions = len(state.prompt) + len(tokens)
+        row = [tensor[0, :, :n_positions] for tensor in (*state.cache.keys, *state.cache.values)]
+        saved = [tensor.clone() for tensor in row]
         times = alignment_times(
             self._decoder,
             state.cache,
@@ -108,6 +118,6 @@ class Committer:
             tokens,
             state.position,
         )
-        for each, before in zip(row, saved, strict=True):
-            each.copy_(before)
+        for tensor, before in zip(row, saved, strict=True):
+            tensor.copy_(before)
         return times

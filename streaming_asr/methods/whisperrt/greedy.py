@@ -25,30 +25,36 @@ def decode_greedy(
     audio: Audio,
     recorder: Recorder,
 ) -> Passes[None]:
-    """Bring the hypothesis up to date with the audio, in place."""
-    decoder, eot, n_frames = settings.decoder, settings.eot, audio.n_frames
-    nexts = yield from _verify(settings, cache, hypothesis, prompt, floor, n_frames, recorder)
+    """Verify the last tokens of the hypothesis and decode on to the end of the audio, in place.
+
+    The first `floor` tokens are final. Yields each pass of the decoder that it needs; row 0 of the
+    cache holds the keys and values of the hypothesis.
+    """
+    decoder, n_frames = settings.decoder, audio.n_frames
+    candidates = yield from _verify(settings, cache, hypothesis, prompt, floor, n_frames, recorder)
     recorder.count(decode_steps=1, beam_sum=1)
-    n_new, most_new, since = 0, settings.most_new(audio), settings.since(audio)
+    n_new = 0
+    max_passes, spoken_from = settings.max_passes(audio), settings.spoken_from(audio)
     while True:
-        token, log_prob = settings.allowed(hypothesis, nexts)
-        if token == eot:
+        token, log_prob = settings.best_allowed(hypothesis, candidates)
+        if token == settings.eot:
             return
-        hypothesis.append(token, log_prob, audio.end, since)
-        if n_copied := settings.n_surplus(hypothesis, audio.end, floor):
+        hypothesis.append(token, log_prob, audio.end, spoken_from)
+        n_copied = settings.n_copied(hypothesis, audio.end, floor)
+        if n_copied:
             # The text ends before the copy, until the next chunk.
             hypothesis.crop(len(hypothesis.tokens) - n_copied, len(prompt))
             return
         n_new += 1
-        n_fed = len(prompt) + len(hypothesis.tokens)
-        if n_new >= most_new or n_fed >= decoder.max_tokens:
+        n_positions = len(prompt) + len(hypothesis.tokens)
+        if n_new >= max_passes or n_positions >= decoder.max_tokens:
             return
         with recorder.part("decode"):
-            part = decoder.part(cache, [hypothesis.tokens[-1:]], [n_fed - 1], n_frames)
+            part = decoder.part(cache, [hypothesis.tokens[-1:]], [n_positions - 1], n_frames)
         log_probs = yield Wanted("decode", decoder.taken_log_probs, part)
         with recorder.part("decode"):
-            nexts = _best_two(log_probs[0, 0])
-        hypothesis.filled = n_fed
+            candidates = _best_two(log_probs[0, 0])
+        hypothesis.filled = n_positions
         recorder.count(decode_steps=1, beam_sum=1)
 
 
@@ -61,38 +67,39 @@ def _verify(
     n_frames: int,
     recorder: Recorder,
 ) -> Passes[list[tuple[int, float]]]:
-    """Run the one teacher-forced pass of a chunk: crop the hypothesis at its first unstable token;
-    return the two best tokens that follow, each with its log-probability.
-
-    Evaluates up to 2n tokens, so that after a crop those that are last then have a probability
-    under this audio to be compared with.
+    """Crop the hypothesis before its first unstable token, by one teacher-forced pass; return the
+    two likeliest tokens that follow it, each with its log-probability.
     """
     decoder, n_prompt, n_tokens = settings.decoder, len(prompt), len(hypothesis.tokens)
     with recorder.part("decode"):
-        # 2n and not n: after a crop by n the tokens before it are the last ones.
-        low = max(floor, n_tokens - 2 * settings.n, 0)
-        start = min(hypothesis.filled, n_prompt + low - 1) if settings.keep_cache else 0
-        take = [n_prompt + i - 1 - start for i in range(low, n_tokens + 1)]
+        # The first token that is evaluated. 2n and not n: after a crop by n the n tokens before the
+        # crop are the last ones, and the next chunk compares them with their values of now.
+        first = max(floor, n_tokens - 2 * settings.n, 0)
+        # Without kept keys all tokens are fed again, since their audio has grown.
+        start = min(hypothesis.filled, n_prompt + first - 1) if settings.keep_cache else 0
+        # The output that predicts token i is that of the token before it.
+        outputs = [n_prompt + i - 1 - start for i in range(first, n_tokens + 1)]
         sequence = [*prompt, *hypothesis.tokens][start:]
-        part = decoder.part(cache, [sequence], [start], n_frames, take=[take])
+        part = decoder.part(cache, [sequence], [start], n_frames, take=[outputs])
     log_probs = yield Wanted("decode", decoder.taken_log_probs, part)
     with recorder.part("decode"):
-        tail = torch.tensor(hypothesis.tokens[low:], dtype=torch.long, device=log_probs.device)
-        under_this = log_probs[0, : len(tail)].gather(-1, tail[:, None])[:, 0].tolist()
+        tail = torch.tensor(hypothesis.tokens[first:], dtype=torch.long, device=log_probs.device)
+        new_log_probs = log_probs[0, : len(tail)].gather(-1, tail[:, None])[:, 0].tolist()
         top_tokens = log_probs[0].argmax(-1).tolist()
-        stop = n_tokens
+        n_stable = n_tokens
         for i in range(max(floor, n_tokens - settings.n, 0), n_tokens):
-            fell = under_this[i - low] < hypothesis.log_probs[i] - settings.tolerance
+            fell = new_log_probs[i - first] < hypothesis.log_probs[i] - settings.tolerance
             # Definition 1: unstable only where both tests fail.
-            if fell and top_tokens[i - low] != hypothesis.tokens[i]:
-                stop = i
+            if fell and top_tokens[i - first] != hypothesis.tokens[i]:
+                n_stable = i
                 break
         hypothesis.filled = n_prompt + n_tokens
-        hypothesis.crop(stop, n_prompt)
-        hypothesis.log_probs[low:stop] = under_this[: stop - low]
-        # No position is left: the text ends here until the window is cut.
-        is_full = n_prompt + stop >= decoder.max_tokens
-        return [(settings.eot, 0.0)] if is_full else _best_two(log_probs[0, stop - low])
+        hypothesis.crop(n_stable, n_prompt)
+        hypothesis.log_probs[first:n_stable] = new_log_probs[: n_stable - first]
+        if n_prompt + n_stable >= decoder.max_tokens:
+            # No position is left: the text ends here until the window is cut.
+            return [(settings.eot, 0.0)]
+        return _best_two(log_probs[0, n_stable - first])
 
 
 def _best_two(log_probs: torch.Tensor) -> list[tuple[int, float]]:

@@ -44,35 +44,44 @@ class DecodingSettings:
     """Which of the newest tokens are a copy that no speech supports (`whisper/guard.py`)."""
     chunk_frames: int = 0
 
-    def most_new(self, audio: Audio) -> int:
-        """Return the decoder passes for this audio at most, as many as its chunks have together.
+    def max_passes(self, audio: Audio) -> int:
+        """Return the most decoder passes for this audio: `max_new` for each of its chunks.
 
-        Half of the positions are the limit, as in Whisper: they hold the text of a whole window.
+        Half of the decoder's positions are the limit of many chunks, as in Whisper: they hold the
+        text of a whole window.
         """
-        most = min(audio.n_chunks * self.max_new, self.decoder.max_tokens // 2)
-        return max(self.max_new, most)
+        for_all_chunks = min(audio.n_chunks * self.max_new, self.decoder.max_tokens // 2)
+        return max(self.max_new, for_all_chunks)
 
-    def since(self, audio: Audio) -> int:
+    def spoken_from(self, audio: Audio) -> int:
         """Return the frame of the stream from which on a new token can have been spoken."""
         return audio.end - max(audio.n_new, self.chunk_frames)
 
-    def n_surplus(self, hypothesis: WindowHypothesis, end: int, floor: int) -> int:
-        """Return how many of the last tokens to drop, given the audio up to frame `end`; those
-        below `floor` are committed and stay."""
-        n_tokens = len(hypothesis.tokens)
-        copy = self.guard(hypothesis.tokens, lambda i: end - hypothesis.since[i])
-        return min(copy.n_tokens, max(0, n_tokens - floor)) if copy else 0
+    def n_copied(self, hypothesis: WindowHypothesis, end: int, floor: int) -> int:
+        """Return how many of the last tokens are a copy of earlier ones that no speech supports.
 
-    def allowed(
-        self, hypothesis: WindowHypothesis, nexts: Sequence[tuple[int, float]]
+        end: stream frame at which the audio ends. The first `floor` tokens are committed and do not
+        count.
+        """
+        n_revisable = max(0, len(hypothesis.tokens) - floor)
+        # The guard asks in how many frames of audio token i can have been spoken.
+        copy = self.guard(hypothesis.tokens, lambda i: end - hypothesis.spoken_from[i])
+        return min(copy.n_tokens, n_revisable) if copy else 0
+
+    def best_allowed(
+        self, hypothesis: WindowHypothesis, candidates: Sequence[tuple[int, float]]
     ) -> tuple[int, float]:
-        """Return the best next token that completes no short phrase used too often, with its
-        log-probability; where all do, the best. What came too fast is for `n_surplus`: it waits."""
-        for token, log_prob in nexts:
+        """Return the first of the next tokens that completes no short phrase used too often.
+
+        Candidates are (token, log-probability), best first; the best is returned where none will
+        do. A copy that came too fast is no reason here: `n_copied` lets it wait for audio.
+        """
+        for token, log_prob in candidates:
+            # Infinitely many frames: only the number of repetitions counts, not their speed.
             copy = self.guard([*hypothesis.tokens, token], lambda i: math.inf)
             if token == self.eot or not (copy and copy.is_short):
                 return token, log_prob
-        return nexts[0]
+        return candidates[0]
 
 
 @dataclass(slots=True)
@@ -82,29 +91,29 @@ class WindowHypothesis:
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     """For each token, its log-probability given the audio when it was last evaluated."""
-    born: list[int] = field(default_factory=list)
-    """For each token, the stream frame up to which audio was known when it was predicted."""
-    since: list[int] = field(default_factory=list)
+    predicted_at: list[int] = field(default_factory=list)
+    """For each token, the stream frame at which the audio ended when it was predicted."""
+    spoken_from: list[int] = field(default_factory=list)
     """For each token, the stream frame from which on it can have been spoken."""
     filled: int = 0
     """Decoder positions (prompt included) whose cached keys belong to these tokens."""
 
     def crop(self, n_tokens: int, n_prompt: int) -> None:
         """Keep the first `n_tokens`, in the cache too."""
-        for values in (self.tokens, self.log_probs, self.born, self.since):
+        for values in (self.tokens, self.log_probs, self.predicted_at, self.spoken_from):
             del values[n_tokens:]
         self.filled = min(self.filled, n_prompt + n_tokens)
 
-    def append(self, token: int, log_prob: float, born: int, since: int) -> None:
-        """Add a token predicted with audio up to frame `born`, spoken from `since` on."""
+    def append(self, token: int, log_prob: float, predicted_at: int, spoken_from: int) -> None:
+        """Add a token; see the fields for the two frames of the stream."""
         self.tokens.append(token)
         self.log_probs.append(log_prob)
-        self.born.append(born)
-        self.since.append(since)
+        self.predicted_at.append(predicted_at)
+        self.spoken_from.append(spoken_from)
 
     def drop(self, n_tokens: int) -> None:
         """Forget the first `n_tokens`: their audio has left the window."""
-        for values in (self.tokens, self.log_probs, self.born, self.since):
+        for values in (self.tokens, self.log_probs, self.predicted_at, self.spoken_from):
             del values[:n_tokens]
         self.filled = 0
 
@@ -113,6 +122,6 @@ class WindowHypothesis:
             self,
             tokens=list(self.tokens),
             log_probs=list(self.log_probs),
-            born=list(self.born),
-            since=list(self.since),
+            predicted_at=list(self.predicted_at),
+            spoken_from=list(self.spoken_from),
         )

@@ -48,7 +48,7 @@ class PrefixBatch:
     labels: Tensor  # next token; -100 in the prompt, in padding, and where nothing is learned
     positions: Tensor  # position in its row
     rows: Tensor  # which row of the window
-    heard: Tensor  # encoder frames this row may see
+    visible_frames: Tensor  # encoder frames this row may see
     learned: Tensor  # (n,) places in B * S of the labels that are learned
     real: Tensor  # (m,) places in B * F of the frames that are no padding
     mels: list[Tensor] | None = None  # (n_mels, 2F + 1), clamped at the blocks' running maximum
@@ -63,13 +63,14 @@ class PrefixBatch:
         return self._each(lambda tensor: tensor.pin_memory())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> PrefixBatch:
-        changes: dict[str, Any] = {}
+        """Return the batch with `change` applied to every tensor of it."""
+        changed: dict[str, Any] = {}
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
-                changes[name] = change(value)
+                changed[name] = change(value)
         if self.mels is not None:
-            changes["mels"] = [change(mel) for mel in self.mels]
-        return replace(self, **changes)
+            changed["mels"] = [change(mel) for mel in self.mels]
+        return replace(self, **changed)
 
     @torch.no_grad()
     def with_features(self, n_mels: int, context: int, *, taught: bool) -> PrefixBatch:
@@ -81,42 +82,44 @@ class PrefixBatch:
         audio = from_int16(self.audio)
         offline = None
         if taught:
-            n = context * FRAME_SAMPLES
-            offline = log_mel(F.pad(audio, (0, max(0, n - audio.shape[-1])))[:, :n], n_mels)
+            n_samples = context * FRAME_SAMPLES
+            padded = F.pad(audio, (0, max(0, n_samples - audio.shape[-1])))
+            offline = log_mel(padded[:, :n_samples], n_mels)
         return replace(self, mels=log_mel_windows(audio, n_mels, self.ends), offline=offline)
 
 
 def pack(examples: Sequence[PrefixExample], eot: int, last: int | None = None) -> PrefixBatch:
-    """Return the batch: each prefix a row prompt + tokens, its labels tokens + <|endoftext|>.
+    """Return the batch: each prefix is a row of prompt + tokens with labels tokens + <|endoftext|>.
 
-    last: of each row's tokens only so many are learned, the last ones; None: all.
+    eot: id of <|endoftext|>. last: only this many of each row's tokens, the last ones, and its end
+    are learned; None: all.
     """
-    columns: dict[str, list[Tensor]] = {}
+    columns: dict[str, list[Tensor]] = {}  # by field, one tensor (tokens of all rows,) per window
     for example in examples:
         prompt = example.prompt
         packed: dict[str, list[int]] = {}
-        for index, (heard, tokens) in enumerate(example.prefixes):
+        for row, (n_frames, tokens) in enumerate(example.prefixes):
             n = len(prompt) + len(tokens)
-            n_known = 0 if last is None else max(0, len(tokens) - last)
+            n_skipped = 0 if last is None else max(0, len(tokens) - last)
             for name, values in {
                 "tokens": [*prompt, *tokens],
-                "labels": [-100] * (len(prompt) - 1 + n_known) + [*tokens[n_known:], eot],
+                "labels": [-100] * (len(prompt) - 1 + n_skipped) + [*tokens[n_skipped:], eot],
                 "positions": range(n),
-                "rows": [index] * n,
-                "heard": [heard] * n,
+                "rows": [row] * n,
+                "visible_frames": [n_frames] * n,
             }.items():
                 packed.setdefault(name, []).extend(values)
         for name, values in packed.items():
             columns.setdefault(name, []).append(torch.tensor(values))
-    # A padding position sees its like and the first frame, so that no softmax is empty.
-    padding = {"tokens": eot, "labels": -100, "positions": 0, "rows": -1, "heard": 1}
+    # A padding position sees other padding and the first frame, so that no softmax is empty.
+    padding = {"tokens": eot, "labels": -100, "positions": 0, "rows": -1, "visible_frames": 1}
     padded: dict[str, Any] = {
         name: pad_sequence(values, batch_first=True, padding_value=padding[name])
         for name, values in columns.items()
     }
     ends = [example.ends for example in examples]
-    longest = max(each[-1] for each in ends)
-    real = [torch.arange(each[-1]) + i * longest for i, each in enumerate(ends)]
+    longest = max(window_ends[-1] for window_ends in ends)
+    real = [torch.arange(window_ends[-1]) + i * longest for i, window_ends in enumerate(ends)]
     return PrefixBatch(
         as_int16([example.audio for example in examples]),
         ends,
@@ -136,42 +139,48 @@ class PrefixModel(nn.Module):
     def forward(
         self, batch: PrefixBatch, *, decode_it: bool = True, taught: bool = False
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return encoder frames (B, F, d), of which row b has ends[b][-1]; the decoder's hidden
-        states (n, d) at `batch.learned`, None without `decode_it`; and `offline_frames`, None where
-        it is not `taught`.
+        """Return the encoder's frames, the decoder's hidden states and the teacher's frames.
 
-        The teacher runs in here, so that it has the precision of the training.
+        Frames (B, F, d), of which window b has ends[b][-1]; hidden states (n, d) at the places
+        `batch.learned`, None without `decode_it`; `offline_frames` (B, context, d), None without
+        `taught`. The teacher runs in here, so that it has the precision of the training.
         """
         assert batch.mels is not None
-        z = encode_together(self.whisper, batch.mels, batch.ends)
+        frames = encode_together(self.whisper, batch.mels, batch.ends)
         offline = None
         if taught:
             assert batch.offline is not None
             offline = self.offline_frames(batch.offline)
         if not decode_it:
-            return z, None, offline
-        n = batch.tokens.shape[1]
-        causal = torch.ones(n, n, dtype=torch.bool, device=z.device).tril()
-        # A token sees those before it in its own row only; rows follow each other.
-        own_row = (batch.rows[:, None, :, None] == batch.rows[:, None, None, :]) & causal
-        heard = torch.arange(z.shape[1], device=z.device) < batch.heard[:, None, :, None]
-        hidden = decode(self._base, z, batch.tokens, batch.positions, own_row, heard)
-        return z, hidden.flatten(0, 1)[batch.learned], offline
+            return frames, None, offline
+        n_tokens, n_frames, device = batch.tokens.shape[1], frames.shape[1], frames.device
+        # A token sees those before it in its row only; the rows follow each other. (B, 1, S, S)
+        causal = torch.ones(n_tokens, n_tokens, dtype=torch.bool, device=device).tril()
+        same_row = batch.rows[:, None, :, None] == batch.rows[:, None, None, :]
+        # And it sees the frames of its prefix only. (B, 1, S, F)
+        in_prefix = torch.arange(n_frames, device=device) < batch.visible_frames[:, None, :, None]
+        hidden = decode(
+            self._base, frames, batch.tokens, batch.positions, same_row & causal, in_prefix
+        )
+        return frames, hidden.flatten(0, 1)[batch.learned], offline
 
     @torch.no_grad()
     def offline_frames(self, mel: Tensor) -> Tensor:
-        """Return the offline model's encoder frames (B, context, d) of mel (B, n_mels, 2 *
-        context)."""
+        """Return the offline model's encoder frames (B, context, d) of whole windows.
+
+        mel: (B, n_mels, 2 * context).
+        """
         with self._offline():
             return encode_padded(self.whisper, mel)
 
     @contextmanager
     def _offline(self) -> Iterator[None]:
-        """The network without its adapter, so that the teacher costs no memory of its own."""
-        learns = [(p, p.requires_grad) for p in self.whisper.parameters()]
+        """Take the adapter out of the network for a `with` block: a teacher without more memory."""
+        flags = [(p, p.requires_grad) for p in self.whisper.parameters()]
         with self.whisper.disable_adapter():  # type: ignore[operator]
             yield
-        for parameter, requires_grad in learns:  # peft lets the whole adapter learn again
+        # peft lets the whole adapter learn again, also what the recipe has frozen.
+        for parameter, requires_grad in flags:
             parameter.requires_grad = requires_grad
 
     @property
@@ -180,20 +189,24 @@ class PrefixModel(nn.Module):
         weight: Tensor = self._base.proj_out.weight
         return weight
 
-    def reading(self, frames: Tensor) -> Tensor:
-        """Return (d, d): how far apart two frames are for the decoder.
+    def distance_root(self, frames: Tensor) -> Tensor:
+        """Return a matrix (d, d) by which to measure how far apart two frames are for the decoder.
 
-        The squared length of a difference of frames, times this matrix, is the mean square
-        difference of the keys and values that all cross-attentions make of the two, each over its
-        variance on `frames` (n, d).
+        The squared length of (frame - other frame) @ matrix is the mean square difference of the
+        keys and values that all cross-attentions make of the two frames. Each key and value is
+        divided by its standard deviation on `frames` (n, d).
         """
         layers = self._base.model.decoder.layers
-        attentions = [layer.encoder_attn for layer in layers]
+        projections = []
+        for layer in layers:
+            attention = layer.encoder_attn
+            projections += [attention.k_proj.weight.float(), attention.v_proj.weight.float()]
         with torch.no_grad():
-            weights = [w.weight.float() for a in attentions for w in (a.k_proj, a.v_proj)]
-            read = torch.cat(weights)  # (2 * layers * d, d)
-            variance = (frames.float() @ read.T).var(0).clamp(min=1e-6)
-            metric = (read.T / variance) @ read / len(read)
+            to_keys_and_values = torch.cat(projections)  # (2 * layers * d, d)
+            variance = (frames.float() @ to_keys_and_values.T).var(0).clamp(min=1e-6)
+            metric = (to_keys_and_values.T / variance) @ to_keys_and_values
+            metric = metric / len(to_keys_and_values)
+            # metric = root @ root.T, so that |x @ root|^2 = x @ metric @ x.
             sizes, axes = torch.linalg.eigh(metric)
             root: Tensor = axes * sizes.clamp(min=0).sqrt()
         return root

@@ -38,8 +38,11 @@ class WhisperRTState(BlockWindow):
         """Return whether another block will be encoded."""
         return not self.ended or self.block_is_there()
 
-    def hear(self, audio: Samples, last: bool, limit: int) -> None:
-        """Turn samples into mel frames, block by block, as far as the window's `limit` allows."""
+    def take_blocks(self, audio: Samples, last: bool, limit: int) -> None:
+        """Take in samples; turn each block that is complete into mel frames of the window.
+
+        A block that would end past frame `limit` of the window waits. last: no samples follow.
+        """
         self.arrive(audio, last)
         while self.block_is_there() and self.next_end - self.window_start <= limit:
             self.ready.append(self.take_block())

@@ -119,34 +119,42 @@ class WhisperRT(SharedPasses, Chunked):
 
     @torch.inference_mode()
     def _step(self, state: WhisperRTState, audio: Samples, last: bool) -> Passes[Update]:
-        """Take in `audio` and decode each block that it completes; after the last, commit all."""
+        """Take in `audio` and decode the blocks that it completes; commit all after the `last`.
+
+        A late delivery may hold more blocks than the window has room for: each round encodes and
+        decodes those that fit, then cuts the window.
+        """
         committed: list[Word] = []
-        retracted = 0
+        n_retracted = 0
         while True:
             with state.recorder.part("feature"):
-                state.hear(audio, last, self._seam.limit)
-            audio = audio[:0]
+                state.take_blocks(audio, last, self._seam.limit)
+            audio = audio[:0]  # the state has it now
             if not state.ready:
                 break
             n_chunks = len(state.ready)
             yield from self._encode(state)
             yield from self._decode(state, n_chunks)
             with state.recorder.part("policy"):
-                words, taken_back = self._words.settle(state)
+                words, n_words_retracted = self._words.settle(state)
             committed += words
-            retracted += taken_back
+            n_retracted += n_words_retracted
             if self._window_is_full(state):
                 committed += yield from self._cut(state)
         if last:
             with state.recorder.part("finalise"):
-                words, taken_back = self._words.finish(state)
+                words, n_words_retracted = self._words.finish(state)
             committed += words
-            retracted += taken_back
-        return Update(tuple(committed), state.partial, retracted=retracted)
+            n_retracted += n_words_retracted
+        return Update(tuple(committed), state.partial, retracted=n_retracted)
 
     # ---- one round --------------------------------------------------------------------------
 
     def _encode(self, state: WhisperRTState, *, again: bool = False) -> Passes[None]:
+        """Encode the blocks that are ready and give their frames to the decoder's cross-attention.
+
+        again: the window was moved, and these frames were encoded at their old places.
+        """
         start, ends, state.ready = state.position, state.ready, []
         with state.recorder.part("encode"):
             mel = mel_of_frames(state.mel, start, ends[-1])[None]
@@ -157,8 +165,9 @@ class WhisperRT(SharedPasses, Chunked):
         state.encoded(ends, block_flops(self._whisper.config, start, ends), again=again)
 
     def _decode(self, state: WhisperRTState, n_chunks: int) -> Passes[None]:
+        """Bring the hypotheses up to date with the window, which has `n_chunks` new chunks."""
         recorder, end = state.recorder, state.window_start + state.position
-        audio = Audio(state.position, end, end - state.decoded, n_chunks)
+        audio = Audio(state.position, end, n_new=end - state.decoded, n_chunks=n_chunks)
         state.decoded = end
         if self._settings.beam == 1:
             yield from decode_greedy(
@@ -187,33 +196,36 @@ class WhisperRT(SharedPasses, Chunked):
     # ---- beyond the context -----------------------------------------------------------------
 
     def _tokens_are_full(self, state: WhisperRTState, n_dropped: int = 0) -> bool:
-        used = len(state.prompt) + len(state.hypotheses[0].tokens) - n_dropped
-        return used + self._settings.max_new > self._whisper.max_tokens
+        """Return whether the decoder lacks positions for another chunk once `n_dropped` tokens are
+        dropped."""
+        n_positions = len(state.prompt) + len(state.hypotheses[0].tokens) - n_dropped
+        return n_positions + self._settings.max_new > self._whisper.max_tokens
 
     def _window_is_full(self, state: WhisperRTState) -> bool:
+        """Return whether another chunk follows that needs more frames or tokens than there are."""
         if not state.more_to_come:
             return False
         next_end = state.next_end - state.window_start
         return next_end > self._seam.limit or self._tokens_are_full(state)
 
     def _cut(self, state: WhisperRTState) -> Passes[list[Word]]:
-        """Move the window past a word's end and encode what is kept at its new place."""
+        """Move the window past a word's end and encode again what stays in it.
+
+        Returns the words committed because their audio leaves the window.
+        """
         with state.recorder.part("policy"):
             words = self._words.spell(state)
             times = self._words.align(state)
+            word_ends_s = [times[word.stop - 1][1] for word in words]
             start, n_before = self._seam.cut(
-                [times[word.stop - 1][1] for word in words],
-                len(state.emitted),
-                state.position,
-                self._chunk_frames,
+                word_ends_s, len(state.emitted), state.position, self._chunk_frames
             )
+            n_tokens_of = [0, *(word.stop for word in words)]  # of the first i words
             # A loop of the decoder may fill all positions with words that never age: they go too.
-            while n_before < len(words) and self._tokens_are_full(
-                state, words[n_before - 1].stop if n_before else 0
-            ):
+            while n_before < len(words) and self._tokens_are_full(state, n_tokens_of[n_before]):
                 n_before += 1
             committed = self._words.emit(state, words, n_before)
-            n_dropped = words[n_before - 1].stop if n_before else 0
+            n_dropped = n_tokens_of[n_before]
             del state.hypotheses[1:]  # the other hypotheses may differ in what is dropped
             hypothesis: WindowHypothesis = state.hypotheses[0]
             hypothesis.drop(n_dropped)

@@ -19,7 +19,7 @@ What learns is `learn`:
 `decoder`  only the decoder, from a frozen encoder.
 
 With `distil: frames` the offline encoder teaches in addition to Algorithm 3. Two frames are as far
-apart as the keys and values are that the decoder makes of them (`PrefixModel.reading`).
+apart as the keys and values are that the decoder makes of them (`PrefixModel.distance_root`).
 
 Windows are encoded as a stream encodes them: never padded to the context, the last block filled
 up with zeros. Only complete words are targets.
@@ -55,7 +55,7 @@ from streaming_asr.whisper.window import FRAME_S
 RANDOM_CHUNK_FRAMES = range(5, 51, 5)  # 0.1 .. 1.0 s
 LEARN = {"all": "", "encoder": ".encoder.", "decoder": ".decoder."}  # in the names of what learns
 EVALUATED_S = 1.0  # chunks in which an encoder is evaluated next to those of `chunk_s`
-N_READ = 8  # windows whose frames show how much keys and values vary
+N_METRIC_WINDOWS = 8  # windows whose frames show how much keys and values vary
 
 
 @dataclass(kw_only=True, eq=False)
@@ -104,7 +104,7 @@ class WhisperRTRecipe(BlockRecipe):
 
         self.whisper = load_whisper(self.model_path, trainable=True)
         self.prompt_of = self.prompts()
-        # leading space included; a text's are its words' in turn
+        # With the leading space the tokens of a text are those of its words, one after another.
         self.word_tokens = cache(lambda word: self.whisper.text_tokens(f" {word}"))
         torch.manual_seed(self.seed)
         modules = MODULES[self.modules]
@@ -118,11 +118,11 @@ class WhisperRTRecipe(BlockRecipe):
         blocks = block_ends(self.whisper.context_frames, self.chunk, self.first_chunk)
         self.steps_per_batch = 1 if self.mode == "fast" else self._n_points(len(blocks))
         self._drawn: tuple[tuple[int, int], list[list[Window]]] | None = None
-        self.reading = self._reading() if self.taught else None
+        self.distance_root = self._distance_root() if self.taught else None
 
     @property
     def timed(self) -> bool:
-        """Return whether word times are needed: an encoder needs only sound."""
+        """Return whether word times are needed; to train the encoder needs only audio."""
         return self.learn != "encoder"
 
     @property
@@ -130,86 +130,101 @@ class WhisperRTRecipe(BlockRecipe):
         """Return whether the offline encoder teaches."""
         return self.learn == "encoder" or self.distil is not None
 
-    def _reading(self) -> Tensor:
-        """Return `PrefixModel.reading` of some windows of the corpus, (d, d)."""
-        windows = self.windows(self.rng("reading"), N_READ)
-        batch = self.precompute(self._heard_of([window.audio for window in windows]))
+    def _distance_root(self) -> Tensor:
+        """Return `PrefixModel.distance_root` (d, d) by the frames of some windows of the corpus."""
+        windows = self.windows(self.rng("reading"), N_METRIC_WINDOWS)
+        batch = self.precompute(self._without_text([window.audio for window in windows]))
         assert batch.offline is not None
         frames = [self.prefixes.offline_frames(mel[None])[0] for mel in batch.offline]
-        return self.prefixes.reading(torch.cat(frames))
+        return self.prefixes.distance_root(torch.cat(frames))
 
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> PrefixBatch:
-        """Return a batch; pure in (seed, step, rank).
+        """Return the batch of a step; it depends only on (seed, step, rank).
 
-        In paper mode windows last for `steps_per_batch` steps.
+        A point is a block's end, in frames, up to which the decoder sees a window. In paper mode
+        the same windows serve `steps_per_batch` steps, each with the next of as many points.
         """
-        index, point = divmod(step, self.steps_per_batch)
-        shared = self.rng(index)  # one chunk for all ranks: equal work
+        index, point_index = divmod(step, self.steps_per_batch)
+        # Not of the rank: all ranks have the same chunk and so equal work.
+        chunk, first_chunk = self._draw_chunk(self.rng(index))
         rng = self.rng(index, rank, "points")
-        chunk, first = self._schedule(shared)
         windows = self._windows(index, rank)
-        ends = [self.blocks(len(window.audio), chunk, first) for window in windows]
+        # For each window, where its blocks end, in frames.
+        ends = [self.blocks(len(window.audio), chunk, first_chunk) for window in windows]
         if self.mode == "fast":
             points = [sorted(rng.sample(e, self._n_points(len(e)))) for e in ends]
         else:
-            possible = max(ends, key=len)
-            n = min(self.steps_per_batch, len(possible))
-            t = sorted(rng.sample(possible, n))[point % n]
-            ends = [[end for end in e if end <= t] for e in ends]
+            ends_of_longest = max(ends, key=len)
+            n_points = min(self.steps_per_batch, len(ends_of_longest))
+            drawn = sorted(rng.sample(ends_of_longest, n_points))
+            # Again from the first where the longest window has fewer blocks than there are steps.
+            point = drawn[point_index % n_points]
+            ends = [[end for end in e if end <= point] for e in ends]
             points = [e[-1:] for e in ends]
-        examples = [self._example(*each) for each in zip(windows, ends, points, strict=True)]
+        examples = [
+            self._example(window, window_ends, window_points)
+            for window, window_ends, window_points in zip(windows, ends, points, strict=True)
+        ]
         return pack(examples, self.whisper.eot, self.last_tokens)
 
-    def _schedule(self, rng: random.Random) -> tuple[int, int]:
-        """Return the frames of a chunk and of the first chunk."""
+    def _draw_chunk(self, rng: random.Random) -> tuple[int, int]:
+        """Return the length of a chunk and of the first chunk, in frames."""
         if not self.random_chunks:
             return self.chunk, self.first_chunk
         chunk = rng.choice(RANDOM_CHUNK_FRAMES)
         return chunk, first_chunk_frames(chunk)
 
     def _n_points(self, n_blocks: int) -> int:
+        """Return how many points are drawn of a window with so many blocks."""
         return min(n_blocks, self.points_per_window, int(self.point_fraction * n_blocks) + 1)
 
     def _windows(self, index: int, rank: int) -> list[Window]:
-        """Return the windows of batch `index`, of `buckets` batches drawn together by length.
+        """Return the windows of batch `index`.
 
-        The last are kept, since paper mode asks for them again.
+        The windows of `buckets` batches are drawn together and sorted into batches of similar
+        length. The last such pool is kept, since the next batch lies in it too, or is the same.
         """
-        pool, place = divmod(index, self.buckets)
+        pool, index_in_pool = divmod(index, self.buckets)
         if self._drawn is None or self._drawn[0] != (pool, rank):
             n_windows = self.batch * self.buckets
             windows = self.windows(self.rng(pool, rank), n_windows)
             key = f"{self.seed}-{pool}-order"
             batches = length_buckets(windows, self.buckets, lambda window: len(window.audio), key)
             self._drawn = ((pool, rank), batches)
-        return self._drawn[1][place]
+        return self._drawn[1][index_in_pool]
 
     def _example(self, window: Window, ends: list[int], points: Sequence[int]) -> PrefixExample:
-        """Return the window as far as the blocks at `ends` reach, asked for at `points`."""
+        """Return the window with the tokens to write at each of `points`: those that have ended.
+
+        ends: where its blocks end; points: some of them, in frames. Raises UserError where the
+        tokens are more than the decoder has positions for.
+        """
         tokens, token_ends_s = self._timed_tokens(window)
         prompt = self.prompt_of[window.language]
         prefixes: list[tuple[int, list[int]]] = []
-        for heard in points:
-            n = bisect_right(token_ends_s, heard * FRAME_S + 1e-6)
-            if heard * FRAME_SAMPLES >= len(window.audio):  # rounding may put an end past it
-                n = len(tokens)
-            prefixes.append((heard, tokens[:n]))
-        self.check_room(max(len(written) for _, written in prefixes))
+        for n_frames in points:
+            # 1e-6: a token that ends with the frame counts in spite of rounding.
+            n_tokens = bisect_right(token_ends_s, n_frames * FRAME_S + 1e-6)
+            if n_frames * FRAME_SAMPLES >= len(window.audio):
+                n_tokens = len(tokens)  # a word's time may be rounded past the end of the audio
+            prefixes.append((n_frames, tokens[:n_tokens]))
+        self.check_room(max(len(prefix_tokens) for _, prefix_tokens in prefixes))
         return PrefixExample(window.audio, ends, prompt, prefixes)
 
     def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
-        """Return the text tokens and when each has ended, never before the one in front of it.
+        """Return the text tokens and where each ends, in seconds of the window.
 
-        Token j of a word's m ends at the share (j + 1) / m of the word."""
+        The m tokens of a word share its time evenly. No token ends before the one in front of it.
+        """
         tokens: list[int] = []
-        ended_s: list[float] = []
-        for word, start, end, _ in window.words:
+        ends_s: list[float] = []
+        for word, start_s, end_s, _ in window.words:
             ids = self.word_tokens(word)
             tokens += ids
-            ended_s += [start + (j + 1) / len(ids) * (end - start) for j in range(len(ids))]
-        return tokens, list(accumulate(ended_s, max))
+            ends_s += [start_s + (j + 1) / len(ids) * (end_s - start_s) for j in range(len(ids))]
+        return tokens, list(accumulate(ends_s, max))
 
     # -- training -------------------------------------------------------------------------------
 
@@ -221,23 +236,26 @@ class WhisperRTRecipe(BlockRecipe):
     def loss(
         self, model: nn.Module, batch: PrefixBatch
     ) -> tuple[Tensor, dict[str, float | Tensor]]:
-        """Return the mean cross-entropy of all rows' tokens and ends, and the teacher's term; of
-        `learn: encoder` only the teacher's."""
+        """Return the loss and what to log of it.
+
+        The loss is the mean cross-entropy of all rows' tokens and ends, plus the weighted distance
+        to the teacher's frames where one teaches; with `learn: encoder` only that distance.
+        """
         batch = self.precompute(batch.to(self.device))
         learns_words = self.learn != "encoder"
         frames, hidden, offline = model(batch, decode_it=learns_words, taught=self.taught)
-        audio_s = sum(e[-1] for e in batch.ends) * FRAME_S
+        audio_s = sum(window_ends[-1] for window_ends in batch.ends) * FRAME_S
         logs: dict[str, float | Tensor] = {"audio_s": audio_s}
         if hidden is None:
             loss = self._distance(batch, frames, offline)
             return loss, logs | {"frames": loss.detach(), "weight": audio_s}
         labels = batch.labels.flatten()[batch.learned]
         loss, likeliest = vocabulary_loss(hidden, self.prefixes.vocabulary, labels)
-        right = (likeliest == labels).float()
-        ends = (labels == self.whisper.eot).float()
+        is_right = (likeliest == labels).float()
+        is_end = (labels == self.whisper.eot).float()
         logs |= {
-            "token_accuracy": right.mean(),
-            "stop_accuracy": (right * ends).sum() / ends.sum(),
+            "token_accuracy": is_right.mean(),
+            "stop_accuracy": (is_right * is_end).sum() / is_end.sum(),
             "weight": float(len(labels)),
         }
         if self.distil is not None:
@@ -247,52 +265,60 @@ class WhisperRTRecipe(BlockRecipe):
         return loss, logs
 
     def _distance(self, batch: PrefixBatch, frames: Tensor, offline: Tensor) -> Tensor:
-        """Return how far frames (B, F, d) are from the offline model's, a mean over frames: 1
-        where keys and values differ by as much as they vary."""
-        assert self.reading is not None
-        apart = (frames.float() - offline[:, : frames.shape[1]].float()).flatten(0, 1)[batch.real]
-        return (apart @ self.reading.to(apart)).square().sum(-1).mean()
+        """Return how far frames (B, F, d) are from the offline model's (B, context, d).
+
+        A mean over the frames that are no padding: 1 where keys and values differ by as much as
+        they vary (`PrefixModel.distance_root`).
+        """
+        assert self.distance_root is not None
+        difference = frames.float() - offline[:, : frames.shape[1]].float()
+        difference = difference.flatten(0, 1)[batch.real]
+        return (difference @ self.distance_root.to(difference)).square().sum(-1).mean()
 
     def evaluate(self) -> dict[str, float]:
-        """Return the WER in percent of greedy streaming on dev, the adapter as `save` leaves it; of
-        `learn: encoder` the mean distance on dev, as no decoder has learned to read its frames."""
+        """Return the WER in percent of greedy streaming on dev, the adapter as `save` writes it.
+
+        With `learn: encoder` the mean distance on dev: no decoder has learned to use its frames.
+        """
         if self.learn == "encoder":
             return self._dev_distance()
         return self.stream_dev("whisperrt")[0]
 
     @torch.no_grad()
     def _dev_distance(self) -> dict[str, float]:
-        """Return the distance on dev in chunks of `chunk_s` and `EVALUATED_S`, over all frames,
-        and their mean as the score."""
-        limit = self.whisper.context_frames * FRAME_SAMPLES
-        dev = [utterance.load()[:limit] for utterance in self.dev]
+        """Return the mean distance of all dev frames, for chunks of `chunk_s` and of `EVALUATED_S`.
+
+        `score` is the mean of the two figures.
+        """
+        n_context_samples = self.whisper.context_frames * FRAME_SAMPLES
+        dev = [utterance.load()[:n_context_samples] for utterance in self.dev]
         figures = {}
         for chunk in sorted({self.chunk, round(EVALUATED_S / FRAME_S)}):
-            first = self.first_chunk if chunk == self.chunk else first_chunk_frames(chunk)
+            first_chunk = self.first_chunk if chunk == self.chunk else first_chunk_frames(chunk)
             total, n_frames = 0.0, 0
-            for at in range(0, len(dev), self.batch):
-                heard = self._heard_of(dev[at : at + self.batch], chunk, first).to(self.device)
-                batch = self.precompute(heard)
+            for i in range(0, len(dev), self.batch):
+                batch = self._without_text(dev[i : i + self.batch], chunk, first_chunk)
+                batch = self.precompute(batch.to(self.device))
                 frames, _, offline = self.prefixes(batch, decode_it=False, taught=True)
                 total += float(self._distance(batch, frames, offline)) * len(batch.real)
                 n_frames += len(batch.real)
             figures[f"distance_{chunk * FRAME_S:g}s"] = total / n_frames
         return {"score": sum(figures.values()) / len(figures), **figures}
 
-    def _heard_of(
-        self, audio: Sequence[np.ndarray], chunk: int | None = None, first: int | None = None
+    def _without_text(
+        self, audio: Sequence[np.ndarray], chunk: int | None = None, first_chunk: int | None = None
     ) -> PrefixBatch:
-        """Return a batch of windows without text, in blocks of the recipe's chunks or others."""
-        chunk, first = chunk or self.chunk, first or self.first_chunk
+        """Return a batch of windows without text; chunks in frames, by default the recipe's."""
+        chunk, first_chunk = chunk or self.chunk, first_chunk or self.first_chunk
         prompt = self.prompt_of[None]
         examples = []
         for samples in audio:
-            ends = self.blocks(len(samples), chunk, first)
+            ends = self.blocks(len(samples), chunk, first_chunk)
             examples.append(PrefixExample(samples, ends, prompt, [(ends[-1], [])]))
         return pack(examples, self.whisper.eot)
 
     def save(self, folder: Path) -> None:
-        """Write a peft adapter in fp16, and training.json: how it came about."""
+        """Write a peft adapter in fp16 into `folder`, and training.json: settings and results."""
         save_lora(self.peft, folder, published_name(self.model_path))
         self.write_card(
             folder,
@@ -309,6 +335,7 @@ class WhisperRTRecipe(BlockRecipe):
 
 
 def _last_row(curve: Path) -> dict[str, float] | None:
+    """Return the last line of a training curve, None where the training has none yet."""
     if not curve.exists():
         return None
     row: dict[str, float] = json.loads(curve.read_text().splitlines()[-1])
