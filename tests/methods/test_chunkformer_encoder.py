@@ -157,7 +157,7 @@ def test_what_is_kept_does_not_grow_with_the_recording(network, context) -> None
         held = [
             part
             for layer in cache.layers
-            for part in (layer.waiting, layer.keys_values, layer.heard, layer.gated)
+            for part in (layer.waiting, layer.keys_values, layer.attended, layer.gated)
         ]
         sizes.append(sum(part.rows.numel() for part in held))
     assert sizes[-1] == sizes[-2] == max(sizes)

@@ -34,13 +34,15 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One audio's frames first..stop-1, of which the flat axis holds first.. at `base`.., and the
-    chunks that are to be computed, which begin at `starts`."""
+    """Where one audio's frames lie on the flat axis, and which of its chunks are to be computed."""
 
     base: int
+    """Place of frame `first` on the axis."""
     first: int
     stop: int
+    """The axis holds the frames first .. stop - 1 of the audio."""
     starts: range
+    """First frame of each chunk to compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +62,24 @@ def table(
     seen: int | None = None,
     device: torch.device | str = "cpu",
 ) -> Table:
-    """Return the windows of `left` + `chunk` + `right` frames around every chunk of `spans`: M
-    chunks, W places.
+    """Return the windows around all chunks of `spans`: M chunks, W = left + chunk + right places.
 
-    seen: of the `right` frames only so many are unmasked; default all.
+    seen: only this many of the `right` frames are unmasked; default all.
     """
     starts = torch.tensor([start for span in spans for start in span.starts], dtype=torch.int64)
-    counts = torch.tensor([len(span.starts) for span in spans], dtype=torch.int64)
+    n_chunks = torch.tensor([len(span.starts) for span in spans], dtype=torch.int64)
 
-    def of_chunks(values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64).repeat_interleave(counts)[:, None]
+    def per_chunk(values: list[int]) -> Tensor:
+        """Return (M, 1): the value of each chunk's span."""
+        return torch.tensor(values, dtype=torch.int64).repeat_interleave(n_chunks)[:, None]
 
+    # Frame numbers within the audio, (M, W).
     frames = starts[:, None] + torch.arange(-left, chunk + right)
-    first, stop = of_chunks([s.first for s in spans]), of_chunks([s.stop for s in spans])
+    first, stop = per_chunk([s.first for s in spans]), per_chunk([s.stop for s in spans])
     valid = (frames >= first) & (frames < stop)
     if seen is not None:
         valid &= frames < starts[:, None] + chunk + seen
-    index = (frames - first + of_chunks([s.base for s in spans])).where(valid, 0)
+    index = (frames - first + per_chunk([s.base for s in spans])).where(valid, 0)
     return Table(index.to(device), valid.to(device))
 
 
@@ -91,16 +94,19 @@ class Tables:
 
 
 def rows_of(queries: Table) -> Tensor:
-    """Return (N,) int64, the places of a (M, chunk) table that hold a frame, in order."""
+    """Return the places (N,) of a flattened (M, chunk) table that hold a frame, in order."""
     return queries.valid.flatten().nonzero()[:, 0]
 
 
 def whole(lengths: Sequence[int], context: Context, device: torch.device | str = "cpu") -> Tables:
-    """Return the tables of a masked batch: all chunks of audios of `lengths` frames (II-B)."""
+    """Return the tables of a masked batch: all chunks of audios of `lengths` frames (II-B).
+
+    The convolution sees as far to the right as attention does, at most seven frames.
+    """
     spans, base = [], 0
-    for n in lengths:
-        spans.append(Span(base, 0, n, range(0, n, context.chunk)))
-        base += n
+    for length in lengths:
+        spans.append(Span(base, 0, length, range(0, length, context.chunk)))
+        base += length
     queries = table(spans, 0, context.chunk, 0, device=device)
     return Tables(
         queries,

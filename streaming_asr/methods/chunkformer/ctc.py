@@ -24,9 +24,12 @@ class Greedy:
     """The decoding of one stream; `push` its frames in order, `finish` it once."""
 
     tokens: Sequence[str]
+    """The text of each token, by id."""
     n_frames: int = 0
-    _latest: int = BLANK
+    _previous: int = BLANK
+    """Token of the frame before."""
     _pieces: list[str] = field(default_factory=list)
+    """Of the word that may still grow, as the fields below."""
     _log_probs: list[float] = field(default_factory=list)
     _start: int = 0
     _stop: int = 0
@@ -34,15 +37,15 @@ class Greedy:
     def push(self, best: Sequence[int], log_probs: Sequence[float]) -> list[Word]:
         """Take in each new frame's best token and its log-probability; return completed words."""
         complete: list[Word] = []
-        for frame, (token, log_prob) in enumerate(
-            zip(best, log_probs, strict=True), start=self.n_frames
-        ):
-            repeated, self._latest = token == self._latest, token
+        frames = zip(best, log_probs, strict=True)
+        for frame, (token, log_prob) in enumerate(frames, start=self.n_frames):
+            is_repeated = token == self._previous
+            self._previous = token
             text = self.tokens[token]
-            # (<unk> and <sos/eos> spell nothing)
-            if token == BLANK or (text.startswith("<") and text.endswith(">")):
+            is_special = text.startswith("<") and text.endswith(">")  # <unk>, <sos/eos>
+            if token == BLANK or is_special:
                 continue
-            if repeated:
+            if is_repeated:
                 self._stop = frame + 1
                 continue
             if text.startswith(SPACE):
@@ -56,22 +59,17 @@ class Greedy:
         return complete
 
     def open_word(self) -> tuple[Word, ...]:
-        """Return the word that may still grow."""
+        """Return the word that may still grow, () where there is none."""
         text = "".join(self._pieces).replace(SPACE, " ")
         if not text.strip():
             return ()
         mean = sum(self._log_probs) / len(self._log_probs)
-        return (
-            Word(
-                text,
-                start=self._start * FRAME_S,
-                end=self._stop * FRAME_S,
-                probability=float(torch.tensor(mean).exp()),
-            ),
-        )
+        probability = float(torch.tensor(mean).exp())
+        start_s, end_s = self._start * FRAME_S, self._stop * FRAME_S
+        return (Word(text, start=start_s, end=end_s, probability=probability),)
 
     def finish(self) -> tuple[Word, ...]:
-        """Return the open word, which nothing will be added to."""
+        """Return the open word as final, () where there is none; the next token begins another."""
         word = self.open_word()
         self._pieces, self._log_probs = [], []
         return word

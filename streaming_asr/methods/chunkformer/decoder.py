@@ -25,18 +25,21 @@ class AttentionDecoder(nn.Module):
         self.out = nn.Linear(d, vocabulary)
 
     def forward(self, encoded: Sequence[Tensor], tokens: Tensor) -> Tensor:
-        """Return logits (B, L, vocabulary) after tokens (B, L); row i sees the frames (n_i, d)."""
+        """Return logits (B, L, vocabulary) of what follows each of the tokens (B, L).
+
+        encoded: the frames (n_i, d) that row i sees.
+        """
         memory = pad_sequence(list(encoded), batch_first=True)
-        lengths = torch.tensor([len(part) for part in encoded], device=memory.device)
-        absent = torch.arange(memory.shape[1], device=memory.device) >= lengths[:, None]
+        lengths = torch.tensor([len(frames) for frames in encoded], device=memory.device)
+        is_padding = torch.arange(memory.shape[1], device=memory.device) >= lengths[:, None]
         n, d = tokens.shape[1], self.embed.embedding_dim
-        # (the encoder's sinusoids, read as places)
-        places = distances(Context(n, 0, 0), d, tokens.device)[:n].flip(0)  # 0 .. n - 1
-        future = torch.ones(n, n, dtype=torch.bool, device=tokens.device).triu(1)
+        # The sinusoids of the distances n - 1 .. 0, reversed: those of the positions 0 .. n - 1.
+        positions = distances(Context(n, 0, 0), d, tokens.device)[:n].flip(0)
+        is_future = torch.ones(n, n, dtype=torch.bool, device=tokens.device).triu(1)
         x = self.layers(
-            self.embed(tokens) * d**0.5 + places,
+            self.embed(tokens) * d**0.5 + positions,
             memory,
-            tgt_mask=future,
-            memory_key_padding_mask=absent,
+            tgt_mask=is_future,
+            memory_key_padding_mask=is_padding,
         )
         return self.out(x)

@@ -77,13 +77,14 @@ class Encoder(nn.Module):
 
         Every frame is computed once. tables: of `whole`, where the caller has them already.
         """
-        lengths = [len(part) for part in frames]
+        lengths = [len(audio_frames) for audio_frames in frames]
         if sum(lengths) == 0:
             return list(frames)
         x = torch.cat(list(frames))
-        if tables is None and context.chunk > max(lengths):  # the same chunks, in smaller tables
-            context = replace(context, chunk=max(lengths))
-        tables = tables or whole(lengths, context, x.device)
+        if tables is None:
+            if context.chunk > max(lengths):  # the same chunks, in smaller tables
+                context = replace(context, chunk=max(lengths))
+            tables = whole(lengths, context, x.device)
         for layer, positions in zip(self.layers, self.positions(context), strict=True):
             x, keys_values = layer.enter(x)
             x = layer.attend(x, tables.queries, tables.rows, keys_values, tables.keys, positions)
@@ -118,19 +119,22 @@ def encoder_flops(shape: Shape, context: Context, n_frames: int, n_chunks: int) 
 
     One multiply-accumulate is two; the projection of the distances, once per pass, is left out.
     """
-    d, bins, taps = shape.d, [shape.n_mels], 9
+    d, taps = shape.d, 9  # of a kernel of 3 x 3
+    bins = [shape.n_mels]  # frequency bins before and after each of the three convolutions
     for _ in range(3):
         bins.append((bins[-1] - 3) // 2 + 1)
+    # The convolutions have 4, 2 and 1 outputs in time for an encoder frame.
     subsampling = (
-        4 * bins[1] * taps * d  # 4, 2, 1: outputs in time per encoder frame
+        4 * bins[1] * taps * d
         + 2 * bins[2] * (taps * d + d * d)
         + bins[3] * (taps * d + d * d)
         + bins[3] * d * d
     )
     # Two half feed-forwards; q, k, v and out; the convolution module's three products.
-    layer = 4 * d * shape.hidden + 4 * d * d + 3 * d * d + KERNEL * d
+    layer_per_frame = 4 * d * shape.hidden + 4 * d * d + 3 * d * d + KERNEL * d
     # Scores and sums over the window, and the products with the distances.
-    pairs = context.chunk * (2 * context.window + context.window + context.chunk)
-    chunk = pairs * d
-    per_frame = subsampling + shape.layers * layer
-    return 2.0 * (n_frames * per_frame + n_chunks * shape.layers * chunk)
+    n_products = context.chunk * (2 * context.window + context.window + context.chunk)
+    layer_per_chunk = n_products * d
+    per_frame = subsampling + shape.layers * layer_per_frame
+    per_chunk = shape.layers * layer_per_chunk
+    return 2.0 * (n_frames * per_frame + n_chunks * per_chunk)

@@ -46,6 +46,7 @@ class Held:
         self.rows = torch.cat([self.rows, rows])
 
     def drop_before(self, frame: int) -> None:
+        """Forget the rows of the frames before `frame`."""
         n = min(max(0, frame - self.first), len(self.rows))
         self.rows, self.first = self.rows[n:].clone(), self.first + n
 
@@ -56,18 +57,23 @@ class LayerCache:
 
     waiting: Held  # frames that have not attended yet
     keys_values: Held
-    heard: Held  # frames that have attended, not yet convolved
+    attended: Held  # frames that have attended, not yet convolved
     gated: Held
 
     def settle(self, left: int, again: int) -> None:
-        """Forget the `again` newest frames, which come once more, and what no later frame needs."""
-        for queue, frames, back in (
+        """Forget the `again` newest frames, which come once more, and what no later frame needs.
+
+        Attention needs the keys and values of `left` frames before the first waiting one, the
+        convolution the gated frames of seven.
+        """
+        for queue, context, n_needed in (
             (self.waiting, self.keys_values, left),
-            (self.heard, self.gated, SIDE),
+            (self.attended, self.gated, SIDE),
         ):
+            # With `again` frames the queue is empty: `first` is the next frame to come.
             queue.first -= again
-            frames.rows = frames.rows[: len(frames.rows) - again]
-            frames.drop_before(queue.first - back)
+            context.rows = context.rows[: len(context.rows) - again]
+            context.drop_before(queue.first - n_needed)
 
 
 @dataclass(slots=True)
@@ -79,14 +85,14 @@ class EndlessCache:
     @property
     def n_held(self) -> list[int]:
         """Return how many frames wait in each layer for those to their right."""
-        return [max(len(one.waiting.rows), len(one.heard.rows)) for one in self.layers]
+        return [max(len(layer.waiting.rows), len(layer.attended.rows)) for layer in self.layers]
 
     @staticmethod
     def empty(encoder: Encoder) -> EndlessCache:
-        none = encoder.after_norm.weight.new_zeros
+        """Return the cache of an audio of which nothing was encoded."""
 
         def held(width: int) -> Held:
-            return Held(none(0, width))
+            return Held(encoder.after_norm.weight.new_zeros(0, width))
 
         d = encoder.d
         return EndlessCache(
@@ -104,106 +110,114 @@ def advance(
     last: Sequence[bool],
     again: Sequence[int] | None = None,
 ) -> list[Tensor]:
-    """Take in new subsampled frames of each audio, (n_i, d), n_i >= 0; return the encoded ones that
-    are complete.
+    """Take in new subsampled frames of each audio, (n_i, d), n_i >= 0; return the encoded frames
+    that are complete, (m_i, d).
 
-    All that is given out is equal to `encoder(...)` of the whole audio. last: which audios end.
-    positions: of `encoder.positions` for this context, or for a smaller chunk where no audio has
-    more frames than that. again: look-aheads, so many of each audio's newest frames, which come
-    once more; for these the context has the look-ahead in its chunk and no right side, and `last`
-    is set.
+    They are equal to `encoder(...)` of the whole audio. last: which audios end. positions: of
+    `encoder.positions` for this context, or for a smaller chunk where no audio has more frames than
+    that. again: for a stream with a look-ahead, how many of each audio's newest frames are passed
+    in once more by the next call, and left out of this result; the context then has the look-ahead
+    in its chunk and no right side, and `last` is set.
     """
     again = again or [0] * len(frames)
-    # What one layer gives out is the next one's input; a layer may hold all of it back.
+    # The output of a layer is the next one's input; a layer may hold all of it back.
     new = list(frames)
-    for number, (layer, position) in enumerate(zip(encoder.layers, positions, strict=True)):
-        held = [cache.layers[number] for cache in caches]
+    for i, (layer, layer_positions) in enumerate(zip(encoder.layers, positions, strict=True)):
+        layer_caches = [cache.layers[i] for cache in caches]
         entered, keys_values = layer.enter(torch.cat(new))
         lengths = [len(rows) for rows in new]
-        for one, x, kv in zip(
-            held, entered.split(lengths), keys_values.split(lengths), strict=True
+        for cache, x, kv in zip(
+            layer_caches, entered.split(lengths), keys_values.split(lengths), strict=True
         ):
-            one.waiting.append(x)
-            one.keys_values.append(kv)
-        new = _attend(layer, context, position, held, last)
+            cache.waiting.append(x)
+            cache.keys_values.append(kv)
+        new = _attend(layer, context, layer_positions, layer_caches, last)
         gated = layer.gate(torch.cat(new)).split([len(rows) for rows in new])
-        for one, x, rows in zip(held, new, gated, strict=True):
-            one.heard.append(x)
-            one.gated.append(rows)
-        new = _convolve(layer, context, held, last)
-        for one, n in zip(held, again, strict=True):
-            one.settle(context.left, n)
-    done = encoder.after_norm(torch.cat(new)).split([len(rows) for rows in new])
-    return [rows[: len(rows) - n] for rows, n in zip(done, again, strict=True)]
+        for cache, x, gated_x in zip(layer_caches, new, gated, strict=True):
+            cache.attended.append(x)
+            cache.gated.append(gated_x)
+        new = _convolve(layer, context, layer_caches, last)
+        for cache, n_again in zip(layer_caches, again, strict=True):
+            cache.settle(context.left, n_again)
+    encoded = encoder.after_norm(torch.cat(new)).split([len(rows) for rows in new])
+    return [rows[: len(rows) - n_again] for rows, n_again in zip(encoded, again, strict=True)]
 
 
 def _attend(
     layer: Layer,
     context: Context,
     positions: Tensor,
-    held: Sequence[LayerCache],
+    caches: Sequence[LayerCache],
     last: Sequence[bool],
 ) -> list[Tensor]:
-    """Return the frames (n_i, d) of each `waiting` with their right context, after attention."""
-    chunk, left, right = context.chunk, context.left, context.right
-    x, ready = _ready([one.waiting for one in held], chunk, right, last)
+    """Return the waiting frames (n_i, d) of each audio whose right context is there, after
+    attention, and take them off the queue."""
+    left, right = context.left, context.right
+    x, ready = _ready([cache.waiting for cache in caches], context.chunk, right, last)
     if len(x):
-        sources = [one.keys_values for one in held]
-        rows = torch.cat([one.rows for one in sources])
+        sources = [cache.keys_values for cache in caches]
+        keys_values = torch.cat([source.rows for source in sources])
         width = ready.width
         keys = table(_spans(sources, ready.starts), left, width, right, device=x.device)
-        # Positions begin with the largest distance; those of a smaller chunk lie among them.
-        n_distances = left + 2 * width + right
-        n_chunk = (positions.shape[-1] - left - right) // 2  # the chunk that they were made for
-        near = positions[..., n_chunk - width : n_chunk - width + n_distances]
-        x = layer.attend(x, ready.queries, rows_of(ready.queries), rows, keys, near)
-    for one, end in zip(held, ready.ends, strict=True):
-        one.waiting.drop_before(end)
+        # Positions run from the largest distance to the smallest, in the same steps for any chunk:
+        # those of chunks of `width` frames are the middle ones.
+        made_for = (positions.shape[-1] - left - right) // 2  # chunk frames
+        first, n_distances = made_for - width, left + 2 * width + right
+        middle = positions[..., first : first + n_distances]
+        x = layer.attend(x, ready.queries, rows_of(ready.queries), keys_values, keys, middle)
+    for cache, end in zip(caches, ready.ends, strict=True):
+        cache.waiting.drop_before(end)
     return list(x.split(ready.lengths))
 
 
 def _convolve(
-    layer: Layer, context: Context, held: Sequence[LayerCache], last: Sequence[bool]
+    layer: Layer, context: Context, caches: Sequence[LayerCache], last: Sequence[bool]
 ) -> list[Tensor]:
-    """Return the frames (n_i, d) of each `heard` whose right side is there, after the rest of the
-    layer."""
-    side = min(context.right, SIDE)
-    x, ready = _ready([one.heard for one in held], context.chunk, side, last)
+    """Return the attended frames (n_i, d) of each audio whose right side is there, after
+    convolution and the rest of the layer, and take them off the queue."""
+    right = min(context.right, SIDE)
+    x, ready = _ready([cache.attended for cache in caches], context.chunk, right, last)
     if len(x):
-        sources = [one.gated for one in held]
-        rows, spans = torch.cat([one.rows for one in sources]), _spans(sources, ready.starts)
-        taps = table(spans, SIDE, ready.width, SIDE, seen=side, device=x.device)
-        x = layer.leave(x, rows, taps, rows_of(ready.queries))
-    for one, end in zip(held, ready.ends, strict=True):
-        one.heard.drop_before(end)
+        sources = [cache.gated for cache in caches]
+        gated = torch.cat([source.rows for source in sources])
+        spans = _spans(sources, ready.starts)
+        taps = table(spans, SIDE, ready.width, SIDE, seen=right, device=x.device)
+        x = layer.leave(x, gated, taps, rows_of(ready.queries))
+    for cache, end in zip(caches, ready.ends, strict=True):
+        cache.attended.drop_before(end)
     return list(x.split(ready.lengths))
 
 
 class _Ready(NamedTuple):
-    """The complete chunks of each audio, the frames to their right included.
+    """The chunks of each audio that can be computed: their frames and those to the right are there.
 
-    width: of the longest of them, at most the context's chunk: a chunk that is longer than every
+    width: frames of a chunk, at most as many as an audio has: a chunk that is longer than every
     recording costs no more than the recording.
     """
 
     width: int
-    ends: list[int]
-    lengths: list[int]
-    starts: list[range]
-    queries: Table
+    ends: list[int]  # of each audio, the frame after its last such chunk
+    lengths: list[int]  # of each audio, the frames of such chunks
+    starts: list[range]  # of each audio, the first frame of each such chunk
+    queries: Table  # (M, width) into these frames
 
 
 def _ready(
     held: Sequence[Held], chunk: int, right: int, last: Sequence[bool]
 ) -> tuple[Tensor, _Ready]:
-    """Return the rows (N, d) of all complete chunks, joined, and their places."""
-    ends = [
-        one.stop if done else max(one.first, (one.stop - right) // chunk * chunk)
-        for one, done in zip(held, last, strict=True)
-    ]
-    lengths = [end - one.first for one, end in zip(held, ends, strict=True)]
-    starts = [range(one.first, end, chunk) for one, end in zip(held, ends, strict=True)]
-    x = torch.cat([one.rows[:n] for one, n in zip(held, lengths, strict=True)])
+    """Return the rows (N, d) of all complete chunks, joined, and their places.
+
+    A chunk is complete with `right` frames after it, the last one of an audio with its end.
+    """
+    ends, lengths, starts, rows = [], [], [], []
+    for queue, is_last in zip(held, last, strict=True):
+        whole_chunks_end = (queue.stop - right) // chunk * chunk
+        end = queue.stop if is_last else max(queue.first, whole_chunks_end)
+        ends.append(end)
+        lengths.append(end - queue.first)
+        starts.append(range(queue.first, end, chunk))
+        rows.append(queue.rows[: end - queue.first])
+    x = torch.cat(rows)
     width = min(chunk, max(lengths, default=0))
     queries = table(_spans(held, starts, lengths), 0, width, 0, device=x.device)
     return x, _Ready(width, ends, lengths, starts, queries)
@@ -212,10 +226,14 @@ def _ready(
 def _spans(
     held: Sequence[Held], starts: Sequence[range], lengths: Sequence[int] | None = None
 ) -> list[Span]:
-    """Return where the rows of each lie once all are joined; `lengths`: only so many of each."""
+    """Return where each audio's rows lie once all are joined, and the `starts` of its chunks.
+
+    lengths: how many of each audio's rows are joined; None: all.
+    """
     spans, base = [], 0
-    for i, (one, begins) in enumerate(zip(held, starts, strict=True)):
-        n = len(one.rows) if lengths is None else lengths[i]
-        spans.append(Span(base, one.first, one.first + n, begins))
+    if lengths is None:
+        lengths = [len(audio.rows) for audio in held]
+    for audio, chunk_starts, n in zip(held, starts, lengths, strict=True):
+        spans.append(Span(base, audio.first, audio.first + n, chunk_starts))
         base += n
     return spans

@@ -62,12 +62,13 @@ def fbank(samples: torch.Tensor, n_mels: int = 80) -> torch.Tensor:
 
 
 def _log_mel(windows: torch.Tensor, n_mels: int) -> torch.Tensor:
-    """Return (frames, n_mels) of windows (frames, 400)."""
+    """Return the logarithms of the mel energies (frames, n_mels) of windows (frames, 400)."""
     # Kaldi computes on 16-bit samples, and the logarithm keeps the difference.
     frames = windows * 32768.0
     frames = frames - frames.mean(-1, keepdim=True)
-    before = F.pad(frames[:, None], (1, 0), mode="replicate")[:, 0, :-1]
-    frames = (frames - PREEMPHASIS * before) * _window(windows.device)
+    # The sample before each; that of the first is itself.
+    previous = F.pad(frames[:, None], (1, 0), mode="replicate")[:, 0, :-1]
+    frames = (frames - PREEMPHASIS * previous) * _window(windows.device)
     spectrum = torch.fft.rfft(frames, N_FFT)
     power = spectrum.real.square() + spectrum.imag.square()
     energies = power @ _filters(n_mels, windows.device)
@@ -85,6 +86,6 @@ class StreamingFbank:
     def push(self, audio: Samples) -> torch.Tensor:
         """Take in (n,) new samples; return the (k, n_mels) frames that are complete now, k >= 0."""
         pending = np.concatenate([self._pending, audio]) if audio.size else self._pending
-        used = n_mel_frames(pending.size) * HOP_SAMPLES
-        self._pending = pending[used:]
+        n_used = n_mel_frames(pending.size) * HOP_SAMPLES  # the rest is in later frames too
+        self._pending = pending[n_used:]
         return fbank(torch.from_numpy(pending).to(self._device), self._n_mels)

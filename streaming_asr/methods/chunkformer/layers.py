@@ -56,7 +56,7 @@ class Subsampling(nn.Module):
         into equal windows, which go through in groups.
         """
         lengths = [n_frames(len(mel)) for mel in mels]
-        width = min(GROUP_FRAMES, max(lengths, default=0))
+        width = min(GROUP_FRAMES, max(lengths, default=0))  # encoder frames of a window
         if width == 0:
             return self.out.weight.new_zeros(0, self.d)
         windows, sizes = [], []
@@ -64,43 +64,49 @@ class Subsampling(nn.Module):
             n_windows = -(-n // width)
             if n_windows == 0:
                 continue
-            needed = STRIDE * n_windows * width + RECEPTIVE - STRIDE
-            padded = F.pad(mel[:needed], (0, 0, 0, max(0, needed - len(mel))))
+            n_mel = STRIDE * n_windows * width + RECEPTIVE - STRIDE
+            padded = F.pad(mel[:n_mel], (0, 0, 0, max(0, n_mel - len(mel))))
             cut = padded.unfold(0, STRIDE * width + RECEPTIVE - STRIDE, STRIDE * width)
             windows.append(cut.transpose(1, 2))
             sizes.append((n, n_windows * width))
         batch = torch.cat(windows)[:, None]  # (windows, 1, 8 * width + 7, n_mels)
-        elements = GROUP_ELEMENTS * (1 if batch.device.type == "cpu" else 16)
-        size = max(1, elements // (self.d * batch[0].numel() // 4))
-        done = torch.cat([self._convolve(group) for group in batch.split(size)]).flatten(0, 1)
-        pieces = done.split([total for _, total in sizes])
-        return torch.cat([piece[:n] for piece, (n, _) in zip(pieces, sizes, strict=True)])
+        most_elements = GROUP_ELEMENTS * (1 if batch.device.type == "cpu" else 16)
+        # The first convolution has d channels and halves time and frequency.
+        window_elements = self.d * batch[0].numel() // 4
+        group_size = max(1, most_elements // window_elements)
+        groups = [self._convolve(group) for group in batch.split(group_size)]
+        # Of each audio's windows, the frames that are not of the padding.
+        audios = torch.cat(groups).flatten(0, 1).split([n_padded for _, n_padded in sizes])
+        return torch.cat([audio[:n] for audio, (n, _) in zip(audios, sizes, strict=True)])
 
     def _convolve(self, windows: Tensor) -> Tensor:
-        """Return (windows, width, d) of (windows, 1, 8 * width + 7, n_mels).
+        """Return the encoder frames (windows, width, d) of (windows, 1, 8 * width + 7, n_mels).
 
-        The channels lie last in memory, and the first convolution, of one channel, is a product: on
-        a CPU half the time of `self.conv(windows)`, forward and backward.
+        Computes `self.out` of `self.conv(windows)` in half the time on a CPU, forward and backward:
+        the channels lie last in memory, and the first convolution, of one channel, is a product.
         """
         first = self.conv[0]
         assert isinstance(first, nn.Conv2d)
         taps = windows[:, 0].unfold(1, 3, 2).unfold(2, 3, 2).flatten(3)
         x = F.linear(taps, first.weight.flatten(1), first.bias).permute(0, 3, 1, 2)
         x = self.conv[1:](x)
+        # `out` expects (channel, frequency); with the channels last it is (frequency, channel).
         weight = self.out.weight.unflatten(1, (self.d, -1)).transpose(1, 2).flatten(1)
         x = F.linear(x.permute(0, 2, 3, 1).flatten(2), weight, self.out.bias)
         return x * math.sqrt(self.d)
 
 
 def distances(context: Context, d: int, device: torch.device | str) -> Tensor:
-    """Return (window + chunk, d) sinusoids of the distances query - key, the largest first.
+    """Return sinusoids (window + chunk, d) of the distances query - key, the largest first.
 
-    One row more than there are distances, so that shifting needs no special case for chunk = 1.
+    One row more than there are distances, so that `SelfAttention` needs no special case for
+    chunk = 1.
     """
     largest = context.left + context.chunk - 1
-    distance = torch.arange(largest, largest - context.window - context.chunk, -1.0, device=device)
-    rate = torch.exp(torch.arange(0, d, 2, device=device) * (-math.log(10000.0) / d))
-    angle = distance[:, None] * rate
+    smallest = largest - context.window - context.chunk
+    distance = torch.arange(largest, smallest, -1.0, device=device)
+    frequency = torch.exp(torch.arange(0, d, 2, device=device) * (-math.log(10000.0) / d))
+    angle = distance[:, None] * frequency
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
 
 
@@ -131,27 +137,28 @@ class SelfAttention(nn.Module):
     def forward(
         self, x: Tensor, queries: Table, keys_values: Tensor, valid: Tensor, positions: Tensor
     ) -> Tensor:
-        """Return (M * chunk, d), masked queries included, of the frames (N, d).
+        """Return the output (M * chunk, d) of M chunks, masked queries included.
 
-        keys_values: (M, window, 2 d), valid: (M, window) bool.
+        x: the frames (N, d), of which `queries` are the chunks. keys_values: (M, window, 2 d), of
+        which `valid` (M, window) bool are no padding. positions: see the method of that name.
         """
         q = self.linear_q(x)[queries.index].unflatten(-1, (self.heads, -1))  # (M, c, h, dk)
-        k, v = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (M, h, w, dk)
-            for part in keys_values.chunk(2, dim=-1)
-        )
+        keys, values = keys_values.chunk(2, dim=-1)
+        k = keys.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (M, h, w, dk)
+        v = values.unflatten(-1, (self.heads, -1)).transpose(1, 2)
         chunk, window = queries.index.shape[1], valid.shape[1]
-        # Row i of the product holds distance d at column largest - d; key p is at distance
-        # left + i - p, so the rows are shifted against each other by one.
+        # Row i holds the product of query i with distance d at column largest - d. Key p is at
+        # distance left + i - p, so that row i has to be read from column chunk - 1 - i on. In
+        # rows that are one shorter each begins one earlier: read as such, all begin alike.
         by_distance = (q + self.pos_bias_v).transpose(1, 2) @ positions  # (M, h, c, window + c)
         n = by_distance.shape[-1] - 1
         shifted = by_distance.flatten(-2)[..., chunk - 1 : chunk - 1 + chunk * n]
         bias = shifted.unflatten(-1, (chunk, n))[..., :window] * q.shape[-1] ** -0.5
         bias = bias.masked_fill(~valid[:, None, None], -math.inf)
-        heard = F.scaled_dot_product_attention(
+        attended = F.scaled_dot_product_attention(
             (q + self.pos_bias_u).transpose(1, 2), k, v, attn_mask=bias
         )
-        return self.linear_out(heard.transpose(1, 2).flatten(2)).flatten(0, 1)
+        return self.linear_out(attended.transpose(1, 2).flatten(2)).flatten(0, 1)
 
 
 class Convolution(nn.Module):
@@ -170,8 +177,9 @@ class Convolution(nn.Module):
         return F.glu(F.linear(x, conv.weight[..., 0], conv.bias), dim=-1)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Return (M * chunk, d) of gated frames (M, 7 + chunk + 7, d), zero where there is none."""
-        conv = self.depthwise_conv  # in two dimensions, as channels may lie last only there
+        """Return (M * chunk, d) of gated frames (M, 7 + chunk + 7, d), which zeros pad."""
+        conv = self.depthwise_conv
+        # In two dimensions: only there torch keeps the channels last in memory, which is faster.
         x = F.conv2d(
             windows.transpose(1, 2)[:, :, None],
             conv.weight.flatten(1)[:, None, None],
@@ -228,14 +236,25 @@ class Layer(nn.Module):
         keys: Table,
         positions: Tensor,
     ) -> Tensor:
+        """Return the frames x (N, d) after attention to `keys_values` (K, 2 d).
+
+        queries: the chunks of x; rows: (N,) where each frame lies in them; keys: the windows of
+        the chunks in `keys_values`; positions: see `SelfAttention.positions`.
+        """
         windows = keys_values[keys.index]
-        heard = self.self_attn(self.norm_mha(x), queries, windows, keys.valid, positions)
-        return x + self.dropout(heard[rows])
+        attended = self.self_attn(self.norm_mha(x), queries, windows, keys.valid, positions)
+        return x + self.dropout(attended[rows])
 
     def gate(self, x: Tensor) -> Tensor:
+        """Return the gated frames (N, d), the input of the convolution, of (N, d)."""
         return self.conv_module.gate(self.norm_conv(x))
 
     def leave(self, x: Tensor, gated: Tensor, taps: Table, rows: Tensor) -> Tensor:
+        """Return the frames x (N, d) after convolution and the last half feed-forward.
+
+        gated: (G, d); taps: the windows of the chunks in it; rows: (N,) where each frame lies in
+        the chunks.
+        """
         windows = gated[taps.index] * taps.valid[..., None]
         x = x + self.dropout(self.conv_module(windows)[rows])
         x = x + 0.5 * self.dropout(self.feed_forward(self.norm_ff(x)))

@@ -124,9 +124,9 @@ def read_vocabulary(path: Path) -> list[str]:
         raise UserError(
             f"{path}: not readable ({error}); a checkpoint needs its vocab.txt"
         ) from error
-    # not splitlines(): a token may be U+2028
+    # Not splitlines(): a token may be U+2028.
     pairs = [line.rpartition(" ") for line in text.split("\n")]
-    tokens = {index: token for token, _, index in pairs if token}
+    tokens = {token_id: token for token, _, token_id in pairs if token}
     ids = [str(i) for i in range(len(pairs))]
     if tokens.keys() != set(ids):
         raise UserError(
@@ -139,14 +139,17 @@ def read_vocabulary(path: Path) -> list[str]:
 def normalisation(
     sums: torch.Tensor, squares: torch.Tensor, n: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean and the inverse standard deviation, (n_mels,) each, of n frames whose values
-    and squares sum up to (n_mels,) float64 each.
+    """Return the mean and the inverse standard deviation of features, (n_mels,) float32 each.
+
+    sums, squares: of the values and their squares over n frames, (n_mels,) float64 each.
     """
     mean = sums / n
-    return mean.float(), (squares / n - mean.square()).clamp_min(1e-20).rsqrt().float()
+    variance = (squares / n - mean.square()).clamp_min(1e-20)
+    return mean.float(), variance.rsqrt().float()
 
 
 def _config(path: Path) -> dict[str, Any]:
+    """Return config.yaml. Raises UserError where the encoder is of another kind than this one."""
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
@@ -156,8 +159,8 @@ def _config(path: Path) -> dict[str, Any]:
     for key, allowed in KNOWN.items():
         value = config["encoder_conf"].get(key)
         if value is not None and value not in allowed:
-            named = " or ".join(str(one) for one in sorted(allowed, key=str))
-            raise UserError(f"{path}: encoder_conf.{key} is {value}; read is only {named}")
+            names = " or ".join(str(name) for name in sorted(allowed, key=str))
+            raise UserError(f"{path}: encoder_conf.{key} is {value}; read is only {names}")
     return config
 
 
@@ -181,6 +184,7 @@ def _shape(config: Mapping[str, Any], n_tokens: int, folder: Path) -> Shape:
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the state dict, its names without "model.". Raises UserError where there is none."""
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if path is None:
         raise UserError(f"{folder}: none of {', '.join(WEIGHTS)} in it; a checkpoint has one")
@@ -194,29 +198,36 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _fill(network: Network, weights: Mapping[str, torch.Tensor], folder: Path) -> None:
+    """Put weights and feature statistics into the network. Raises UserError where they do not fit.
+
+    Attention decoders and the like are left out. Without statistics the features are taken as they
+    are: the network keeps the mean 0 and the deviation 1.
+    """
     cmvn = network.encoder.global_cmvn
     if "encoder.global_cmvn.mean" not in weights and (folder / "global_cmvn").is_file():
         cmvn.mean, cmvn.istd = _statistics(folder / "global_cmvn")
     state = network.state_dict()
-    # Without statistics the features are taken as they are: cmvn keeps its mean 0 and deviation 1.
-    result = {name: state[name] for name in state if "global_cmvn" in name} | {
-        name: value
-        for name, value in weights.items()
-        if name in state or (name.startswith("encoder.") and not name.startswith("encoder.ctc."))
-    }
+    result = {name: value for name, value in state.items() if "global_cmvn" in name}
+    for name, value in weights.items():
+        # A weight of the encoder that the network lacks is not passed over: it is an error below.
+        in_encoder = name.startswith("encoder.") and not name.startswith("encoder.ctc.")
+        if name in state or in_encoder:
+            result[name] = value
     try:
         network.load_state_dict(result)
     except RuntimeError as error:
-        first = str(error).splitlines()[1].strip().split('", "')[0]  # of many names one
-        raise UserError(f"{folder}: its weights do not fit its config.yaml ({first})") from error
+        first_fault = str(error).splitlines()[1].strip().split('", "')[0]
+        raise UserError(
+            f"{folder}: its weights do not fit its config.yaml ({first_fault})"
+        ) from error
 
 
 def _statistics(path: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the mean and inverse deviation of a file global_cmvn. Raises UserError."""
     try:
         row = json.loads(path.read_text(encoding="utf-8"))
-        sums, squares = (
-            torch.tensor(row[name], dtype=torch.float64) for name in ("mean_stat", "var_stat")
-        )
+        sums = torch.tensor(row["mean_stat"], dtype=torch.float64)
+        squares = torch.tensor(row["var_stat"], dtype=torch.float64)
         return normalisation(sums, squares, int(row["frame_num"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(

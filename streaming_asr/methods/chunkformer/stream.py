@@ -83,15 +83,12 @@ class ChunkFormer(SharedPasses):
             )
         check_one_of(("stream", "longform"), mode=mode)
         stream = mode == "stream"
-        fits = max(1, int(round(chunk_s * 1000) // round(FRAME_S * 1000)))
-        default = Context(fits, STREAM_LEFT, 0) if stream else LONGFORM
-        settings = (chunk_frames, left_frames, right_frames)
-        chunk, left, right = (
-            size if value is None else value
-            for value, size in zip(
-                settings, (default.chunk, default.left, default.right), strict=True
-            )
-        )
+        # In milliseconds, since 0.24 // 0.08 is 2.
+        n_fit = max(1, int(round(chunk_s * 1000) // round(FRAME_S * 1000)))
+        default = Context(n_fit, STREAM_LEFT, 0) if stream else LONGFORM
+        chunk = default.chunk if chunk_frames is None else chunk_frames
+        left = default.left if left_frames is None else left_frames
+        right = default.right if right_frames is None else right_frames
         check_range(1, chunk_frames=chunk)
         check_range(0, left_frames=left, right_frames=right)
         self._pass_frames = int(total_duration_s / FRAME_S)
@@ -129,7 +126,10 @@ class ChunkFormer(SharedPasses):
     def step_many(
         self, states: Sequence[ChunkFormerState], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
-        """Advance each stream by one step, wherever each is; without a whole chunk none changes."""
+        """Take in new audio of each stream, (n_i,), and return what changed in each.
+
+        The streams may be of any age. All that are complete share the passes of the encoder.
+        """
         if not states:
             return []
         recorder = states[0].recorder
@@ -145,8 +145,8 @@ class ChunkFormer(SharedPasses):
         while self._pass(states, last):
             pass
         updates = []
-        for state, ends in zip(states, last, strict=True):
-            if ends:
+        for state, is_last in zip(states, last, strict=True):
+            if is_last:
                 with state.recorder.part("finalise"):
                     state.committed += state.greedy.finish()
             updates.append(Update(tuple(state.committed), state.greedy.open_word()))
@@ -156,31 +156,37 @@ class ChunkFormer(SharedPasses):
     # ---- one pass ---------------------------------------------------------------------------
 
     def _pass(self, states: Sequence[ChunkFormerState], last: Sequence[bool]) -> bool:
-        """Encode and decode the next chunk of every stream that has one, or at most
-        `total_duration_s` of what came in; False where none is left.
+        """Encode and decode one pass of what came in; return False where nothing is left to do.
+
+        In stream mode a pass has the next chunk of every stream that has one, with its look-ahead;
+        in longform mode at most `total_duration_s` of all recordings together.
         """
-        room, active, frames, closes, again = self._pass_frames, [], [], [], []
-        for state, ends in zip(states, last, strict=True):
-            most = self._context.chunk if self._stream else room
-            n = min(most, len(state.frames))
-            done = ends and n == len(state.frames)
+        active, frames, closes, again = [], [], [], []
+        n_room = self._pass_frames
+        for state, is_last in zip(states, last, strict=True):
             if self._stream:
-                # A chunk is computed as it is, and what follows it is computed again.
-                ready, n_again, done = n == most or (ends and n), max(0, n - self._chunk), True
+                n = min(self._context.chunk, len(state.frames))
+                ready = n == self._context.chunk or (is_last and n > 0)
+                # Each chunk is an end for the encoder, which waits for nothing; the frames of its
+                # look-ahead come again with the next chunk.
+                closed, n_again = True, max(0, n - self._chunk)
             else:
-                ready, n_again = n or (done and not state.closed), 0
-                room -= n
+                n = min(n_room, len(state.frames))
+                closed, n_again = is_last and n == len(state.frames), 0
+                # Without new frames a pass is for those that the encoder holds back until the end.
+                ready = n > 0 or (closed and not state.closed)
+                n_room -= n
             if ready:
                 active.append(state)
                 frames.append(state.frames[:n])
-                closes.append(done)
+                closes.append(closed)
                 again.append(n_again)
-                state.frames, state.closed = state.frames[n - n_again :], done
+                state.frames, state.closed = state.frames[n - n_again :], closed
         if not active:
             return False
         longest = max(
-            len(part) + max(state.cache.n_held, default=0)
-            for state, part in zip(active, frames, strict=True)
+            len(new) + max(state.cache.n_held, default=0)
+            for state, new in zip(active, frames, strict=True)
         )
         with active[0].recorder.part("encode"):
             encoded = advance(
@@ -192,15 +198,18 @@ class ChunkFormer(SharedPasses):
                 closes,
                 again,
             )
-        for state, part, n_again, out in zip(active, frames, again, encoded, strict=True):
+        for state, new, n_again, out in zip(active, frames, again, encoded, strict=True):
             n_chunks = -(-len(out) // self._chunk)
-            self._count(state, len(part), len(part) - n_again, n_chunks)
+            self._count(state, len(new), len(new) - n_again, n_chunks)
         self._decode(active, encoded)
         return True
 
     def _positions_for(self, longest: int) -> list[Tensor]:
-        """Return the positions of chunks of up to `longest` frames. A chunk may be as long as all
-        recordings, so its positions are made for those that came so far, in steps of two."""
+        """Return the encoder's positions for chunks of up to `longest` frames, each layer's.
+
+        A chunk may be set longer than every recording. So positions are made only for the chunks
+        that have come, rounded up to a power of two, and kept.
+        """
         chunk = min(self._context.chunk, max(64, 1 << (longest - 1).bit_length()))
         if chunk > self._positions_chunk:
             context = replace(self._context, chunk=chunk)
@@ -209,16 +218,18 @@ class ChunkFormer(SharedPasses):
         return self._positions
 
     def _decode(self, states: Sequence[ChunkFormerState], encoded: Sequence[Tensor]) -> None:
+        """Decode each stream's new encoded frames (n_i, d); add finished words to `committed`."""
         with states[0].recorder.part("decode"):
             logits = self._network.ctc(torch.cat(list(encoded)))
             best, log_probs = best_path(logits)
             begin = 0
-            for state, part in zip(states, encoded, strict=True):
-                end = begin + len(part)
+            for state, frames in zip(states, encoded, strict=True):
+                end = begin + len(frames)
                 state.committed += state.greedy.push(best[begin:end], log_probs[begin:end])
                 begin = end
 
     def _count(self, state: ChunkFormerState, n_computed: int, n_real: int, n_chunks: int) -> None:
+        """Report the encoder's work on `n_computed` frames, of which `n_real` are new audio."""
         shape, context = self._network.shape, self._context
         if not self._stream and n_chunks == 1:
             context = replace(context, chunk=min(context.chunk, max(1, n_computed)))

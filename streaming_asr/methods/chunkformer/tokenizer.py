@@ -35,11 +35,12 @@ class Tokenizer:
 
         pieces: Any = Pieces(models.BPE(unk_token=UNKNOWN))
         pieces.pre_tokenizer = pre_tokenizers.Metaspace()
-        letters = {letter for text in texts for letter in text if not letter.isspace()}
-        if size < len(letters) + 4:
+        letters = {letter for letter in "".join(texts) if not letter.isspace()}
+        least = len(letters) + 4  # blank, unknown, end, and "▁"
+        if size < least:
             raise UserError(
                 f"vocabulary={size}: the texts have {len(letters)} different letters, and blank, "
-                f"unknown, end and word beginnings come on top; give {len(letters) + 4} or more"
+                f"unknown, end and word beginnings come on top; give {least} or more"
             )
         pieces.train_from_iterator(
             texts,

@@ -83,15 +83,17 @@ class _Trained(nn.Module):
     def forward(
         self, mels: Sequence[Tensor], tokens: Tensor, context: Context | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return logits of CTC (N, V), of the next tokens (B, L, V), of the frames' tokens (N, V),
-        and the teacher's frames as they are thought to be.
+        """Return the outputs of all heads for mel frames (T_i, n_mels) and tokens (B, L).
+
+        Logits of CTC (N, V), of the next tokens (B, L, V) and of each frame's token (N, V), and the
+        predicted frames of the teacher (N, taught), None without one; N frames of all audios.
         """
         encoder = self.network.encoder
-        # With mixed precision, too, in fp32: bf16 convolutions are slower on CPUs, and the sums of
-        # the layers' outputs begin here.
+        # In fp32 with mixed precision, too: bf16 convolutions are slower on CPUs, and all layers
+        # add to these outputs.
         with torch.autocast(encoder.device.type, enabled=False):
             frames = encoder.subsample(mels)
-        full = Context(max(len(part) for part in frames), 0, 0)
+        full = Context(max(len(audio_frames) for audio_frames in frames), 0, 0)
         encoded = encoder(frames, context or full)
         joined = torch.cat(encoded)
         return (
@@ -138,8 +140,9 @@ class ChunkFormerRecipe(CorpusRecipe):
     def __post_init__(self) -> None:
         chunks, lefts, rights = self.chunks, self.lefts, self.rights
         check_range(0, 1, above=True, ctc_weight=self.ctc_weight)
-        whole = not any(c == 0 or c < -1 for c in chunks) and min(*lefts, *rights, 0) >= 0
-        if not whole or not (chunks and lefts and rights):
+        is_valid = all(chunk == -1 or chunk > 0 for chunk in chunks)
+        is_valid = is_valid and min(*lefts, *rights, 0) >= 0
+        if not is_valid or not (chunks and lefts and rights):
             raise UserError(
                 f"chunks={list(chunks)}, lefts={list(lefts)}, rights={list(rights)}: at least one "
                 "number of frames each; -1 in chunks is the full context"
@@ -147,8 +150,10 @@ class ChunkFormerRecipe(CorpusRecipe):
         super().__post_init__()
         # Neighbours are of similar lengths, so a batch has little padding.
         self.train_on(sorted(self.items, key=lambda item: item.n_samples))
-        loaded = self._new() if self.initial is None else self._of_folder(self.initial)
-        self.tokenizer, self.network = loaded
+        if self.initial is None:
+            self.tokenizer, self.network = self._new()
+        else:
+            self.tokenizer, self.network = self._of_folder(self.initial)
         self.teacher_model = self._teacher()
         n_taught = 0 if self.teacher_model is None else TAUGHT * self.teacher_model.config.d_model
         self.model = _Trained(self.network, self.decoder_layers, self.dropout, n_taught)
@@ -195,11 +200,15 @@ class ChunkFormerRecipe(CorpusRecipe):
     # ---- the data ---------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> ChunkFormerBatch:
+        """Return the batch of a step; it depends only on (seed, step, rank, progress).
+
+        progress: share of the training that is over, 0 to 1.
+        """
         shared = self.rng(step)  # one context on all ranks: equal work
         rng = self.rng(step, rank)
         chunk, left, right = map(shared.choice, (self.chunks, self.lefts, self.rights))
-        full = progress < self.full_until or chunk == -1
-        # Neighbours in length: with the full context the longest row is every row's.
+        is_full = progress < self.full_until or chunk == -1
+        # Utterances of similar length: with the full context all rows are as long as the longest.
         near = self.near(shared.random())
         windows: list[Window] = []
         length_s = 0.0
@@ -208,25 +217,26 @@ class ChunkFormerRecipe(CorpusRecipe):
             window = draw_window(rng, anchor, self.voices[anchor.voice], self.options)
             windows.append(window)
             length_s += len(window.audio) / SAMPLE_RATE
-        weight = self.frame_weight * max(0.0, 1 - progress / max(self.frame_until, 1e-9))
-        mels = [fbank(torch.from_numpy(window.audio)) for window in windows]
-        usable = [i for i, mel in enumerate(mels) if n_frames(len(mel))]
-        return ChunkFormerBatch(
-            [self._augment(mels[i], rng) for i in usable],
-            [self.tokenizer.encode(" ".join(w for w, *_ in windows[i].words)) for i in usable],
-            [self._spoken(windows[i], n_frames(len(mels[i]))) for i in usable],
-            [
-                self._taught(self.teacher_model, windows[i].audio, n_frames(len(mels[i])))
-                for i in usable
-                if self.teacher_model is not None
-            ],
-            None if full else Context(chunk, left, right),
-            weight,
-        )
+        mels, texts, spoken, taught = [], [], [], []
+        for window in windows:
+            mel = fbank(torch.from_numpy(window.audio))
+            n = n_frames(len(mel))
+            if n == 0:
+                continue  # too short for a frame
+            mels.append(self._augment(mel, rng))
+            texts.append(self.tokenizer.encode(" ".join(word for word, *_ in window.words)))
+            spoken.append(self._spoken(window, n))
+            if self.teacher_model is not None:
+                taught.append(self._taught(self.teacher_model, window.audio, n))
+        context = None if is_full else Context(chunk, left, right)
+        frame_weight = self.frame_weight * max(0.0, 1 - progress / max(self.frame_until, 1e-9))
+        return ChunkFormerBatch(mels, texts, spoken, taught, context, frame_weight)
 
     def _augment(self, mel: Tensor, rng: random.Random) -> Tensor:
-        """Return the mel frames (T, n_mels) with two bands of up to 10 mels, and a span of up to 20
-        frames for every second or so, at the mean (SpecAugment).
+        """Return the mel frames (T, n_mels) after SpecAugment, where it is set.
+
+        Two bands of up to 10 mels, and for every two seconds a span of up to 20 frames, get the
+        value of the mean.
         """
         if not self.spec_augment:
             return mel
@@ -241,20 +251,24 @@ class ChunkFormerRecipe(CorpusRecipe):
         return mel
 
     def _spoken(self, window: Window, n: int) -> Tensor:
-        """Return (n,), the token at each frame's centre; a word's time is shared by its tokens."""
+        """Return (n,), the token spoken at the centre of each of n frames, blank between words.
+
+        The tokens of a word share its time evenly.
+        """
         labels = torch.full((n,), BLANK)
-        for word, start, end, _ in window.words:
+        for word, start_s, end_s, _ in window.words:
             tokens = self.tokenizer.encode(word)
-            edges = np.linspace(start, end, len(tokens) + 1)
-            first = np.ceil((edges - FRAME_CENTRE_S) / FRAME_S).astype(int).clip(0, n)
-            for token, a, b in zip(tokens, first[:-1], first[1:], strict=True):
-                labels[a:b] = token
+            edges_s = np.linspace(start_s, end_s, len(tokens) + 1)
+            # The first frame whose centre does not lie before each edge.
+            frames = np.ceil((edges_s - FRAME_CENTRE_S) / FRAME_S).astype(int).clip(0, n)
+            for token, first, stop in zip(tokens, frames[:-1], frames[1:], strict=True):
+                labels[first:stop] = token
         return labels
 
     @staticmethod
     @torch.no_grad()
     def _taught(teacher: Whisper, audio: np.ndarray, n: int) -> Tensor:
-        """Return (n, TAUGHT * d), what the teacher's encoder makes of the audio (samples,).
+        """Return the teacher's frames of the audio (samples,) as targets (n, TAUGHT * d).
 
         Half a second of silence replaces the padding to the context: on mini's model the
         frames' cosine to those of the padded input is 0.998 on average.
@@ -271,6 +285,12 @@ class ChunkFormerRecipe(CorpusRecipe):
     # ---- the loss ---------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: ChunkFormerBatch) -> tuple[Tensor, dict[str, float]]:
+        """Return the loss and what to log of it.
+
+        The loss is `ctc_weight` * CTC (per token) + (1 - `ctc_weight`) * the attention decoder's
+        cross-entropy, plus the weighted cross-entropy of the frames' tokens and squared error of
+        the teacher's frames.
+        """
         device = self.network.encoder.device
         texts = [torch.tensor(text, dtype=torch.int64, device=device) for text in batch.texts]
         end = torch.tensor([self.tokenizer.end], device=device)
@@ -324,6 +344,7 @@ class ChunkFormerRecipe(CorpusRecipe):
         return {"score": score, **wers, "seconds": time.perf_counter() - began}
 
     def _text(self, logits: Tensor) -> str:
+        """Return the greedy CTC text of logits (n, V)."""
         greedy = Greedy(self.tokenizer.tokens)
         words = [*greedy.push(*best_path(logits)), *greedy.finish()]
         return "".join(word.text for word in words).strip()
@@ -346,8 +367,9 @@ class ChunkFormerRecipe(CorpusRecipe):
 
 
 def _restore_heads(model: _Trained, folder: Path) -> None:
-    """Take over the attention decoder and the frames' head that a training left in `folder`, if it
-    did. Raises UserError where they are of another size.
+    """Load the attention decoder and the frames' head that a training wrote into `folder`, if any.
+
+    Raises UserError where they are of another size.
     """
     file = folder / HEADS_FILE
     if not file.is_file():
