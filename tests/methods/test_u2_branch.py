@@ -142,7 +142,7 @@ def test_before_it_learns_the_branch_is_the_layers_that_it_copies(model, adapter
     branch.eval()
     with torch.no_grad():
         frames, states = encode_tapped(whisper.model, [part], branch.n_below)[0]
-        wanted = branch.spell(in_pairs(frames))[0]
+        wanted = branch.logits(in_pairs(frames))[0]
         (found,) = branch([type(part)(states, part.attend)])
         assert torch.allclose(found, wanted, atol=1e-5)
         branch.layers[0].fc1.parametrizations.weight[0].lora_B.fill_(0.1)

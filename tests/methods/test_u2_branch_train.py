@@ -289,7 +289,7 @@ def test_a_run_of_both_losses_ends_in_a_method_that_runs_and_goes_on_from_there(
         adapter / "adapter_model.safetensors"
     ).read_bytes()
     first = load_first_pass(str(tiny_folder()), final)
-    utterance = made.heard[0]
+    utterance = made.scored_dev[0]
     ends = made.blocks(len(utterance.load()), 15, 30)
     mel = made.mel(utterance.load(), ends)
     made.model.eval()
@@ -353,12 +353,12 @@ def test_dev_is_scored_in_nats_a_word_by_what_the_stream_hears(recipe, tmp_path)
     made.save(tmp_path)
     first = load_first_pass(str(tiny_folder()), tmp_path)
     total = 0.0
-    for utterance in made.heard:
+    for utterance in made.scored_dev:
         audio = utterance.load()
         ends = made.blocks(len(audio), 15, 30)
         rows = first.log_probs(made.mel(audio, ends), ends)
         total += float(nats([rows], [made.tokenizer.encode("the quick fox")])[0])
-    assert len(made.heard) == 2
+    assert len(made.scored_dev) == 2
     assert figures["nats_per_word"] == pytest.approx(total / 6, rel=1e-2)
 
 

@@ -268,7 +268,7 @@ def test_with_a_model_pieces_of_any_size_give_what_one_pass_gives(piece: int) ->
     fusion = fused(random_table(19, 3), 0.7, 1.0)
     whole = PrefixBeamSearch(19, fusion=fusion)
     whole.advance(log_probs)
-    streamed = whole.anew()
+    streamed = whole.restarted()
     assert streamed.best_tokens() == () and streamed.n_frames == 0
     for part in log_probs.split(piece):
         streamed.advance(part)

@@ -46,9 +46,11 @@ class Branch(nn.Module):
     """From the states behind encoder layer N - `n_layers` to the logits of the classes."""
 
     def __init__(self, whisper: Whisper, n_layers: int, rank: int, n_classes: int) -> None:
-        """Copy the last `n_layers` layers and the norm in float32; with a `rank` only low-rank
-        changes of their linear layers are trained, with 0 all of them. n_classes: blank
-        included."""
+        """Copy the last `n_layers` layers and the norm of the encoder, in float32.
+
+        rank: of the low-rank changes that are trained of their linear layers; 0 trains the copies
+        themselves. n_classes: blank included.
+        """
         super().__init__()
         encoder = encoder_of(whisper.model)
         d = encoder.layer_norm.weight.shape[0]
@@ -74,18 +76,18 @@ class Branch(nn.Module):
         self.requires_grad_(False).eval()
 
     def forward(self, parts: Sequence[Part]) -> list[Tensor]:
-        """Return the logits (rows, classes) of whole inputs, given the states (1, n, d)."""
-        frames = [self.norm(x) for x in run_layers(self.layers, parts)]
-        paired = [in_pairs(rows) for rows in frames]
-        logits = self.spell(pack(paired))
-        return [row[0] for row in unpack(logits, [rows.shape[:2] for rows in paired])]
+        """Return the logits (rows, classes) of whole inputs, whose parts have states (1, n, d)."""
+        pairs = [in_pairs(self.norm(frames)) for frames in run_layers(self.layers, parts)]
+        logits = self.logits(pack(pairs))
+        return [each[0] for each in unpack(logits, [each.shape[:2] for each in pairs])]
 
-    def spell(self, pairs: Tensor) -> Tensor:
+    def logits(self, pairs: Tensor) -> Tensor:
         """Return logits (..., rows, classes) of two frames each, (..., rows, 2 d)."""
         logits: Tensor = self.head(self.drop(F.silu(self.pair(pairs))))
         return logits
 
     def _linears(self) -> Iterator[nn.Linear]:
+        """Yield the linear layers of the copies."""
         for name, module in self.layers.named_modules():
             if name.rpartition(".")[2] in LINEAR:
                 assert isinstance(module, nn.Linear)
@@ -100,7 +102,8 @@ def in_pairs(frames: Tensor) -> Tensor:
 
 
 class BranchStream:
-    """A stream in the branch: keys and values of its window, and the frame that waits."""
+    """The branch's state of one stream: keys and values of its window, and a frame without its
+    partner."""
 
     def __init__(self, branch: Branch, positions: Tensor) -> None:
         """positions: the encoder's, (context, d)."""
@@ -110,24 +113,28 @@ class BranchStream:
 
     @torch.inference_mode()
     def advance(self, states: Tensor, start: int, ends: Sequence[int]) -> Tensor:
-        """Return the log-probabilities (rows, classes) that the states (1, n, d) of frames
-        start..ends[-1], in blocks that end at `ends`, complete; frame 0 begins a new window."""
+        """Return the log-probabilities of the rows that new frames complete, (rows, classes).
+
+        states: (1, n, d) in front of the branch, of the window's frames from `start` on, in blocks
+        that end at `ends`. With start 0 a new window begins.
+        """
         part = Part(states, self._cache.attend(start, ends))
         frames = self._branch.norm(run_layers(self._branch.layers, [part])[0])
         if start:
             frames = torch.cat([self._waiting, frames], 1)
-        whole = frames.shape[1] // STRIDE * STRIDE
-        self._waiting = frames[:, whole:]
-        return self._log_probs(frames[:, :whole])
+        n_paired = frames.shape[1] // STRIDE * STRIDE
+        self._waiting = frames[:, n_paired:]
+        return self._log_probs(frames[:, :n_paired])
 
     @torch.inference_mode()
     def flush(self) -> Tensor:
-        """Return the row (0 or 1, classes) of the frame that waits, if any; ends the window."""
+        """Return the log-probabilities (0 or 1, classes) of a frame without its partner."""
         frames, self._waiting = self._waiting, self._waiting[:, :0]
         return self._log_probs(frames)
 
     def _log_probs(self, frames: Tensor) -> Tensor:
-        if not frames.shape[1]:  # which 8-bit layers do not take
+        """Return the log-probabilities (rows, classes) of frames (1, n, d)."""
+        if not frames.shape[1]:  # 8-bit layers do not take an empty tensor
             return frames.new_empty(0, self._branch.n_classes, dtype=torch.float32)
-        logits = self._branch.spell(in_pairs(frames))[0]
+        logits = self._branch.logits(in_pairs(frames))[0]
         return logits.float().log_softmax(-1)

@@ -91,7 +91,8 @@ def read_branch(folder: str | Path, model_path: str) -> tuple[BranchCard, Path]:
             f"{folder}: the WhisperRT adapter that the branch was trained behind is neither there "
             f"nor in {adapter}; {remedy}"
         )
-    if (actual := sha256_of(adapter)) != card.adapter:
+    actual = sha256_of(adapter)
+    if actual != card.adapter:
         raise UserError(
             f"{adapter}: its weights have the sha256 {actual[:12]}..., and the branch in {folder} "
             f"was trained behind those with {card.adapter[:12]}...; {remedy}"
@@ -100,9 +101,10 @@ def read_branch(folder: str | Path, model_path: str) -> tuple[BranchCard, Path]:
 
 
 def _card(path: Path) -> BranchCard:
+    """Return the content of branch.json. Raises UserError where it is missing or malformed."""
     try:
         row = json.loads(path.read_text(encoding="utf-8"))
-        card = BranchCard(**{one.name: row[one.name] for one in fields(BranchCard)})
+        card = BranchCard(**{field.name: row[field.name] for field in fields(BranchCard)})
     except OSError as error:
         raise UserError(
             f"{path}: no such file, and a branch has its shape there; {COPIED}"
@@ -112,8 +114,8 @@ def _card(path: Path) -> BranchCard:
             f"{path}: does not hold the shape of a branch ({error}); {COPIED}"
         ) from error
     numbers = (card.layers, card.rank, card.width, card.classes)
-    whole = all(type(n) is int for n in numbers)
-    if not whole or min(numbers) < 0 or not card.layers or card.stride != STRIDE:
+    are_integers = all(type(n) is int for n in numbers)  # `type`: True is no number of layers
+    if not are_integers or min(numbers) < 0 or card.layers == 0 or card.stride != STRIDE:
         raise UserError(f"{path}: holds no shape that a branch can have; {COPIED}")
     return card
 
@@ -145,8 +147,10 @@ def save_branch(branch: Branch, tokenizer: PieceTokenizer, adapter: Path, folder
 
 
 def load_branch(folder: str | Path, card: BranchCard, whisper: Whisper) -> Branch:
-    """Return the branch in `folder` on the layers of `whisper`, which has its adapter; it can be
-    trained on. Raises UserError where the file does not match branch.json."""
+    """Return the branch in `folder` on the layers of `whisper`, which has its adapter, trainable.
+
+    card: of `read_branch`. Raises UserError where the file does not match it.
+    """
     path = Path(folder) / BRANCH_FILE
     if not path.is_file():
         raise UserError(f"{path}: no such file, and a branch has its weights there; {COPIED}")
@@ -159,13 +163,14 @@ def load_branch(folder: str | Path, card: BranchCard, whisper: Whisper) -> Branc
     branch = Branch(whisper, card.layers, card.rank, card.classes)
     parameters = {name: p for name, p in branch.named_parameters() if p.requires_grad}
     state: dict[str, Tensor] = {}
-    for name, value in parameters.items():
-        tensor = tensors.pop(name.replace(_INSIDE, _OUTSIDE), None)
-        if tensor is None or tensor.shape != value.shape:
+    for name, parameter in parameters.items():
+        name_in_file = name.replace(_INSIDE, _OUTSIDE)
+        tensor = tensors.pop(name_in_file, None)
+        if tensor is None or tensor.shape != parameter.shape:
             shape = "none" if tensor is None else tuple(tensor.shape)
             raise UserError(
-                f"{path}: {name.replace(_INSIDE, _OUTSIDE)} has the shape {shape}, and branch.json "
-                f"asks for {tuple(value.shape)}; {COPIED}"
+                f"{path}: {name_in_file} has the shape {shape}, and branch.json asks for "
+                f"{tuple(parameter.shape)}; {COPIED}"
             )
         state[name] = tensor.float()
     if tensors:

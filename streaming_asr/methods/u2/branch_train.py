@@ -91,34 +91,36 @@ class U2BranchRecipe(BlockRecipe):
         check_range(len(ALPHABET) + 1, pieces=self.pieces)
         check_range(0, 1, frames_share=self.frames_share)
         super().__post_init__()
-        begun = self._begun()
+        start_folder = self._start_folder()
         self._refuse_other_languages()
         card = None
-        self.adapter = begun
-        if is_branch(begun):
-            card, self.adapter = read_branch(begun, self.model_path)
+        self.adapter = start_folder
+        if is_branch(start_folder):
+            card, self.adapter = read_branch(start_folder, self.model_path)
         sha256_of(self.adapter)  # raises where there is none
-        spoken = [item for item in self.items if plain(item.text) and not has_digits(item.text)]
-        texts = (item.text for item in spoken)
-        pieces = load_pieces(begun) if card else learn_pieces(texts, self.pieces)
+        items = [item for item in self.items if plain(item.text) and not has_digits(item.text)]
+        if card is None:
+            pieces = learn_pieces((item.text for item in items), self.pieces)
+        else:
+            pieces = load_pieces(start_folder)
         self.whisper = load_whisper(self.model_path, adapter=self.adapter, trainable=True)
         self.tokenizer = PieceTokenizer(self.whisper, pieces, STRIDE)
-        self.train_on([item for item in spoken if self._can_be_learned(item)])
+        self.train_on([item for item in items if self._can_be_learned(item)])
         if not self.items:
             raise UserError(
                 f"train_data={self.train_data}: no utterance there can be learned; its text needs "
                 "letters a to z and no digits, and its audio the time to speak them within "
                 f"{self.whisper.context_s:g} s"
             )
-        self.heard = [u for u in self.dev if self._can_be_scored(u)]
-        if not self.heard:
+        self.scored_dev = [u for u in self.dev if self._can_be_scored(u)]
+        if not self.scored_dev:
             raise UserError(
                 f"dev_manifest={self.dev_manifest}: no utterance of at most "
                 f"{self.whisper.context_s:g} s with letters a to z and no digits; name another"
             )
         torch.manual_seed(self.seed)
         if card is not None:
-            branch = load_branch(begun, card, self.whisper)
+            branch = load_branch(start_folder, card, self.whisper)
             if not self.branch_rank:
                 branch.merge()
                 branch.requires_grad_(True).train()
@@ -134,21 +136,24 @@ class U2BranchRecipe(BlockRecipe):
         """Return whether only utterances with word times are trained on."""
         return False
 
-    def _begun(self) -> Path:
+    def _start_folder(self) -> Path:
         """Return the folder to start from. Raises UserError where it is of another method."""
-        give = "give the folder of a WhisperRT adapter, as recipe.target.start=FOLDER"
+        remedy = "give the folder of a WhisperRT adapter, as recipe.target.start=FOLDER"
         if self.begun is None:
-            raise UserError(f"start=null: the branch is trained behind a WhisperRT adapter; {give}")
-        method = training_of(self.begun).get("method")
-        if (self.begun / HEAD_FILE).is_file() or (
-            method not in (None, "whisperrt") and not is_branch(self.begun)
-        ):
             raise UserError(
-                f"start={self.start}: is what another recipe left (method={method}); {give}"
+                f"start=null: the branch is trained behind a WhisperRT adapter; {remedy}"
+            )
+        method = training_of(self.begun).get("method")
+        has_head = (self.begun / HEAD_FILE).is_file()
+        is_fit = method in (None, "whisperrt") or is_branch(self.begun)
+        if has_head or not is_fit:
+            raise UserError(
+                f"start={self.start}: is what another recipe left (method={method}); {remedy}"
             )
         return self.begun
 
     def _refuse_other_languages(self) -> None:
+        """Raise UserError where the training data holds a language other than English."""
         languages = {self.language or item.language or "en" for item in self.items}
         if others := sorted(languages - {"en"}):
             raise UserError(
@@ -162,44 +167,52 @@ class U2BranchRecipe(BlockRecipe):
         """Return whether an item fits the context and has rows for its classes at any speed."""
         slowest, fastest = 1.0, 1.0
         if self.augment and self.augment.get("speed"):
-            range_of = self.augment.get("speed_range", WindowOptions.speed_range)
-            slowest, fastest = min(1.0, range_of[0]), max(1.0, range_of[1])
+            low, high = self.augment.get("speed_range", WindowOptions.speed_range)
+            slowest, fastest = min(1.0, low), max(1.0, high)
         n_frames = item.n_samples / FRAME_SAMPLES
         if n_frames / slowest > self.whisper.context_frames:
             return False
-        # Joined with others, an utterance may lose a part of a row on either side.
+        # `<`: joined with others, an utterance may lose a part of a row on either side.
         return _n_rows(self.tokenizer.encode(item.text)) < n_frames / fastest / STRIDE
 
     def _can_be_scored(self, utterance: Utterance) -> bool:
+        """Return whether a dev utterance has text without digits, and fits context and rows."""
+        if has_digits(utterance.text):
+            return False
+        classes = self.tokenizer.encode(utterance.text)
         n_frames = utterance.duration_s / FRAME_S
-        units = [] if has_digits(utterance.text) else self.tokenizer.encode(utterance.text)
-        return bool(
-            units
-            and n_frames <= self.whisper.context_frames
-            and _n_rows(units) <= n_frames / STRIDE
-        )
+        fits = n_frames <= self.whisper.context_frames and _n_rows(classes) <= n_frames / STRIDE
+        return bool(classes) and fits
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> U2Batch:
-        """Return a batch of windows of one chunk length; pure in (seed, step, rank), and whether
-        the frame loss is learned in `progress`."""
-        # one chunk for all ranks: equal work
-        chunk, first = random_chunk(self.rng(step))
-        windows = self.windows(self.rng(step, rank), self.batch)
-        ends = [self.blocks(len(window.audio), chunk, first) for window in windows]
+        """Return a batch of windows of one chunk length; it depends only on (seed, step, rank).
+
+        Classes of rows are in it while `progress`, the share of the training that is over, is below
+        `frames_share`.
+        """
+        # The same chunk for all ranks: equal work.
+        chunk, first_chunk = random_chunk(self.rng(step))
         rng = self.rng(step, rank, "masks")
+        learns_rows = progress < self.frames_share
+        ends, spoken, masks = [], [], []
+        windows = self.windows(self.rng(step, rank), self.batch)
+        for window in windows:
+            block_ends = self.blocks(len(window.audio), chunk, first_chunk)
+            n_frames = block_ends[-1]
+            labels = None
+            if learns_rows and window.timed:
+                n_rows = -(-n_frames // STRIDE)
+                labels = spoken_classes(window, self.tokenizer, n_rows, FRAME_S * STRIDE)
+            ends.append(block_ends)
+            spoken.append(labels)
+            masks.append(_time_masks(rng, n_frames))
         texts = [plain(" ".join(window.texts)) for window in windows]
-        too = progress < self.frames_share
         return U2Batch(
             [],
             ends,
             [self.tokenizer.encode(text) for text in texts],
-            [
-                spoken_classes(window, self.tokenizer, -(-e[-1] // STRIDE), FRAME_S * STRIDE)
-                if too and window.timed
-                else None
-                for window, e in zip(windows, ends, strict=True)
-            ],
-            masks=[_time_masks(rng, e[-1]) for e in ends],
+            spoken,
+            masks=masks,
             n_words=sum(len(text.split()) for text in texts),
             audio=as_int16([window.audio for window in windows]),
         )
@@ -216,8 +229,11 @@ class U2BranchRecipe(BlockRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: U2Batch) -> tuple[Tensor, dict[str, float | Tensor]]:
-        """Return the CTC loss per class, or 0.3 of it and the frame loss per row; among the figures
-        the CTC loss in nats a word."""
+        """Return the loss and what to log of it.
+
+        The loss is the CTC loss per class; where the batch has the classes of rows, 0.3 of it plus
+        their mean cross-entropy.
+        """
         logits = model(self.precompute(batch))
         total = nats(logits, batch.classes).sum()
         n_classes = max(1, sum(map(len, batch.classes)))
@@ -227,38 +243,40 @@ class U2BranchRecipe(BlockRecipe):
             "nats_per_word": total.detach() / max(1, batch.n_words),
             "weight": float(n_classes),
         }
-        timed = [
-            (rows, labels)
-            for rows, labels in zip(logits, batch.spoken, strict=True)
-            if labels is not None
-        ]
-        if timed:
-            rows, labels = (torch.cat(each) for each in zip(*timed, strict=True))
-            labels = labels.to(rows.device, non_blocking=True)
-            frames = F.cross_entropy(rows.float(), labels)
-            loss = frames + CTC_BESIDE * loss
-            logs["frames_loss"] = frames.detach()
+        timed_logits, timed_labels = [], []
+        for window_logits, labels in zip(logits, batch.spoken, strict=True):
+            if labels is not None:
+                timed_logits.append(window_logits)
+                timed_labels.append(labels)
+        if timed_labels:
+            rows = torch.cat(timed_logits).float()
+            labels = torch.cat(timed_labels).to(rows.device, non_blocking=True)
+            frames_loss = F.cross_entropy(rows, labels)
+            loss = frames_loss + CTC_BESIDE * loss
+            logs["frames_loss"] = frames_loss.detach()
         return loss, logs
 
     @torch.inference_mode()
     def evaluate(self) -> dict[str, float]:
-        """Return figures on dev, each utterance in one pass: `nats_per_word`, which is the score,
-        and the WER in percent of the likeliest class of each row."""
+        """Return figures on dev, each utterance in one pass.
+
+        `nats_per_word`, the CTC loss, is also the score; `wer` is the WER in percent of greedy CTC.
+        """
         chunk = frames_of(self.chunk_s, "chunk_s")
-        first = frames_of(self.first_chunk_s, "first_chunk_s")
+        first_chunk = frames_of(self.first_chunk_s, "first_chunk_s")
         total, n_words, texts = 0.0, 0, []
-        for utterance in self.heard:
+        for utterance in self.scored_dev:
             audio = utterance.load()
-            ends = self.blocks(len(audio), chunk, first)
-            units = self.tokenizer.encode(utterance.text)
+            ends = self.blocks(len(audio), chunk, first_chunk)
+            classes = self.tokenizer.encode(utterance.text)
             mel = self.mel(audio, ends)
-            logits = self.model(U2Batch([mel], [ends], [units], [None], masks=[[]]))
-            total += float(nats(logits, [units])[0])
+            logits = self.model(U2Batch([mel], [ends], [classes], [None], masks=[[]]))
+            total += float(nats(logits, [classes])[0])
             n_words += len(plain(utterance.text).split())
             likeliest = logits[0].argmax(-1).unique_consecutive().tolist()
-            texts.append(self.tokenizer.text([u for u in likeliest if u != self.tokenizer.blank]))
+            texts.append(self.tokenizer.text([c for c in likeliest if c != self.tokenizer.blank]))
         score = total / n_words
-        return {"score": score, "nats_per_word": score, "wer": dev_wer(self.heard, texts)}
+        return {"score": score, "nats_per_word": score, "wer": dev_wer(self.scored_dev, texts)}
 
     def save(self, folder: Path) -> None:
         """Write a folder that `method.weights` takes: the branch, its adapter, training.json."""
@@ -273,13 +291,13 @@ class U2BranchRecipe(BlockRecipe):
         )
 
 
-def _n_rows(units: list[int]) -> int:
+def _n_rows(classes: list[int]) -> int:
     """Return the rows that CTC needs for classes: a blank comes between two that are alike."""
-    return len(units) + sum(a == b for a, b in pairwise(units))
+    return len(classes) + sum(a == b for a, b in pairwise(classes))
 
 
 def _time_masks(rng: random.Random, n_frames: int) -> list[tuple[int, int]]:
-    """Return the (first, end) frames of a window's masks."""
+    """Draw the masks of a window of `n_frames`: (first frame, frame after the last) of each."""
     masks = []
     for _ in range(n_frames // MASK_EVERY + 1):
         length = rng.randint(0, min(MASK_FRAMES, n_frames // 2))

@@ -55,9 +55,9 @@ class PrefixBeamSearch:
         self.fusion = fusion
         self.n_frames = 0
         # Every prefix ever kept has one number, so that a prefix that comes back is recognised.
-        self._parent = [NONE]
-        self._token = [NONE]
-        self._child: dict[tuple[int, int], int] = {}
+        self._parent = [NONE]  # by number: the number of the prefix without its last token
+        self._token = [NONE]  # by number: its last token
+        self._child: dict[tuple[int, int], int] = {}  # number of (prefix, next token)
         # What the language model has added to each prefix and to each growth that was tried, and
         # its state behind each prefix.
         self._added = [0.0]
@@ -66,9 +66,13 @@ class PrefixBeamSearch:
         # Spans are chains that share their beginnings: (chain before, first frame, end frame).
         self._chains: list[tuple[int, int, int]] = []
 
+        # The beam, best first, (beam,) each: the number of a prefix, its last token, the number of
+        # the prefix without it.
         self._prefix: Ints = np.array([ROOT])
         self._last: Ints = np.array([NONE])
-        self._above: Ints = np.array([NONE])
+        self._parent_prefix: Ints = np.array([NONE])
+        # Of the alignments that end in blank, and of those that end in the last token: the
+        # log-probability of all together and of the best one, and the chain of the best one.
         self._sum_blank: Floats = np.zeros(1)
         self._sum_token: Floats = np.full(1, -np.inf)
         self._best_blank: Floats = np.zeros(1)
@@ -76,7 +80,7 @@ class PrefixBeamSearch:
         self._chain_blank: Ints = np.array([NONE])
         self._chain_token: Ints = np.array([NONE])
 
-    def anew(self) -> PrefixBeamSearch:
+    def restarted(self) -> PrefixBeamSearch:
         """Return a search with the same settings, at its start."""
         return PrefixBeamSearch(self.blank, self.beam, self.top, self.fusion)
 
@@ -92,15 +96,11 @@ class PrefixBeamSearch:
     def hypotheses(self, n: int | None = None) -> list[CtcHypothesis]:
         """Return the `n` best prefixes (default all of the beam), best first."""
         scores = np.logaddexp(self._sum_blank, self._sum_token)
-        in_blank = self._best_blank > self._best_token
-        chains = np.where(in_blank, self._chain_blank, self._chain_token)
+        ends_in_blank = self._best_blank > self._best_token
+        chains = np.where(ends_in_blank, self._chain_blank, self._chain_token)
         return [
-            CtcHypothesis(
-                self._spell(int(self._prefix[i])),
-                float(scores[i]),
-                self._spans(int(chains[i])),
-            )
-            for i in range(len(scores))[:n]
+            CtcHypothesis(self._spell(int(prefix)), float(score), self._spans(int(chain)))
+            for prefix, score, chain in list(zip(self._prefix, scores, chains, strict=True))[:n]
         ]
 
     def best_tokens(self) -> tuple[int, ...]:
@@ -108,7 +108,10 @@ class PrefixBeamSearch:
         return self._spell(int(self._prefix[0]))
 
     def _frame(self, tokens: Ints, log_probs: Floats) -> None:
-        """Take in a frame: `tokens` (top,) are tried, with `log_probs` (top,); sort the beam."""
+        """Take in a frame: `tokens` (top,) are tried, with `log_probs` (top,); sort the beam.
+
+        Rows of all arrays are the prefixes of the beam, columns the tokens without the blank.
+        """
         frame = self.n_frames
         self.n_frames += 1
         # The blank may not be among the frame's best; prefixes then cannot stay by it.
@@ -116,83 +119,85 @@ class PrefixBeamSearch:
         blank = log_probs[is_blank][0] if is_blank.any() else -np.inf
         tokens, log_probs = tokens[~is_blank], log_probs[~is_blank]
         total = np.logaddexp(self._sum_blank, self._sum_token)
-        in_blank = self._best_blank > self._best_token
-        best = np.where(in_blank, self._best_blank, self._best_token)
-        chain = np.where(in_blank, self._chain_blank, self._chain_token)
+        ends_in_blank = self._best_blank > self._best_token
+        best = np.where(ends_in_blank, self._best_blank, self._best_token)
+        chain = np.where(ends_in_blank, self._chain_blank, self._chain_token)
 
         # A prefix stays what it is: by blank, or by its last token once more.
-        repeats = tokens[None, :] == self._last[:, None]  # (beam, top)
-        tried = repeats.any(1)
-        column_of_last = repeats.argmax(1) if tokens.size else np.zeros_like(self._last)
-        again = np.where(tried, log_probs[column_of_last] if tokens.size else 0.0, -np.inf)
+        is_last = tokens[None, :] == self._last[:, None]
+        has_last = is_last.any(1)
+        last_column = is_last.argmax(1) if tokens.size else np.zeros_like(self._last)
+        last_log_prob = np.where(has_last, log_probs[last_column] if tokens.size else 0.0, -np.inf)
         stay_blank = total + blank
-        stay_token = self._sum_token + again
-        best_stay = self._best_token + again
+        stay_token = self._sum_token + last_log_prob
+        best_stay = self._best_token + last_log_prob
 
         # It grows by a token; by its last one only where a blank is between.
-        grow = np.where(repeats, self._sum_blank[:, None], total[:, None]) + log_probs
-        best_grow = np.where(repeats, self._best_blank[:, None], best[:, None]) + log_probs
+        grow = np.where(is_last, self._sum_blank[:, None], total[:, None]) + log_probs
+        best_grow = np.where(is_last, self._best_blank[:, None], best[:, None]) + log_probs
 
-        # What grows into a prefix that is in the beam already is added to it.
-        is_above = self._above[:, None] == self._prefix[None, :]
-        above = is_above.argmax(1)
-        (into,) = np.nonzero(tried & is_above.any(1))
-        cells = above[into], column_of_last[into]
-        stay_token[into] = np.logaddexp(stay_token[into], grow[cells])
-        entered = np.zeros(len(total), bool)
-        entered[into] = best_grow[cells] > best_stay[into]
-        best_stay[into] = np.maximum(best_stay[into], best_grow[cells])
+        # A prefix that is in the beam may also be reached from its parent, if that is in the beam
+        # too: what the parent grows by is added to it and no candidate of its own.
+        is_parent = self._parent_prefix[:, None] == self._prefix[None, :]
+        parent_row = is_parent.argmax(1)
+        (reached,) = np.nonzero(has_last & is_parent.any(1))
+        cells = parent_row[reached], last_column[reached]
+        stay_token[reached] = np.logaddexp(stay_token[reached], grow[cells])
+        best_from_parent = np.zeros(len(total), bool)
+        best_from_parent[reached] = best_grow[cells] > best_stay[reached]
+        best_stay[reached] = np.maximum(best_stay[reached], best_grow[cells])
         grow[cells] = -np.inf
 
-        # The best of what stays and what grows.
+        # The best of what stays and what grows: row of the old beam, and column where it grows.
         n_old = len(total)
         candidates = np.concatenate([np.logaddexp(stay_blank, stay_token), grow.ravel()])
         ranks = candidates if self.fusion is None else candidates + self._fused(tokens)
         picks = np.argsort(-ranks, kind="stable")[: self.beam]
         picks = picks[candidates[picks] > -np.inf]
-        old = picks < n_old
-        source, column = np.divmod(picks - n_old, max(1, tokens.size))
-        source = np.where(old, picks, source)
+        stays = picks < n_old
+        rows, columns = np.divmod(picks - n_old, max(1, tokens.size))
+        rows = np.where(stays, picks, rows)
 
-        prefixes, chains = self._prefix[source], np.full(picks.size, NONE)
-        last, above_kept = self._last[source], self._above[source]
-        best_token = best_stay[source]
-        for i, (p, is_old) in enumerate(zip(source.tolist(), old.tolist(), strict=True)):
-            if not is_old:
-                repeated = repeats[p, column[i]]
-                last[i] = tokens[column[i]]
-                above_kept[i] = prefixes[i]
+        prefixes, last, parents = self._prefix[rows], self._last[rows], self._parent_prefix[rows]
+        best_token, chains = best_stay[rows], np.full(picks.size, NONE)
+        for i, (row, column) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
+            source = row  # where the best alignment that ends in the last token comes from
+            if not stays[i]:
+                last[i] = tokens[column]
+                parents[i] = prefixes[i]
                 prefixes[i] = self._grown(int(prefixes[i]), int(last[i]))
-                best_token[i] = best_grow[p, column[i]]
-                chains[i] = self._chain(self._chain_blank[p] if repeated else chain[p], frame)
-            elif entered[p]:
-                q = above[p]
-                repeated = repeats[q, column_of_last[p]]
-                chains[i] = self._chain(self._chain_blank[q] if repeated else chain[q], frame)
-            elif best_stay[p] > -np.inf:
-                before, first, _ = self._chains[self._chain_token[p]]
-                chains[i] = self._chain(before, first, frame + 1)
-        self._prefix, self._last, self._above = prefixes, last, above_kept
-        self._sum_blank = np.where(old, stay_blank[source], -np.inf)
-        self._sum_token = np.where(old, stay_token[source], candidates[picks])
-        self._best_blank = np.where(old, best[source] + blank, -np.inf)
+                best_token[i] = best_grow[row, column]
+            elif best_from_parent[row]:
+                source, column = parent_row[row], last_column[row]
+            else:
+                if best_stay[row] > -np.inf:  # its last token lasts a frame longer
+                    before, first, _ = self._chains[self._chain_token[row]]
+                    chains[i] = self._chain(before, first, frame + 1)
+                continue
+            before = self._chain_blank[source] if is_last[source, column] else chain[source]
+            chains[i] = self._chain(before, frame, frame + 1)
+        self._prefix, self._last, self._parent_prefix = prefixes, last, parents
+        self._sum_blank = np.where(stays, stay_blank[rows], -np.inf)
+        self._sum_token = np.where(stays, stay_token[rows], candidates[picks])
+        self._best_blank = np.where(stays, best[rows] + blank, -np.inf)
         self._best_token = best_token
-        self._chain_blank = np.where(old, chain[source], NONE)
+        self._chain_blank = np.where(stays, chain[rows], NONE)
         self._chain_token = chains
 
     def _fused(self, tokens: Ints) -> Floats:
-        """Return what the language model adds to each prefix as it is (beam,), then to each grown
-        by each of `tokens`, one row a prefix."""
-        prefixes, tried = self._prefix.tolist(), tokens.tolist()
-        old = [self._added[prefix] for prefix in prefixes]
-        grown = [
-            added + self._gain(prefix, token)
-            for prefix, added in zip(prefixes, old, strict=True)
-            for token in tried
-        ]
-        return np.array(old + grown)
+        """Return what the language model adds to the log-probability of each candidate.
+
+        First each prefix as it is, (beam,), then each grown by each token, (beam * tokens,).
+        """
+        unchanged = [self._added[prefix] for prefix in self._prefix.tolist()]
+        grown = []
+        for prefix in self._prefix.tolist():
+            for token in tokens.tolist():
+                grown.append(self._added[prefix] + self._gain(prefix, token))
+        return np.array(unchanged + grown)
 
     def _gain(self, prefix: int, token: int) -> float:
+        """Return what the language model adds for a token behind a prefix, computed once."""
         assert self.fusion is not None
         gain = self._gains.get((prefix, token))
         if gain is None:
@@ -201,11 +206,13 @@ class PrefixBeamSearch:
             self._gains[prefix, token] = gain
         return gain
 
-    def _chain(self, before: int, first: int, end: int | None = None) -> int:
-        self._chains.append((int(before), first, first + 1 if end is None else end))
+    def _chain(self, before: int, first: int, end: int) -> int:
+        """Return the number of a new chain: chain `before`, then a token in frames first..end-1."""
+        self._chains.append((int(before), first, end))
         return len(self._chains) - 1
 
     def _grown(self, prefix: int, token: int) -> int:
+        """Return the number of a prefix with one more token."""
         child = self._child.get((prefix, token))
         if child is None:
             child = self._child[prefix, token] = len(self._parent)

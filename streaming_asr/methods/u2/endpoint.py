@@ -49,18 +49,20 @@ class EndpointRules:
         max_delay_s: float | None,
         blank_threshold: float,
     ) -> EndpointRules:
-        """Return the rules for a model's context. longest_chunk: of first and later chunks, in
-        frames.
+        """Return the rules for a model's context.
 
-        max_delay_s: default 12 s, in proportion where the context is not 30 s. Raises UserError
-        where a setting is out of range or a segment would outgrow the context.
+        longest_chunk: frames of the longer one of the first and the later chunks. max_delay_s:
+        default 12 s, in proportion where the context is shorter than 30 s. Raises UserError where a
+        setting is out of range or a segment would outgrow the context.
         """
-        share = min(1.0, context_frames / (30 * FRAMES_PER_S))
-        delay = round((12 * share if max_delay_s is None else max_delay_s) * FRAMES_PER_S)
+        if max_delay_s is None:
+            max_delay_s = 12 * min(1.0, context_frames / (30 * FRAMES_PER_S))
+        delay = round(max_delay_s * FRAMES_PER_S)
         check_range(0, 1, above=True, blank_threshold=blank_threshold)
         times_s = {"trailing_silence_s": trailing_silence_s, "no_speech_s": no_speech_s}
         check_range(0, above=True, **times_s, max_delay_s=delay / FRAMES_PER_S)
-        # A segment is looked at after each chunk: before it, it may have been one frame short.
+        # The rules are applied after each chunk: a segment grows to at most one frame less than the
+        # delay and a chunk more. And one chunk must fit behind the overlap.
         if max(delay - 1, OVERLAP_FRAMES) + longest_chunk > context_frames:
             raise UserError(
                 f"max_delay_s={delay / FRAMES_PER_S:g} and a chunk of "
@@ -77,13 +79,19 @@ class EndpointRules:
         )
 
     def silent_run(self, blank_log_probs: torch.Tensor, before: int) -> int:
-        """Return the length of the silence that the frames (n,) end with; `before` precedes it."""
-        spoken = (blank_log_probs <= self.blank_log_prob).nonzero()
+        """Return how many silent frames the stream ends with after these.
+
+        blank_log_probs: (n,) of the new frames; before: silent frames in front of them.
+        """
+        speech = (blank_log_probs <= self.blank_log_prob).nonzero()
         n = blank_log_probs.shape[0]
-        return before + n if spoken.numel() == 0 else n - 1 - int(spoken[-1])
+        return before + n if speech.numel() == 0 else n - 1 - int(speech[-1])
 
     def reason(self, n_frames: int, silent_run: int, has_text: bool) -> Reason | None:
-        """Return why a segment of `n_frames` with `silent_run` silent frames at its end is over."""
+        """Return why a segment of `n_frames` with `silent_run` silent frames at its end ends.
+
+        None where it goes on. has_text: the first pass has found a token in it.
+        """
         if has_text and silent_run >= self.trailing:
             return Reason.PAUSE
         if not has_text and silent_run >= self.no_speech:
@@ -91,5 +99,5 @@ class EndpointRules:
         return Reason.DELAY if n_frames >= self.max_delay else None
 
     def overlap(self, silent_run: int) -> int:
-        """Return the frames of the silence that open the next segment."""
+        """Return how many of the silent frames at a segment's end the next segment has again."""
         return min(silent_run // 2, OVERLAP_FRAMES)

@@ -67,25 +67,30 @@ class HeadPass:
 
     @torch.inference_mode()
     def advance(self, states: Tensor, start: int, ends: Sequence[int]) -> Tensor:
-        """Return the log-probabilities (rows, classes) that the states (1, n, d) of frames
-        start..ends[-1], in blocks that end at `ends`, complete; frame 0 begins a new window."""
+        """Return the log-probabilities of the rows that new frames complete, (rows, classes).
+
+        states: (1, n, d) of the window's frames from `start` on, in blocks that end at `ends`. With
+        start 0 a new window begins.
+        """
         log_probs: Tensor = self.head(states[0]).float().log_softmax(-1)
         return log_probs
 
     def flush(self) -> Tensor:
-        """Return the rows (n, classes) that waited for more frames; ends the window."""
+        """Return the log-probabilities (n, classes) of frames that waited for more; here none."""
         return torch.empty(0, self.tokenizer.n_tokens + 1, device=self.whisper.device)
 
     def log_probs(self, mel: Tensor, ends: Sequence[int]) -> Tensor:
-        """Return the log-probabilities (rows, classes) of a whole input, mel (n_mels, 2F + 1), in
-        blocks that end at `ends`."""
+        """Return the log-probabilities (rows, classes) of a whole input.
+
+        mel: (n_mels, 2F + 1); ends: where its blocks end, in frames, the last one F.
+        """
         with torch.inference_mode():
             frames = encode_masked(self.whisper.model, mel[None], ends=ends)
         return self.advance(frames, 0, ends)
 
     def flops(self, start: int, ends: Sequence[int]) -> float:
         """Return the FLOPs of its own layers over the blocks that end at `ends`."""
-        return 0.0  # a product a frame, which is counted nowhere
+        return 0.0  # the head's one product a frame is not counted
 
 
 class BranchPass:
@@ -133,8 +138,10 @@ FirstPassStream = HeadPass | BranchStream
 def load_first_pass(
     model_path: str, folder: str | Path, *, device: str = "cpu", dtype: str = "float32"
 ) -> FirstPass:
-    """Return the first pass that was trained in `folder`. Raises UserError where there is none, or
-    it is of another model."""
+    """Return the first pass that was trained in `folder`: a head or a branch.
+
+    Raises UserError where there is none, or it is of another model.
+    """
     int8 = dtype == "int8"
     if not is_branch(folder):
         whisper = load_trained(model_path, folder, device=device, dtype=dtype)
@@ -142,15 +149,17 @@ def load_first_pass(
         return HeadPass(whisper, CtcTokenizer(whisper, head.out_features - 1), head, int8=int8)
     card, adapter = read_branch(folder, model_path)
     whisper = load_whisper(model_path, device=device, dtype=dtype, adapter=adapter)
-    # Layers in 8 bits cannot be learned on: the branch begins from the same ones as they were.
+    # The branch copies layers of the encoder, which it cannot do of layers in 8 bits.
     source = load_whisper(model_path, adapter=adapter) if int8 else whisper
     branch = load_branch(folder, card, source)
     return BranchPass(whisper, branch, load_pieces(folder), int8=int8)
 
 
 def tokenizer_of(folder: str | Path, whisper: Whisper) -> CtcTokenizer | PieceTokenizer:
-    """Return the classes of the head or branch in `folder`, no branch's weights loaded. Raises
-    UserError where there is neither."""
+    """Return the tokenizer of the head or branch in `folder`, without loading a branch's weights.
+
+    Raises UserError where there is neither.
+    """
     if is_branch(folder):
         return PieceTokenizer(whisper, load_pieces(folder), STRIDE)
     return CtcTokenizer(whisper, load_head(folder, whisper).out_features - 1)
@@ -159,8 +168,11 @@ def tokenizer_of(folder: str | Path, whisper: Whisper) -> CtcTokenizer | PieceTo
 def untrained_first_pass(
     model_path: str, folder: str | Path | None, n_tokens: int | None, *, device: str, dtype: str
 ) -> FirstPass:
-    """Return a head of the decoder's embeddings of the first `n_tokens` text tokens, None for all,
-    on the model or what a head in `folder` was trained with."""
+    """Return an untrained head, of the decoder's embeddings of the first `n_tokens` text tokens.
+
+    n_tokens: None for all. folder: its encoder is used, None for the model's. Raises UserError for
+    the folder of a branch.
+    """
     if folder is not None and is_branch(folder):
         raise UserError(
             f"method.head=embedding: {folder} holds a CTC branch, which has no head of embeddings; "

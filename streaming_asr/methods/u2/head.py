@@ -26,14 +26,15 @@ def embedding_head(whisper: Whisper, n_tokens: int) -> nn.Linear:
     The blank, the last class, gets the embedding of the token for no speech.
     """
     embedding = whisper.model.get_input_embeddings().weight
-    ids = whisper.tokenizer.convert_tokens_to_ids
-    silent = next(
-        (i for t in ("<|nospeech|>", "<|nocaptions|>") if (i := ids(t)) not in (None, whisper.eot)),
-        whisper.eot,
-    )
+    no_speech = whisper.eot
+    for token in ("<|nospeech|>", "<|nocaptions|>"):  # its name in newer and older models
+        token_id = whisper.tokenizer.convert_tokens_to_ids(token)
+        if token_id not in (None, whisper.eot):  # of an unknown token it is eot or None
+            no_speech = token_id
+            break
     head = nn.Linear(embedding.shape[1], n_tokens + 1)
     with torch.no_grad():
-        head.weight.copy_(torch.cat([embedding[:n_tokens], embedding[silent : silent + 1]]))
+        head.weight.copy_(torch.cat([embedding[:n_tokens], embedding[no_speech : no_speech + 1]]))
         head.bias.zero_()
     return head
 
@@ -72,15 +73,19 @@ def load_trained(
     dtype: str = "float32",
     trainable: bool = False,
 ) -> Whisper:
-    """Return the backbone with what a U2 folder trained: a whole model, or an adapter."""
-    form: dict[str, Any] = {"device": device, "dtype": dtype, "trainable": trainable}
+    """Return the Whisper that a U2 folder's head was trained with.
+
+    That is the whole model in the folder, or `model_path` with the folder's adapter, or by itself.
+    """
+    options: dict[str, Any] = {"device": device, "dtype": dtype, "trainable": trainable}
     if folder is None:
-        return load_whisper(model_path, **form)
+        return load_whisper(model_path, **options)
     folder = Path(folder)
-    whole = folder / MODEL_FOLDER
-    if (whole / "config.json").is_file():
+    whole_model = folder / MODEL_FOLDER
+    if (whole_model / "config.json").is_file():
         # Weights in the package leave out the tokenizer, which is the base model's.
-        shared = None if (whole / "tokenizer.json").is_file() else model_path
-        return load_whisper(whole, **form, tokenizer_path=shared)
+        has_tokenizer = (whole_model / "tokenizer.json").is_file()
+        tokenizer_path = None if has_tokenizer else model_path
+        return load_whisper(whole_model, **options, tokenizer_path=tokenizer_path)
     adapter = folder if (folder / "adapter_config.json").is_file() else None
-    return load_whisper(model_path, **form, adapter=adapter)
+    return load_whisper(model_path, **options, adapter=adapter)

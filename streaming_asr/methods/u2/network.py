@@ -52,7 +52,10 @@ class TwoPassModel(nn.Module):
     def forward(
         self, batch: U2Batch, *, label_smoothing: float, **names: bool
     ) -> dict[str, Tensor]:
-        """Return the losses named: `ctc` and `attention` per token, `frames` per frame."""
+        """Return the losses whose name is True: `ctc`, `attention` (per token), `frames`.
+
+        label_smoothing: of the attention loss.
+        """
         encoded = self.encode(batch)
         losses: dict[str, Tensor] = {}
         if names.get("frames"):
@@ -78,8 +81,9 @@ class TwoPassModel(nn.Module):
     def _attention_loss(
         self, encoded: list[Tensor], texts: Sequence[list[int]], label_smoothing: float
     ) -> Tensor:
+        """Return the mean cross-entropy of the texts' tokens and ends, given frames (F, d)."""
         sequences = [[*self._prompt, *text] for text in texts]
-        first = len(self._prompt) - 1
+        first = len(self._prompt) - 1  # the position that predicts the first token of the text
         logits = [rows[first:] for rows in decode_windows(self.whisper, sequences, encoded)]
         labels = [token for text in texts for token in (*text, self._eot)]
         return F.cross_entropy(
@@ -105,33 +109,34 @@ class BranchModel(nn.Module):
         return logits
 
     def _below(self, batch: U2Batch) -> list[Part]:
-        """Return the states (1, F, d) in front of the branch, masked."""
+        """Return the states (1, F, d) in front of the branch; masked frames have the mean."""
         device = self.branch.head.weight.device
         parts = [
             replace(part_of(self.whisper, mel[None].to(device)), attend=in_slices(ends, device))
             for mel, ends in zip(batch.mels, batch.ends, strict=True)
         ]
         states = run_layers(encoder_of(self.whisper).layers[: self.branch.n_below], parts)
-        masked = []
-        for frames, masks in zip(states, batch.masks, strict=True):
-            heard, mean = frames.clone(), frames.mean(1, keepdim=True)
+        masked_parts = []
+        for part, frames, masks in zip(parts, states, batch.masks, strict=True):
+            masked, mean = frames.clone(), frames.mean(1, keepdim=True)
             for first, end in masks:
-                heard[:, first:end] = mean
-            masked.append(heard)
-        return [replace(part, frames=x) for part, x in zip(parts, masked, strict=True)]
+                masked[:, first:end] = mean
+            masked_parts.append(replace(part, frames=masked))
+        return masked_parts
 
 
 def nats(logits: Sequence[Tensor], classes: Sequence[Sequence[int]]) -> Tensor:
-    """Return minus the log-probability of each text, (texts,), given its logits (rows, classes),
-    the blank last.
+    """Return the CTC loss of each text, (texts,): minus its log-probability.
 
-    It is 0 for a text that has more classes than rows, which teaches nothing."""
+    logits: (rows, classes) of each, the blank last. The loss is 0 for a text with more classes than
+    rows, from which nothing can be learned.
+    """
     padded = pad_sequence([rows.float() for rows in logits])
     return F.ctc_loss(
         padded.log_softmax(-1),  # (T, B, classes)
-        torch.tensor([unit for each in classes for unit in each], device=padded.device),
+        torch.tensor([label for text in classes for label in text], device=padded.device),
         torch.tensor([len(rows) for rows in logits]),
-        torch.tensor([len(each) for each in classes]),
+        torch.tensor([len(text) for text in classes]),
         blank=padded.shape[-1] - 1,
         reduction="none",
         zero_infinity=True,
@@ -141,10 +146,13 @@ def nats(logits: Sequence[Tensor], classes: Sequence[Sequence[int]]) -> Tensor:
 def spoken_classes(
     window: Window, tokenizer: CtcTokenizer | PieceTokenizer, n_rows: int, row_s: float
 ) -> Tensor:
-    """Return (n_rows,) int64, the class spoken in each row of `row_s` seconds, a word's time shared
-    by its classes; the blank where nobody speaks."""
+    """Return the class spoken in each row of `row_s` seconds, (n_rows,) int64.
+
+    The classes of a word share its time evenly; where nobody speaks it is the blank.
+    """
     labels = np.full(n_rows, tokenizer.blank, np.int64)
-    for word, start, end, _ in window.words:
-        if units := tokenizer.encode(f" {word}"):
-            place(labels, units, [1] * len(units), start, end, row_s)
+    for word, start_s, end_s, _ in window.words:
+        classes = tokenizer.encode(f" {word}")
+        if classes:
+            place(labels, classes, [1] * len(classes), start_s, end_s, row_s)
     return torch.from_numpy(labels)

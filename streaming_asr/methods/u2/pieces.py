@@ -28,12 +28,15 @@ BEGINS = "▁"  # how tokenizers' Metaspace writes the space before a word
 
 
 def plain(text: str) -> str:
-    """Return the words of a text in letters a to z, an apostrophe inside a word kept, one space
-    between two; accents are dropped and all else parts words."""
-    small = unicodedata.normalize("NFKD", text.lower().replace("’", "'"))
-    letters = "".join(c for c in small if not unicodedata.combining(c))
-    inside = re.sub(r"(?<![a-z])'|'(?![a-z])", " ", letters)
-    return " ".join(re.sub(r"[^a-z']", " ", inside).split())
+    """Return the words of a text in letters a to z and apostrophes, one space between two words.
+
+    Letters lose their accents. An apostrophe stays only between letters. All other characters
+    separate words.
+    """
+    decomposed = unicodedata.normalize("NFKD", text.lower().replace("’", "'"))
+    without_accents = "".join(c for c in decomposed if not unicodedata.combining(c))
+    without_quotes = re.sub(r"(?<![a-z])'|'(?![a-z])", " ", without_accents)
+    return " ".join(re.sub(r"[^a-z']", " ", without_quotes).split())
 
 
 def has_digits(text: str) -> bool:
@@ -42,8 +45,10 @@ def has_digits(text: str) -> bool:
 
 
 def learn_pieces(texts: Iterable[str], n_pieces: int) -> Any:
-    """Return a tokenizer of at most `n_pieces` pieces, learned from the plain form of the texts;
-    the same for the same texts in any order."""
+    """Return a tokenizer of at most `n_pieces` pieces, learned from the plain form of the texts.
+
+    It does not depend on the order of the texts.
+    """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -56,8 +61,11 @@ def learn_pieces(texts: Iterable[str], n_pieces: int) -> Any:
 
 
 def load_pieces(folder: str | Path) -> Any:
-    """Return the tokenizer in `folder`. Raises UserError where there is none or it spells other
-    than plain text."""
+    """Return the tokenizer of pieces in `folder`.
+
+    Raises UserError where there is none, or it has pieces with characters other than a to z, the
+    apostrophe and the mark of a word's beginning.
+    """
     from tokenizers import Tokenizer
 
     path = Path(folder) / TOKENIZER_FILE
@@ -69,9 +77,9 @@ def load_pieces(folder: str | Path) -> Any:
     except Exception as error:  # tokenizers raises Exception itself
         raise UserError(f"{path}: not a tokenizer ({error}); {remedy}") from error
     vocabulary = tokenizer.get_vocab()
-    if sorted(vocabulary.values()) != list(range(len(vocabulary))) or any(
-        set(piece) - {BEGINS, *ALPHABET} for piece in vocabulary
-    ):
+    has_all_ids = sorted(vocabulary.values()) == list(range(len(vocabulary)))
+    is_plain = all(set(piece) <= {BEGINS, *ALPHABET} for piece in vocabulary)
+    if not has_all_ids or not is_plain:
         raise UserError(f"{path}: not a tokenizer of only the letters a to z; {remedy}")
     return tokenizer
 
@@ -113,8 +121,7 @@ class PieceTokenizer:
         return tuple(self._whisper.text_tokens(as_sentence(self.text(ids))))
 
     def retokenise(self, hypothesis: CtcHypothesis) -> Candidate:
-        """Return the hypothesis in the decoder's tokens, with its score, and its times in frames of
-        20 ms."""
+        """Return the hypothesis in the decoder's tokens, with its score and frames of 20 ms."""
         letters, owners = self._spell(hypothesis.tokens)
         tokens = tuple(self._whisper.text_tokens(as_sentence("".join(letters))))
         # Every letter is one byte.
@@ -123,25 +130,29 @@ class PieceTokenizer:
         return Candidate(tokens, spans, hypothesis.score)
 
     def _spell(self, ids: Sequence[int]) -> tuple[list[str], list[int]]:
-        """Return the text's characters and for each the index of the class it came from: one space
-        before each word, none at the end."""
+        """Return the characters that classes spell, and for each the index of its class in `ids`.
+
+        One space comes before each word, also where the first class does not begin a word, and none
+        at the end.
+        """
         letters: list[str] = []
         owners: list[int] = []
         for index, token in enumerate(ids):
             for letter in self._spelling[token]:
                 if not letters and letter != " ":
-                    letters, owners = [" "], [index]  # a text that begins within a word
-                if letter != " " or letters[-1:] != [" "]:
+                    letters, owners = [" "], [index]
+                is_second_space = letter == " " and letters[-1:] == [" "]
+                if not is_second_space:
                     letters.append(letter)
                     owners.append(index)
-        while letters[-1:] == [" "]:
+        if letters[-1:] == [" "]:
             letters.pop()
             owners.pop()
         return letters, owners
 
 
 def as_sentence(text: str) -> str:
-    """Return a plain text with its first letter and every I as capitals, as long as before."""
+    """Return a plain text of the same length with its first letter and the word I as capitals."""
     sentence = re.sub(r"\bi\b", "I", text)
-    first = len(sentence) - len(sentence.lstrip(" '"))
+    first = len(sentence) - len(sentence.lstrip(" '"))  # index of the first letter
     return sentence[:first] + sentence[first : first + 1].upper() + sentence[first + 1 :]

@@ -34,11 +34,11 @@ def attention_log_probs(
     n_frames: int,
     recorder: Recorder,
 ) -> list[list[float]]:
-    """Return log p of every token of each text and of the end behind it, in one pass.
+    """Return the log-probability of every token of each text and of the end behind it, in one pass.
 
-    The cache holds the frames in stream row 0 and has a row for each text.
+    The cache holds `n_frames` frames of stream 0 and has a row for each text.
     """
-    first = len(prompt) - 1
+    first = len(prompt) - 1  # the position that predicts the first token of the text
     hidden = decoder.run(
         cache,
         [[*prompt, *text] for text in texts],
@@ -47,9 +47,8 @@ def attention_log_probs(
         take=[range(first, len(prompt) + len(text)) for text in texts],
     )
     recorder.count(decode_steps=1, beam_sum=len(texts))
-    # A first-pass text may hold a suppressed token, whose probability would be none.
-    nothing = torch.zeros(1, device=hidden.device)
-    log_probs = decoder.log_probs(hidden, bias=nothing)
+    # No bias in place of the decoder's: a first-pass text may hold a token that it suppresses.
+    log_probs = decoder.log_probs(hidden, bias=torch.zeros(1, device=hidden.device))
     return [
         log_probs[i, torch.arange(len(text) + 1), [*text, decoder.pad]].tolist()
         for i, text in enumerate(texts)
@@ -76,12 +75,8 @@ def rescore(
         return None
     texts = [candidate.tokens for candidate in fitting]
     by_text = attention_log_probs(decoder, cache, prompt, texts, n_frames, recorder)
-    scored = [
-        ScoredCandidate(
-            candidate,
-            attention * sum(log_probs) + ctc * candidate.ctc_score,
-            tuple(log_probs[:-1]),
-        )
-        for candidate, log_probs in zip(fitting, by_text, strict=True)
-    ]
-    return max(scored, key=lambda one: one.score)
+    scored = []
+    for candidate, log_probs in zip(fitting, by_text, strict=True):
+        score = attention * sum(log_probs) + ctc * candidate.ctc_score
+        scored.append(ScoredCandidate(candidate, score, tuple(log_probs[:-1])))
+    return max(scored, key=lambda candidate: candidate.score)

@@ -69,7 +69,7 @@ class U2State(BlockWindow):
         Returns ends of the blocks to encode again, the first of them a chunk or longer.
         """
         self.silent_run = 0
-        self.search = self.search.anew()
+        self.search = self.search.restarted()
         return self.shift(start, self.chunk_frames)
 
 
@@ -140,6 +140,7 @@ class U2(SharedPasses, Chunked):
             self.max_delay_s,
             self.blank_threshold,
         )
+        # As `Seam.of` for a window of the longest segment, of which a cut leaves enough.
         share = min(1.0, self._whisper.context_s / 15)
         delay = self._rules.max_delay
         self._seam = Seam(
@@ -204,10 +205,10 @@ class U2(SharedPasses, Chunked):
         with state.recorder.part("encode"):
             mel = mel_of_frames(state.mel, start, ends[-1])[None]
             part = state.encoder.part(mel, start, ends)
-        heard = yield Wanted("encode", self._first_pass.encode, part)
+        output = yield Wanted("encode", self._first_pass.encode, part)
         with state.recorder.part("encode"):
-            self._decoder.append_frames(state.cache, heard.frames, start)
-            log_probs = state.first.advance(heard.states, start, ends)
+            self._decoder.append_frames(state.cache, output.frames, start)
+            log_probs = state.first.advance(output.states, start, ends)
         flops = block_flops(self._whisper.config, start, ends) + self._first_pass.flops(start, ends)
         state.encoded(ends, flops)
         with state.recorder.part("decode"):
@@ -218,7 +219,11 @@ class U2(SharedPasses, Chunked):
     # ---- second pass ------------------------------------------------------------------------
 
     def _close(self, state: U2State, reason: Reason) -> Passes[list[Word]]:
-        """End the segment, commit its words and move the window to the next."""
+        """End the segment, move the window to the next one and return the words committed.
+
+        After silence all words of the segment are committed. A segment that has grown too long is
+        cut; what follows the cut is encoded and searched again.
+        """
         with state.recorder.part("finalise"):
             words = self._second_pass(state)
             if reason is not Reason.DELAY:
@@ -237,7 +242,10 @@ class U2(SharedPasses, Chunked):
         return committed
 
     def _second_pass(self, state: U2State) -> list[SegmentWord]:
-        """Return the words of the open segment, chosen by both passes; nothing is added to it."""
+        """Return the words of the open segment, chosen by both passes.
+
+        The segment ends with it: the first pass flushes what waits for more frames.
+        """
         state.search.advance(state.first.flush())
         hypotheses = state.search.hypotheses(max(1, self.rescore))
         candidates = [self._tokenizer.retokenise(hypothesis) for hypothesis in hypotheses]
@@ -267,7 +275,7 @@ class U2(SharedPasses, Chunked):
                 best.tokens,
                 state.position,
             )
-            spans = tuple((round(a / FRAME_S), round(b / FRAME_S)) for a, b in times)
+            spans = tuple((round(begin / FRAME_S), round(end / FRAME_S)) for begin, end in times)
         return [
             SegmentWord(
                 word.text,

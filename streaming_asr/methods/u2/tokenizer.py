@@ -34,13 +34,18 @@ class Candidate:
 def spans_of(
     hypothesis: CtcHypothesis, owners: Sequence[int], n_bytes: Sequence[int], stride: int = 1
 ) -> tuple[tuple[int, int], ...]:
-    """Return the (first frame, end frame) of tokens of so many bytes each. owners: the class of
-    `hypothesis` that each byte came from. stride: encoder frames in a row of classes."""
-    spans, at = [], 0
+    """Return the (first frame, end frame) of tokens that spell the hypothesis.
+
+    owners: for each byte of its text, the index of the class that the byte came from. n_bytes: of
+    each token. stride: encoder frames in a row of classes.
+    """
+    spans, begin = [], 0
     for n in n_bytes:
-        first, last = owners[at], owners[at : at + n][-1]
-        spans.append((hypothesis.spans[first][0] * stride, hypothesis.spans[last][1] * stride))
-        at += n
+        token_owners = owners[begin : begin + n]
+        first_row = hypothesis.spans[token_owners[0]][0]
+        end_row = hypothesis.spans[token_owners[-1]][1]
+        spans.append((first_row * stride, end_row * stride))
+        begin += n
     return tuple(spans)
 
 
@@ -68,9 +73,10 @@ class CtcTokenizer:
                 "these, or null for all of them (the single tokenizer)"
             )
         single_bytes = [i for i in range(n_text) if len(self._spelling.token_bytes(i)) == 1]
-        if missing := sum(i >= self.n_tokens for i in single_bytes):
+        n_missing = sum(i >= self.n_tokens for i in single_bytes)
+        if n_missing:
             raise UserError(
-                f"ctc_tokens={self.n_tokens}: {missing} of the 256 bytes are not among the first "
+                f"ctc_tokens={self.n_tokens}: {n_missing} of the 256 bytes are not among the first "
                 f"{self.n_tokens} tokens, which so cannot spell every text; give "
                 f"{max(single_bytes) + 1} or more"
             )
@@ -110,16 +116,19 @@ class CtcTokenizer:
         return Candidate(tokens, spans_of(hypothesis, owners, n_bytes), hypothesis.score)
 
     def _spell(self, ids: Sequence[int]) -> tuple[str, list[int]]:
-        """Return the text, and for each of its UTF-8 bytes the index of the token it came from;
-        bytes of no whole character are left out, at the end held back."""
+        """Return the text, and for each of its UTF-8 bytes the index in `ids` that it came from.
+
+        Bytes that belong to no whole character are left out.
+        """
         decoder = codecs.getincrementaldecoder("utf-8")("ignore")
         text: list[str] = []
         owners: list[int] = []
-        origin: list[int] = []
+        all_owners: list[int] = []  # of all bytes so far, also those of no whole character
         for index, token in enumerate(ids):
             for byte in self._spelling.token_bytes(token):
-                origin.append(index)
-                if character := decoder.decode(bytes([byte])):
+                all_owners.append(index)
+                character = decoder.decode(bytes([byte]))  # "" until it is whole
+                if character:
                     text.append(character)
-                    owners += origin[-len(character.encode()) :]
+                    owners += all_owners[-len(character.encode()) :]
         return "".join(text), owners

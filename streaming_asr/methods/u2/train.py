@@ -82,7 +82,7 @@ class U2Recipe(BlockRecipe):
         check_range(1, batch=self.batch)
         super().__post_init__()
         begun = self.begun
-        self.head_alone = self.stage == "ctc"
+        self.trains_head_only = self.stage == "ctc"
         if self.hours is not None:
             self.train_on(_subset(self.items, self.hours, self.seed))
 
@@ -94,18 +94,17 @@ class U2Recipe(BlockRecipe):
         else:
             self.tokenizer = CtcTokenizer(self.whisper, self.ctc_tokens)
             n_tokens = self.tokenizer.n_tokens
-            head = (
-                embedding_head(self.whisper, n_tokens)
-                if self.head_init == "embedding"
-                else nn.Linear(self.whisper.config.d_model, n_tokens + 1)
-            )
+            if self.head_init == "embedding":
+                head = embedding_head(self.whisper, n_tokens)
+            else:
+                head = nn.Linear(self.whisper.config.d_model, n_tokens + 1)
         network = self.whisper.model
         if self.rank:
             network = with_lora(network, self.rank, LINEAR, start=begun)
         else:
-            network.requires_grad_(not self.head_alone)
+            network.requires_grad_(not self.trains_head_only)
             network.model.encoder.embed_positions.requires_grad_(False)  # sinusoids stay
-        if self.head_alone:
+        if self.trains_head_only:
             network.requires_grad_(False)
         head.requires_grad_(self.stage != "attention")
         self.network = network
@@ -115,27 +114,25 @@ class U2Recipe(BlockRecipe):
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> U2Batch:
-        """Return a batch of windows of one chunk length; pure in (seed, step, rank)."""
-        # one chunk for all ranks: equal work
-        chunk, first = random_chunk(self.rng(step))
+        """Return a batch of windows of one chunk length; it depends only on (seed, step, rank)."""
+        # The same chunk for all ranks: equal work.
+        chunk, first_chunk = random_chunk(self.rng(step))
         windows = self.windows(self.rng(step, rank), self.batch)
-        ends = [self.blocks(len(window.audio), chunk, first) for window in windows]
-        return U2Batch(
-            [self.mel(window.audio, e) for window, e in zip(windows, ends, strict=True)],
-            ends,
-            [self.tokenizer.encode(text_of(window)) for window in windows],
-            [
-                spoken_classes(window, self.tokenizer, e[-1], FRAME_S)
-                for window, e in zip(windows, ends, strict=True)
-            ],
-            self.tokens(windows),
-        )
+        mels, ends, classes, spoken = [], [], [], []
+        for window in windows:
+            block_ends = self.blocks(len(window.audio), chunk, first_chunk)
+            mels.append(self.mel(window.audio, block_ends))
+            ends.append(block_ends)
+            classes.append(self.tokenizer.encode(text_of(window)))
+            spoken.append(spoken_classes(window, self.tokenizer, block_ends[-1], FRAME_S))
+        return U2Batch(mels, ends, classes, spoken, self.tokens(windows))
 
     def precompute(self, batch: U2Batch) -> U2Batch:
-        """Put the encoder's output instead of the log-mel in the stages where only the head
-        is trained: what `fit.cached_batches` keeps.
+        """Return the batch with the encoder's output in place of the log-mel.
+
+        Only in the stage where just the head is trained. `fit.cached_batches` keeps the result.
         """
-        if not self.head_alone:
+        if not self.trains_head_only:
             return batch
         with torch.no_grad():
             encoded = [frames.cpu() for frames in self.model.encode(batch)]
@@ -144,22 +141,27 @@ class U2Recipe(BlockRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: U2Batch) -> tuple[Tensor, dict[str, float]]:
-        """Return the stage's loss, per token (equation 1 in the stage hybrid)."""
+        """Return the stage's loss and what to log of it.
+
+        In the stages frames and hybrid `ctc_weight` * the head's loss + (1 - `ctc_weight`) * the
+        attention loss (equation 1).
+        """
         names = LOSSES.get(self.stage, (self.stage,))
         if self.ctc_weight == 1:
-            names = names[:1]
-        asked = dict.fromkeys(names, True)
-        losses = model(batch, label_smoothing=self.label_smoothing, **asked)
+            names = names[:1]  # without the attention loss
+        flags = dict.fromkeys(names, True)
+        losses = model(batch, label_smoothing=self.label_smoothing, **flags)
         logs = {"audio_s": sum(ends[-1] for ends in batch.ends) * FRAME_S}
         logs |= {f"{name}_loss": float(losses[name].detach()) for name in names}
+        first_loss = losses[names[0]]
         if len(names) == 1:
-            return losses[names[0]], logs
-        a, of_head = self.ctc_weight, losses[names[0]]
-        return a * of_head + (1 - a) * losses["attention"], logs
+            return first_loss, logs
+        return self.ctc_weight * first_loss + (1 - self.ctc_weight) * losses["attention"], logs
 
     def evaluate(self) -> dict[str, float]:
-        """Return the WER in percent on dev: of both passes, streaming; before there is a head, of
-        the decoder on the causal encoding.
+        """Return the WER in percent on dev, of both passes, streaming.
+
+        In the stage attention, which has no head yet, of the decoder on the causal encoding.
         """
         if self.stage != "attention":
             return self.stream_dev("u2")[0]
@@ -168,16 +170,20 @@ class U2Recipe(BlockRecipe):
 
     @torch.inference_mode()
     def _decoded(self) -> list[str]:
+        """Return the greedy text of each dev utterance, its causal encoding decoded as a whole.
+
+        With the weights as `save` writes them; of a long utterance only the context is decoded.
+        """
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder))
             whisper = load_trained(self.model_path, folder, device=str(self.device))
         search = BeamSearch(Decoder(whisper), whisper.eot, beam=1)
         chunk = frames_of(self.chunk_s, "chunk_s")
-        first = frames_of(self.first_chunk_s, "first_chunk_s")
+        first_chunk = frames_of(self.first_chunk_s, "first_chunk_s")
         texts = []
         for utterance in self.dev:
             audio = utterance.load()[: int(whisper.context_s * SAMPLE_RATE)]
-            ends = self.blocks(len(audio), chunk, first)
+            ends = self.blocks(len(audio), chunk, first_chunk)
             mel = self.mel(audio, ends)
             cache = DecoderCache(search.decoder)
             hidden = encode_masked(whisper.model, mel[None].to(whisper.device), ends=ends)
@@ -192,7 +198,8 @@ class U2Recipe(BlockRecipe):
         folder.mkdir(parents=True, exist_ok=True)
         if self.stage != "attention":
             save_head(self.model.head, folder)
-        whole = not self.rank and (not self.head_alone or self.start is not None)
+        # The whole model where this stage or one before it may have trained it.
+        whole = not self.rank and (not self.trains_head_only or self.start is not None)
         if self.rank:
             save_lora(self.network, folder, published_name(self.model_path))
         elif whole:
@@ -211,12 +218,12 @@ class U2Recipe(BlockRecipe):
 
 
 def _subset(items: list[ShardItem], hours: float, seed: int) -> list[ShardItem]:
-    """Return `hours` of the items, in an order of their own."""
-    drawn = list(items)
-    random.Random(f"subset-{seed}").shuffle(drawn)
-    n_samples, taken = hours * 3600 * SAMPLE_RATE, 0
-    for n, item in enumerate(drawn):
-        if taken >= n_samples:
-            return drawn[:n]
-        taken += item.n_samples
-    return drawn
+    """Return items of `hours` of audio in all, drawn at random by the seed; all where too few."""
+    shuffled = list(items)
+    random.Random(f"subset-{seed}").shuffle(shuffled)
+    n_wanted, n_samples = hours * 3600 * SAMPLE_RATE, 0
+    for n_items, item in enumerate(shuffled):
+        if n_samples >= n_wanted:
+            return shuffled[:n_items]
+        n_samples += item.n_samples
+    return shuffled
