@@ -228,9 +228,9 @@ def _simulate(job: Job, track: Tracker) -> None:
     of_files(job.hashes["model"])
     method, synchronise = method_of(config)
     if config.language == "detect":
-        from streaming_asr.whisper.detect import Untold
+        from streaming_asr.whisper.detect import IgnoresLanguage
 
-        method = Untold(method)
+        method = IgnoresLanguage(method)
     header = _header(job, method, len(utterances))
     progress_of = partial(Progress, track=track, normaliser=job.settings["normaliser"])
     with LiveWriter(path, header) as writer, progress_of(job.title, utterances) as progress:

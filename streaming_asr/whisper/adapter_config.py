@@ -76,10 +76,12 @@ def _check_options(content: Mapping[str, Any], file: Path) -> None:
                 f"{file}: {name} is {_short(pattern)}; must be an object of module and number"
             )
         for module, value in pattern.items():
-            _check_number("r" if name == "rank_pattern" else f"{name} of {module}", value, file)
+            is_rank = name == "rank_pattern"
+            _check_number("r" if is_rank else f"{name} of {module}", value, file)
 
 
 def _check_number(name: str, value: Any, file: Path) -> None:
+    """Raise UserError for a value that is no finite number; the rank `r` is a whole one from 1."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     # An integer of JSON may have more digits than a float can hold.
     if not is_number or not abs(value) < 1e9 or not math.isfinite(value):
@@ -104,10 +106,11 @@ def _short(value: Any) -> str:
 
 
 def check_base(content: Mapping[str, Any], model: Any, file: Path) -> None:
-    """Raise UserError where the model that the adapter names as its own differs from `model`.
+    """Raise UserError where the base model that the adapter was trained on has other sizes.
 
-    It is compared where its configuration is on this machine, or its name is one of OpenAI's.
-    model: a transformers configuration.
+    content: the adapter's configuration, which names that base; its sizes are compared if its
+    configuration is on this machine, or if its name is one of OpenAI's. model: the configuration,
+    of transformers, of the model to change. file: for the message.
     """
     mapping = content.get("auto_mapping") or {}
     if not isinstance(mapping, Mapping):
@@ -130,7 +133,8 @@ def check_base(content: Mapping[str, Any], model: Any, file: Path) -> None:
 
 
 def _base_sizes(name: str) -> dict[str, Any]:
-    """Return what is known of a base model by its name or its files; {} for nothing."""
+    """Return the sizes of a base model (keys: COMPARED, vocab_size), by OpenAI's name for it or by
+    its config.json on this machine; {} where neither exists."""
     if openai := re.fullmatch(r"openai/whisper-(tiny|base|small|medium)(\.en)?", name):
         width, layers = WIDTHS[openai[1]]
         return _openai(width, layers, layers, english=openai[2] is not None)
@@ -139,13 +143,14 @@ def _base_sizes(name: str) -> dict[str, Any]:
         decoder = TURBO_LAYERS if kind.endswith("turbo") else LARGE_LAYERS
         n_mels = 128 if kind.startswith("-v3") else 80
         return _openai(LARGE_WIDTH, LARGE_LAYERS, decoder, n_mels=n_mels)
-    if "/" not in name:  # any folder may be called so
+    if "/" not in name:  # no name of the hub; a folder of that name here may be any model
         return {}
     with suppress(UserError, OSError, ValueError):
         folder: Path | None = Path(name).expanduser()
         if not is_local(name):
-            here = find_here(name)
-            folder = None if here is None or here.is_ctranslate2 else here.folder
+            model = find_here(name)
+            has_config = model is not None and not model.is_ctranslate2
+            folder = model.folder if model is not None and has_config else None
         if folder is not None and (folder / "config.json").is_file():
             return _sizes(json_file(folder / "config.json", ""))
     return {}
@@ -154,6 +159,7 @@ def _base_sizes(name: str) -> dict[str, Any]:
 def _openai(
     width: int, encoder: int, decoder: int, *, n_mels: int = 80, english: bool = False
 ) -> dict[str, Any]:
+    """Return the sizes of one of OpenAI's models; `encoder`, `decoder`: their numbers of layers."""
     values = ("whisper", width, encoder, decoder, n_mels)
     tokens = MULTILINGUAL_TOKENS - 1 if english else MULTILINGUAL_TOKENS
     return {**dict(zip(COMPARED, values, strict=True)), "vocab_size": tokens}

@@ -57,12 +57,13 @@ def with_lora(
     init: str = "peft",
     start: Path | None = None,
 ) -> Any:
-    """`model` wrapped by peft, only the low-rank matrices trainable; B = 0, scale alpha / r = 1.
+    """Return `model` wrapped by peft: only the low-rank matrices A (rank, d) and B are trainable.
 
-    init: `peft` draws A from U(±1/sqrt(d)); `paper`, as WhisperRT's code does with A stored
-    transposed, from U(±1/sqrt(rank)), which is sqrt(d / rank) times wider. start: a folder whose
-    adapter, if it has one, is gone on from. Raises UserError for another init, and for an adapter
-    of another rank or model.
+    B is 0, so that nothing changes yet; the scale alpha / r is 1. init: `peft` draws A from
+    U(±1/sqrt(d)); `paper`, as WhisperRT's code does with A stored transposed, from
+    U(±1/sqrt(rank)), which is sqrt(d / rank) times wider. start: a folder whose adapter, if it has
+    one, gives the matrices instead. Raises UserError for another init, and for an adapter of
+    another rank or model.
     """
     from peft import LoraConfig
 
@@ -91,6 +92,8 @@ def _wrapped(model: Any, config: Any) -> Any:
 
 
 def _load_lora(wrapped: Any, start: Path, rank: int) -> None:
+    """Put the matrices of the adapter in folder `start` into `wrapped`. Raises UserError where they
+    have another rank or are of other modules."""
     from peft import set_peft_model_state_dict
 
     weights = {name: value.float() for name, value in load_tensors(start / WEIGHTS_FILE).items()}
@@ -109,7 +112,10 @@ def _load_lora(wrapped: Any, start: Path, rank: int) -> None:
 
 
 def save_lora(wrapped: Any, folder: Path, base: str) -> None:
-    """Write what `with_lora` made and training changed, in fp16; `base`: the model it is for."""
+    """Write the adapter of a model from `with_lora` as a peft folder, in fp16.
+
+    base: the name of the model that it changes.
+    """
     from peft import get_peft_model_state_dict
 
     save_half(get_peft_model_state_dict(wrapped), folder / WEIGHTS_FILE)
@@ -117,7 +123,7 @@ def save_lora(wrapped: Any, folder: Path, base: str) -> None:
     config |= {"base_model_name_or_path": base, "inference_mode": True}
     # What is unset is left out: other versions of peft have other options.
     config = {k: getattr(v, "value", v) for k, v in config.items() if v not in (None, {})}
-    text = json.dumps(config, indent=2, sort_keys=True, default=sorted)
+    text = json.dumps(config, indent=2, sort_keys=True, default=sorted)  # sets become lists
     (folder / CONFIG_FILE).write_text(text + "\n")
 
 
@@ -134,7 +140,9 @@ def merge_adapter(model: Any, adapter: str | Path, scale: float = 1.0) -> Any:
     checkpoint. scale: the share of its change, the same in every tensor that the adapter changes.
     Raises UserError for an adapter of another kind or model.
     """
-    base = {name: value.clone() for name, value in model.state_dict().items()} if scale != 1 else {}
+    base = {}
+    if scale != 1:  # merging overwrites the weights of `model`
+        base = {name: value.clone() for name, value in model.state_dict().items()}
     path = Path(adapter)
     merged = merge_published(model, path) if os.path.isfile(path) else _merge_peft(model, path)
     refuse_not_finite(f"adapter {str(path)!r}, merged", merged.state_dict().items())
@@ -148,28 +156,32 @@ def merge_adapter(model: Any, adapter: str | Path, scale: float = 1.0) -> Any:
 
 
 def _merge_peft(model: Any, path: Path) -> Any:
+    """Return `model` with the adapter of a peft folder merged. Raises UserError where the folder is
+    damaged, or its tensors are not exactly those that its configuration has on this model."""
     from peft import LoraConfig, get_peft_model_state_dict, set_peft_model_state_dict
 
     content = read_config(path)
     check_base(content, model.config, path / CONFIG_FILE)
-    held = _adapter_tensors(path)
-    longest = max((side for each in held.values() for side in each.shape), default=0)
-    check_rank(content, longest, path / CONFIG_FILE)
+    tensors = _adapter_tensors(path)
+    longest_side = max((side for each in tensors.values() for side in each.shape), default=0)
+    check_rank(content, longest_side, path / CONFIG_FILE)
     what = f"adapter {str(path)!r}"
     try:
         config = LoraConfig.from_pretrained(str(path))
         config.base_model_name_or_path = None  # peft warns where the model now lies elsewhere
-        with torch.random.fork_rng(devices=[]):  # what follows draws as where nothing was loaded
+        # peft draws matrices, which are then replaced; later random numbers must not depend on it.
+        with torch.random.fork_rng(devices=[]):
             wrapped = _wrapped(model, config)
-        loaded: Any = set_peft_model_state_dict(wrapped, dict(held))
+        loaded: Any = set_peft_model_state_dict(wrapped, dict(tensors))
         expected = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
     except Exception as error:  # whatever a damaged configuration makes peft raise
         lines = str(error).splitlines() or [repr(error)]
         raise UserError(
+            # (the first of several lines is only a heading)
             f"{what} does not fit this model: {lines[:2][-1].strip()}; use the model it was "
             "trained on"
         ) from error
-    if missing := sorted(expected.keys() - held.keys()):
+    if missing := sorted(expected.keys() - tensors.keys()):
         raise UserError(
             f"{what} lacks {missing[0]}, and {len(missing) - 1} more of the "
             f"{len(expected)} tensors it should have; copy it again, or use the model it was "
@@ -194,16 +206,16 @@ def _adapter_tensors(folder: Path) -> dict[str, torch.Tensor]:
     pickled = folder / PICKLED_FILE
     if (folder / WEIGHTS_FILE).is_file() or not pickled.is_file():
         return load_tensors(folder / WEIGHTS_FILE)
-    held = load_pickled(pickled, str(pickled))
-    if not isinstance(held, Mapping) or not all(
-        isinstance(value, torch.Tensor) and value.is_floating_point() for value in held.values()
+    tensors = load_pickled(pickled, str(pickled))
+    if not isinstance(tensors, Mapping) or not all(
+        isinstance(value, torch.Tensor) and value.is_floating_point() for value in tensors.values()
     ):
         raise UserError(
             f"{pickled}: holds more than tensors of floating-point numbers; save the "
             "adapter again with peft's save_pretrained"
         )
-    refuse_not_finite(pickled, held.items())
-    return dict(held)
+    refuse_not_finite(pickled, tensors.items())
+    return dict(tensors)
 
 
 def merge_published(model: Any, path: Path) -> Any:
@@ -220,8 +232,8 @@ def merge_published(model: Any, path: Path) -> Any:
         if isinstance(content.get("state_dict"), Mapping):
             content = content["state_dict"]
     base = model.model.state_dict()
-    low_rank: dict[str, dict[str, torch.Tensor]] = {}
-    changes: dict[str, torch.Tensor] = {}
+    low_rank: dict[str, dict[str, torch.Tensor]] = {}  # lora_A and lora_B by module
+    replaced: dict[str, torch.Tensor] = {}  # whole tensors, which take the place of the model's
     for key, tensor in _tensors(content):
         name, leaf = _our_name(key)
         if name is None:
@@ -229,19 +241,19 @@ def merge_published(model: Any, path: Path) -> Any:
         if leaf in ("lora_A", "lora_B"):
             low_rank.setdefault(name, {})[leaf] = tensor
         else:
-            changes[name if leaf == "" else f"{name}.{leaf}"] = tensor
+            replaced[name if leaf == "" else f"{name}.{leaf}"] = tensor
     if not low_rank:
         raise UserError(f"{what} holds no lora_A / lora_B keys; it is not a WhisperRT adapter")
     refuse_not_finite(what, _tensors(content))
-    for name, value in changes.items():
+    for name, value in replaced.items():
         _check_shape(what, name, value, base)
-    updated = {name: value.to(base[name]) for name, value in changes.items()}
-    for name, pair in low_rank.items():
-        weight = f"{name}.weight"
-        delta = _low_rank_update(what, name, pair)
-        _check_shape(what, weight, delta, base)
-        start = updated.get(weight, base[weight])
-        updated[weight] = (start.float() + delta.to(start.device)).to(base[weight].dtype)
+    updated = {name: value.to(base[name]) for name, value in replaced.items()}
+    for module, pair in low_rank.items():
+        name = f"{module}.weight"
+        delta = _low_rank_update(what, module, pair)
+        _check_shape(what, name, delta, base)
+        weight = updated.get(name, base[name])
+        updated[name] = (weight.float() + delta.to(weight.device)).to(base[name].dtype)
     model.model.load_state_dict(updated, strict=False)
     return model
 
@@ -262,15 +274,20 @@ def _check_dims(what: str, dims: object, config: Any) -> None:
             )
 
 
-def _low_rank_update(what: str, name: str, pair: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Return (A B)^T of a pair, (out, in). Raises UserError where it is none."""
-    sides = [pair[leaf].float() for leaf in ("lora_A", "lora_B") if leaf in pair]
-    if len(sides) != 2 or any(s.ndim != 2 for s in sides) or sides[0].shape[1] != len(sides[1]):
+def _low_rank_update(what: str, module: str, pair: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Return (A B)^T, (out, in), of the matrices `lora_A` and `lora_B` of one module.
+
+    Raises UserError where one is missing or their shapes do not fit each other.
+    """
+    matrices = [pair[leaf].float() for leaf in ("lora_A", "lora_B") if leaf in pair]
+    are_two = len(matrices) == 2 and all(matrix.ndim == 2 for matrix in matrices)
+    if not are_two or matrices[0].shape[1] != matrices[1].shape[0]:
         shapes = ", ".join(f"{leaf} {tuple(value.shape)}" for leaf, value in sorted(pair.items()))
         raise UserError(
-            f"{what}: update {name} has {shapes}; it needs lora_A (in, rank) and lora_B (rank, out)"
+            f"{what}: update {module} has {shapes}; it needs lora_A (in, rank) and "
+            "lora_B (rank, out)"
         )
-    return (sides[0] @ sides[1]).T
+    return (matrices[0] @ matrices[1]).T
 
 
 def _check_shape(
@@ -285,19 +302,21 @@ def _check_shape(
 
 
 def _tensors(content: object) -> Iterator[tuple[str, torch.Tensor]]:
-    """Model tensors of a checkpoint, whatever dictionary they lie in, without a model. prefix."""
+    """Yield (key, tensor) of a checkpoint, of nested dictionaries too; keys without `model.`."""
     if not isinstance(content, Mapping):
         return
     for key, value in content.items():
         if isinstance(value, torch.Tensor):
-            if not key.endswith("mask"):  # buffers, rebuilt from the chunk
+            if not key.endswith("mask"):  # no weights: a mask follows from the chunk
                 yield key.removeprefix("model."), value
         elif isinstance(value, Mapping):
             yield from _tensors(value)
 
 
 def _our_name(key: str) -> tuple[str | None, str]:
-    """OpenAI's key -> (module path below model.model, leaf); (None, "") for an unknown one."""
+    """Return where transformers has the tensor of OpenAI's `key`: the module below model.model and
+    the leaf (weight, bias, lora_A, lora_B), "" where the first is the tensor; (None, "") for an
+    unknown key."""
     block = re.fullmatch(r"(encoder|decoder)\.blocks\.(\d+)\.(.+)", key)
     if block is None:
         stem, _, leaf = key.rpartition(".")

@@ -34,21 +34,22 @@ def median_filter(x: torch.Tensor) -> torch.Tensor:
 def warp(cost: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """Return each token's first frame on the cheapest monotone path through cost (tokens, frames).
 
-    From one cell the path goes to the next frame, the next token, or both.
+    From one cell the path goes to the next frame, the next token, or both (dynamic time warping).
     """
     n_tokens, n_frames = cost.shape
     best = np.empty((n_tokens, n_frames))
     best[0] = np.cumsum(cost[0])
     for i in range(1, n_tokens):
-        # best[i, j] = cost + min(best[i, j-1], enter[j]): a running minimum of enter - sums.
         # enter[j]: the cheapest way into (i, j) from the token before, straight or diagonally.
+        # best[i, j] = cost[i, j] + min(best[i, j - 1], enter[j]). Written with cumulative costs it
+        # is a running minimum, which numpy computes without a loop over frames.
         enter = best[i - 1].copy()
         enter[1:] = np.minimum(enter[1:], best[i - 1, :-1])
         sums = np.cumsum(cost[i])
         best[i] = sums + np.minimum.accumulate(enter - (sums - cost[i]))
     first = np.zeros(n_tokens, dtype=np.int64)
     i, j = n_tokens - 1, n_frames - 1
-    while i > 0:
+    while i > 0:  # backwards from the end, along the cells that the cheapest path came from
         stay = best[i, j - 1] if j > 0 else np.inf
         diagonal = best[i - 1, j - 1] if j > 0 else np.inf
         above = best[i - 1, j]
@@ -114,14 +115,14 @@ def head_maps(
 ) -> torch.Tensor:
     """Return the standardised attention of `heads`: (heads, tokens + 1, n_frames) float32.
 
-    Heads are in the order of their layers. Line i belongs to the query that predicts token i; the
-    last one predicts what follows. Overwrites the self-attention cache of row 0 with these tokens.
+    Heads are in the order of their layers. Row i belongs to the query that predicts token i, which
+    is the position before it; the last one predicts what follows. Overwrites the self-attention
+    cache of row 0 with these tokens.
     """
     head_rows = HeadRows(decoder, cache, heads, n_frames)
     sequence = [*prompt, *tokens]
-    take = [range(len(sequence))]
-    decoder.run(cache, [sequence], [0], n_frames, on_cross=head_rows, take=take)
-    # The query before a token is the one that predicts it.
+    all_positions = [range(len(sequence))]  # else the last layer has only the last query
+    decoder.run(cache, [sequence], [0], n_frames, on_cross=head_rows, take=all_positions)
     return standardised(head_rows.rows()[0, :, len(prompt) - 1 :])
 
 
@@ -149,5 +150,6 @@ def alignment_times(
     if not tokens or n_frames == 0:
         return [(0.0, 0.0)] * len(tokens)
     weights = alignment_map(decoder, cache, heads, prompt, tokens, n_frames)
-    first = warp(-weights.double().cpu().numpy()) * FRAME_S
-    return [(float(first[i]), float(first[i + 1])) for i in range(len(tokens))]
+    # A token ends where the next one begins; the last of the rows is what follows the text.
+    start_s = warp(-weights.double().cpu().numpy()) * FRAME_S
+    return [(float(start_s[i]), float(start_s[i + 1])) for i in range(len(tokens))]

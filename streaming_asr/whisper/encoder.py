@@ -82,19 +82,22 @@ def unpack(x: torch.Tensor, shapes: Sequence[torch.Size]) -> list[torch.Tensor]:
 
 
 def of_rows(product: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-    """Return `product` of x (..., d), of 15 rows on a CPU with zeros as 16; on Intel's of 8 to 15.
+    """Return `product`, a product with a matrix, of x (..., d).
 
-    MKL multiplies 15 rows, a chunk of 300 ms, in up to 2.5 times the time of 16: docs/bench.md.
+    On a CPU rows of zeros are added to 15 rows (a chunk of 300 ms), on Intel's to 8 to 15: MKL
+    takes up to 2.5 times as long for them as for 16 (docs/bench.md).
     """
     rows = x.flatten(0, -2)
-    n = len(rows)
-    if not (8 if is_intel() else 15) <= n < 16 or x.device.type != "cpu":
+    n_rows = len(rows)
+    least = 8 if is_intel() else 15
+    if x.device.type != "cpu" or not least <= n_rows < 16:
         return product(x)
-    return product(F.pad(rows, (0, 0, 0, 16 - n)))[:n].unflatten(0, x.shape[:-1])
+    padded = F.pad(rows, (0, 0, 0, 16 - n_rows))
+    return product(padded)[:n_rows].unflatten(0, x.shape[:-1])
 
 
 def feed_forward(layer: Any, x: torch.Tensor) -> torch.Tensor:
-    """Return what the last part of a layer of Whisper's adds to x (..., d)."""
+    """Return what the feed-forward part of a layer adds to its input x (..., d)."""
     return of_rows(lambda h: layer.fc2(F.gelu(layer.fc1(h))), layer.final_layer_norm(x))
 
 
@@ -107,7 +110,7 @@ class Part:
 
 
 def encode(model: Any, mel: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-    """Run the encoder on the frames given: (batch, mel frames // 2, d).
+    """Return the encoding (batch, mel frames // 2, d) of mel (batch, n_mels, mel frames).
 
     mask: bool, (F, F) or (batch, 1, F, F), True where frame i sees frame j; None: all see all.
     """
@@ -115,10 +118,13 @@ def encode(model: Any, mel: torch.Tensor, mask: torch.Tensor | None = None) -> t
 
 
 def part_of(model: Any, mel: torch.Tensor, mask: torch.Tensor | None = None) -> Part:
-    """Return windows (batch, n_mels, mel frames) as a part of a pass; mask: see `encode`."""
+    """Return mel (batch, n_mels, mel frames) of whole windows as a part of a pass.
+
+    mask: see `encode`.
+    """
     encoder = encoder_of(model)
     n_frames = mel.shape[-1] // 2
-    if mel.shape[-1] == 2 * n_frames:  # no frame to the right: the convolution sees zero there
+    if mel.shape[-1] == 2 * n_frames:  # the convolution of the last frame needs one more: zero
         mel = F.pad(mel, (0, 1))
     x = _convolve(encoder, mel.to(encoder.conv1.weight.dtype), at_start=True)
 
@@ -130,28 +136,32 @@ def part_of(model: Any, mel: torch.Tensor, mask: torch.Tensor | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A window whose padding is thinned out. indices: (m,), the frames that are encoded, in order;
-    counts: (m,), the frames that each covers, 1 of those with audio. They add up to the
-    window's frames."""
+    """A window whose padding is thinned out: one encoded frame represents several."""
 
     indices: torch.Tensor
+    """(m,): the frames that are encoded, in order."""
     counts: torch.Tensor
+    """(m,): how many frames each represents, 1 with audio; their sum is the window's frames."""
 
     @staticmethod
     def of(n_real: int, n_frames: int) -> Counted:
         """Keep the `n_real` frames with audio and 0.5 s of padding, and the middle one of every
         four frames of the rest."""
-        n = min(n_frames, n_real + WHOLE_PADDING_FRAMES)
-        starts = torch.arange(n, n_frames, PADDING_STRIDE)
+        n_whole = min(n_frames, n_real + WHOLE_PADDING_FRAMES)
+        starts = torch.arange(n_whole, n_frames, PADDING_STRIDE)
         ends = (starts + PADDING_STRIDE).clamp(max=n_frames)
+        middles = (starts + ends - 1) // 2
+        ones = torch.ones(n_whole, dtype=torch.int64)
         return Counted(
-            torch.cat([torch.arange(n), (starts + ends - 1) // 2]),
-            torch.cat([torch.ones(n, dtype=torch.int64), ends - starts]),
+            torch.cat([torch.arange(n_whole), middles]), torch.cat([ones, ends - starts])
         )
 
     def thinned(self, part: Part) -> Part:
-        """Return the part with only these frames. log(count) is added to a frame's scores, so that
-        its key weighs as much as `count` equal keys."""
+        """Return the part with only these frames.
+
+        log(count) is added to the scores of a frame, so that attention weighs it as much as `count`
+        frames equal to it.
+        """
         device = part.frames.device
         bias = self.counts.to(device).log().to(part.frames.dtype)
 
@@ -162,12 +172,12 @@ class Counted:
         return Part(part.frames[:, self.indices.to(device)], attend)
 
     def widened(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return (batch, frames, d) of (batch, m, d): each frame as often as it counts."""
+        """Return (batch, frames, d) of (batch, m, d): each frame repeated `count` times."""
         return hidden.repeat_interleave(self.counts.to(hidden.device), 1)
 
 
 def encode_parts(model: Any, parts: Sequence[Part]) -> list[torch.Tensor]:
-    """Run the layers and the last norm over all parts in one pass: (batch, n, d) of each."""
+    """Run the layers and the last norm over all parts in one pass; return (batch, n, d) of each."""
     encoder = encoder_of(model)
     return [encoder.layer_norm(x) for x in run_layers(encoder.layers, parts)]
 
@@ -175,26 +185,25 @@ def encode_parts(model: Any, parts: Sequence[Part]) -> list[torch.Tensor]:
 def encode_tapped(
     model: Any, parts: Sequence[Part], n_below: int
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return for each part what `encode_parts` does, and the states behind the first `n_below`
-    layers: (batch, n, d) each."""
+    """Return for each part its encoding (as `encode_parts`) and the hidden states after the first
+    `n_below` layers, (batch, n, d) both."""
     encoder = encoder_of(model)
-    states = run_layers(encoder.layers[:n_below], parts)
-    above = [replace(part, frames=x) for part, x in zip(parts, states, strict=True)]
-    frames = run_layers(encoder.layers[n_below:], above, first=n_below)
-    return [(encoder.layer_norm(x), state) for x, state in zip(frames, states, strict=True)]
+    below = run_layers(encoder.layers[:n_below], parts)
+    rest = [replace(part, frames=states) for part, states in zip(parts, below, strict=True)]
+    above = run_layers(encoder.layers[n_below:], rest, first=n_below)
+    return [(encoder.layer_norm(x), states) for x, states in zip(above, below, strict=True)]
 
 
 def run_layers(
     layers: Sequence[Any], parts: Sequence[Part], *, first: int = 0
 ) -> list[torch.Tensor]:
-    """Run encoder layers over all parts in one pass: the states (batch, n, d) of each.
+    """Run encoder layers over all parts in one pass; return the states (batch, n, d) of each.
 
     The frames of all parts go through the linear layers as one, and each part attends by itself.
-    So parts of unlike lengths and places share a pass without padding; an attention call for each
-    part and layer is what that costs. A part's numbers are those it has by itself, except for the
-    order in which a product's sums are taken. In int8 the parts go one by one
-    (`whisper.quantise`).
-    first: the number by which `attend` knows the first of the layers.
+    So parts of unlike lengths and places share a pass without padding, at the price of one
+    attention call for each part and layer. A part's numbers are those it has by itself, except for
+    rounding. In int8 the parts go one by one (`whisper.quantise`).
+    first: the layer number that `attend` gets for the first of `layers`.
     """
     if len(parts) > 1 and any(is_quantised(layer) for layer in layers):
         return [run_layers(layers, [part], first=first)[0] for part in parts]
@@ -204,32 +213,37 @@ def run_layers(
         attention = layer.self_attn
         n_heads = attention.num_heads
         h = layer.self_attn_layer_norm(x)
-        qkv = [
-            [split_heads(part_qkv, n_heads) for part_qkv in unpack(project(h), shapes)]
+        # Queries, keys and values, each a list with one tensor for each part.
+        q, k, v = (
+            [split_heads(rows, n_heads) for rows in unpack(project(h), shapes)]
             for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+        )
+        attended = [
+            merge_heads(part.attend(i, part_q, part_k, part_v))
+            for part, part_q, part_k, part_v in zip(parts, q, k, v, strict=True)
         ]
-        heard = [
-            merge_heads(part.attend(i, *part_qkv))
-            for part, part_qkv in zip(parts, zip(*qkv, strict=True), strict=True)
-        ]
-        x = x + attention.out_proj(pack(heard))
+        x = x + attention.out_proj(pack(attended))
         x = x + feed_forward(layer, x)
     return unpack(x, shapes)
 
 
 def encode_masked(model: Any, mel: torch.Tensor, *, ends: Sequence[int]) -> torch.Tensor:
-    """Encode block-causally in one pass (WhisperRT eq. 8, 37): (batch, F, d).
+    """Return the block-causal encoding (batch, F, d) in one pass (WhisperRT eq. 8, 37).
 
-    mel of 2F + 1 frames (or 2F: then the last frame sees a zero to its right, as at the end of the
-    context). ends: of the blocks, the last one = F. Any prefix of the result that ends at a block's
-    end is what a stream has at that moment. Gradients flow; weights wrapped by peft work.
+    mel: (batch, n_mels, 2F + 1), or 2F: then the last frame sees a zero to its right, as at the end
+    of the context. ends: of the blocks, in encoder frames, the last one F. Any prefix of the result
+    that ends at a block's end is what a stream has at that moment. Gradients flow; weights wrapped
+    by peft work.
     """
     mask = mask_from_ends(ends, mel.device) if len(ends) > 1 else None
     return encode(model, mel, mask)
 
 
 def encode_padded(model: Any, mel: torch.Tensor) -> torch.Tensor:
-    """Run the offline encoder on mel of exactly its context, (batch, n_mels, 2 * context)."""
+    """Return the offline encoding (batch, context, d) of mel (batch, n_mels, 2 * context).
+
+    Raises UserError for mel of another length.
+    """
     context = encoder_of(model).embed_positions.weight.shape[0]
     if mel.shape[-1] != 2 * context:
         raise UserError(
@@ -246,7 +260,7 @@ class KeyValues:
     """
 
     def __init__(self, layers: Sequence[Any], weight: torch.Tensor) -> None:
-        """weight: the encoder's positions (context, d), of the type and on the device wanted."""
+        """weight: the encoder's positions (context, d); the cache has its dtype and device."""
         n_heads = layers[0].self_attn.num_heads
         context_frames, d = weight.shape
         shape = (1, n_heads, context_frames, d // n_heads)
@@ -254,12 +268,12 @@ class KeyValues:
         self.values = [weight.new_empty(shape) for _ in layers]
 
     def attend(self, start: int, ends: Sequence[int]) -> Attend:
-        """Return how frames start..ends[-1] in blocks that end at `ends` attend, their keys and
-        values kept."""
+        """Return the attention of the next frames, `start` to ends[-1], in blocks that end at
+        `ends`, to themselves and the earlier frames. It stores their keys and values."""
         stop, mask = ends[-1], None
-        if len(ends) > 1:
-            device = self.keys[0].device
-            mask = mask_from_ends([start, *ends] if start else ends, device)[start:]
+        if len(ends) > 1:  # a single block sees all that is stored
+            all_ends = [start, *ends] if start else ends
+            mask = mask_from_ends(all_ends, self.keys[0].device)[start:]
 
         def attend(i: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             keys, values = self.keys[i], self.values[i]
@@ -281,10 +295,10 @@ class StreamingEncoder(KeyValues):
 
     @torch.inference_mode()
     def part(self, mel: torch.Tensor, start: int, ends: Sequence[int]) -> Part:
-        """Return frames start..ends[-1] in blocks that end at `ends` as a part of a pass, which
-        gives (1, n, d) and keeps keys and values.
+        """Return the next frames, `start` to ends[-1], in blocks that end at `ends`, as a part of a
+        pass. The pass returns (1, n, d) and stores their keys and values.
 
-        mel: (1, n_mels, k), mel frames 2 start - 2 .. 2 ends[-1] (0 .. at the start), so that
+        mel: (1, n_mels, k), mel frames 2 start - 2 .. 2 ends[-1] (from 0 where start = 0), so that
         nothing is padded but the left edge of the window.
         """
         encoder = encoder_of(self._model)

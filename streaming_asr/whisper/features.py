@@ -31,7 +31,7 @@ LOOKAHEAD_SAMPLES = 200
 
 
 @functools.lru_cache(maxsize=8)
-@torch.inference_mode(False)  # kept, and a later use may want a gradient through it
+@torch.inference_mode(False)  # the cached tensor may later be used with gradients
 def _mel_filters(n_mels: int, device: torch.device) -> torch.Tensor:
     """Return Whisper's filters, (n_mels, 201) float32: triangles between 0 and 8 kHz at equal
     distances on Slaney's mel scale, each with an area of 1 (Slaney 1998, Auditory Toolbox)."""
@@ -68,7 +68,10 @@ def _window(device: torch.device) -> torch.Tensor:
 
 
 def _log10_mel(windowed: torch.Tensor, n_mels: int) -> torch.Tensor:
-    """Return log10 power (..., n_mels, frames) of (..., n) samples, frame m from 160 m on."""
+    """Return log10 mel power (..., n_mels, frames) of (..., n) samples.
+
+    Frame m is the window of 400 samples from 160 m on; callers pad.
+    """
     spectrum = torch.stft(
         windowed.reshape(-1, windowed.shape[-1]),
         N_FFT,
@@ -90,11 +93,11 @@ def log_mel_raw(audio: torch.Tensor, n_mels: int, n_frames: int | None = None) -
     if n_frames is None:
         n_frames = audio.shape[-1] // HOP_SAMPLES
         shape = audio.shape
-        flat = audio.reshape(-1, shape[-1])
+        flat = audio.reshape(-1, shape[-1])  # torch reflects two dimensions at most
         padded = F.pad(flat, (N_FFT // 2, N_FFT // 2), mode="reflect").reshape(*shape[:-1], -1)
     else:
-        needed = max((n_frames - 1) * HOP_SAMPLES + N_FFT // 2, N_FFT // 2 + 1)
-        audio = F.pad(audio, (0, max(0, needed - audio.shape[-1])))
+        n_needed = max((n_frames - 1) * HOP_SAMPLES + N_FFT // 2, N_FFT // 2 + 1)
+        audio = F.pad(audio, (0, max(0, n_needed - audio.shape[-1])))
         reflection = audio[..., 1 : N_FFT // 2 + 1].flip(-1)
         padded = torch.cat([reflection, audio], dim=-1)
     return _log10_mel(padded, n_mels)[..., :n_frames]
@@ -109,23 +112,26 @@ def clamp_running(
 
     log_mel_raw: (..., n_mels, frames); block_ends: ends in mel frames, the last one = frames;
     running_max: (...,) of what came before. Returns the normalised frames and the new maximum.
-    One call with all the ends equals one call per block that hands the maximum on.
+    One call with all the ends equals one call per block that hands the maximum on. Raises
+    ValueError without blocks.
     """
-    done: list[torch.Tensor] = []
+    normalised: list[torch.Tensor] = []
     start = 0
     for end in block_ends:
         block = log_mel_raw[..., start:end]
         peak = block.amax(dim=(-2, -1))
         running_max = peak if running_max is None else torch.maximum(running_max, peak)
-        done.append((torch.maximum(block, running_max[..., None, None] - 8.0) + 4.0) / 4.0)
+        clamped = torch.maximum(block, running_max[..., None, None] - 8.0)
+        normalised.append((clamped + 4.0) / 4.0)
         start = end
     if running_max is None:
         raise ValueError("block_ends is empty: name at least one block")
-    return torch.cat(done, dim=-1), running_max
+    return torch.cat(normalised, dim=-1), running_max
 
 
 def mel_block_ends(encoder_block_ends: Sequence[int], n_mel_frames: int) -> list[int]:
-    """Return the mel frames known when each encoder block, that ends at e, is complete: 2 e + 1."""
+    """Return how many mel frames are there when each encoder block is complete: 2 e + 1 for one
+    that ends at encoder frame e, and all of them for the last."""
     return [min(2 * end + 1, n_mel_frames) for end in encoder_block_ends[:-1]] + [n_mel_frames]
 
 
@@ -150,16 +156,18 @@ def log_mel(
 
 
 def log_mel_rows(audio: Sequence[torch.Tensor], n_mels: int) -> list[torch.Tensor]:
-    """Return `log_mel` without blocks of each of many inputs (rows, n_i), of unlike lengths, in one
-    pass: (rows, n_mels, n_i // 160) each. Gradients flow to the audio."""
+    """Return the offline `log_mel` of many inputs (rows, n_i) of unlike lengths, in one pass.
+
+    Each result is (rows, n_mels, n_i // 160). Gradients flow to the audio.
+    """
     edge = N_FFT // 2
-    reflected = [F.pad(each, (edge, edge), mode="reflect").T for each in audio]
+    reflected = [F.pad(samples, (edge, edge), mode="reflect").T for samples in audio]
     padded = pad_sequence(reflected, batch_first=True).transpose(1, 2)
     raw = _log10_mel(padded, n_mels)
     mels = []
-    for row, each in zip(raw, audio, strict=True):
-        n_frames = each.shape[-1] // HOP_SAMPLES
-        mels.append(clamp_running(row[..., :n_frames], [n_frames])[0])
+    for raw_mel, samples in zip(raw, audio, strict=True):
+        n_frames = samples.shape[-1] // HOP_SAMPLES
+        mels.append(clamp_running(raw_mel[..., :n_frames], [n_frames])[0])
     return mels
 
 
@@ -168,21 +176,21 @@ def log_mel_windows(
 ) -> list[torch.Tensor]:
     """Return `log_mel` with `block_ends` of each of many windows, (n_mels, 2 F_i + 1), in one pass.
 
-    audio: (batch, n), the windows with zeros, or with what follows their last block, behind them.
-    ends: for each window those of its blocks in encoder frames, the last one F_i. What a window's
-    frames see of the audio ends 200 samples behind its last block. A few operations do for all
-    blocks of all windows, where a GPU would wait for one call after the other.
+    audio: (batch, n), the windows, followed by zeros or by the samples after their last block; of
+    these only the first 200 count. ends: for each window those of its blocks in encoder frames, the
+    last one F_i. The same operations clamp all blocks of all windows: one call for each would let a
+    GPU wait.
     """
     n_frames = [2 * row_ends[-1] + 1 for row_ends in ends]
     raw = log_mel_raw(audio, n_mels, max(n_frames))
-    # The frame at which the block of each frame ends, and with it the running maximum is known.
-    last = torch.zeros(len(ends), max(n_frames), dtype=torch.long)
-    for row, row_ends, n in zip(last, ends, n_frames, strict=True):
+    # For each frame the last one of its block, at which the block's running maximum is known.
+    last_of_block = torch.zeros(len(ends), max(n_frames), dtype=torch.long)
+    for row, row_ends, n in zip(last_of_block, ends, n_frames, strict=True):
         stops = torch.tensor(mel_block_ends(row_ends, n))
         sizes = torch.diff(stops, prepend=stops.new_zeros(1))
         row[:n] = (stops - 1).repeat_interleave(sizes)
-    loudest = raw.amax(dim=-2).cummax(dim=-1).values
-    floor = loudest.gather(-1, last.to(raw.device, non_blocking=True)) - 8.0
+    running_max = raw.amax(dim=-2).cummax(dim=-1).values
+    floor = running_max.gather(-1, last_of_block.to(raw.device, non_blocking=True)) - 8.0
     mel = (torch.maximum(raw, floor[:, None]) + 4.0) / 4.0
     return [row[:, :n] for row, n in zip(mel, n_frames, strict=True)]
 
@@ -198,10 +206,11 @@ class StreamingLogMel:
         self._started = False
 
     def push(self, samples: torch.Tensor) -> torch.Tensor:
-        """Take in (batch, n) new samples; return frames (batch, n_mels, k) complete now."""
+        """Take in (batch, n) new samples; return the frames (batch, n_mels, k) that are complete
+        now, normalised; k may be 0."""
         pending = torch.cat([self._pending, samples.to(self._pending)], dim=-1)
         if not self._started:
-            if pending.shape[-1] <= N_FFT // 2:
+            if pending.shape[-1] <= N_FFT // 2:  # too few to reflect at the left edge
                 self._pending = pending
                 return pending.new_zeros(pending.shape[0], self.n_mels, 0)
             pending = torch.cat([pending[:, 1 : N_FFT // 2 + 1].flip(-1), pending], dim=-1)
@@ -218,5 +227,6 @@ class StreamingLogMel:
 
 
 def mel_of_frames(mel: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    """Return the mel frames that encoder frames start..stop of a window (..., mel frames) need."""
+    """Return, of a window's mel (..., mel frames), those that encoder frames `start` to `stop`
+    (exclusive) need: two before the first and one after the last."""
     return mel[..., max(0, 2 * start - 2) : 2 * stop + 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from streaming_asr.whisper.tensors import quiet
 
 log = logging.getLogger(__name__)
 
-VERSION = 1  # raised where the same folder would be converted otherwise
+FRAMES_PER_S = 50
+VERSION = 1  # part of the cache's key: raise it when the conversion changes
 FILES = ("model.bin", "config.json", "tokenizer.json")
 
 
@@ -59,7 +61,8 @@ def as_hugging_face(folder: Path) -> Path:
 def convert(folder: Path, target: Path) -> None:
     """Write the CTranslate2 folder `folder` as the Hugging Face folder `target`.
 
-    Raises UserError.
+    float16 and bfloat16 weights keep their type, integer weights become float32. Raises UserError
+    where the files are damaged or do not belong together.
     """
     import torch
     from transformers import (
@@ -69,39 +72,33 @@ def convert(folder: Path, target: Path) -> None:
         WhisperForConditionalGeneration,
     )
 
-    v = Variables(folder / "model.bin")
+    variables = Variables(folder / "model.bin")
     settings, tokenizer = _json(folder / "config.json"), _json(folder / "tokenizer.json")
-    dtype = {"<f2": torch.float16, "bfloat16": torch.bfloat16}.get("".join(v.types), torch.float32)
-    state = {name: torch.from_numpy(np.array(values)) for name, values in tensors(v)}
-    vocabulary, width = v[embeddings(v)].shape
-    frames = len(state["model.encoder.embed_positions.weight"])
-    ids = _tokens(folder, tokenizer, vocabulary)
+    halves = {"<f2": torch.float16, "bfloat16": torch.bfloat16}
+    dtype = halves.get("".join(variables.types), torch.float32)  # a file has one type or several
+    state = {name: torch.from_numpy(np.array(values)) for name, values in tensors(variables)}
+    n_vocabulary, width = variables[embeddings(variables)].shape
+    n_frames = len(state["model.encoder.embed_positions.weight"])
+    ids = _tokens(folder, tokenizer, n_vocabulary)
     eot = ids["<|endoftext|>"]
-    ends: dict[str, Any] = {"bos_token_id": eot, "eos_token_id": eot, "pad_token_id": eot}
-    ends["decoder_start_token_id"] = ids["<|startoftranscript|>"]
-    sizes: dict[str, Any] = {}
-    for side in ("encoder", "decoder"):
-        if not v.layers(side):
-            raise UserError(
-                f"{folder / 'model.bin'}: holds no {side} layers, so it is not a whole Whisper; "
-                "copy it again"
-            )
-        sizes |= {
-            f"{side}_layers": v.layers(side),
-            f"{side}_attention_heads": int(v[f"{side}/num_heads"]),
-            f"{side}_ffn_dim": len(state[f"model.{side}.layers.0.fc1.weight"]),
-        }
+    control_ids: dict[str, Any] = {
+        "bos_token_id": eot,
+        "eos_token_id": eot,
+        "pad_token_id": eot,
+        "decoder_start_token_id": ids["<|startoftranscript|>"],
+    }
     config = WhisperConfig(
-        vocab_size=vocabulary,
+        vocab_size=n_vocabulary,
         d_model=width,
         num_mel_bins=state["model.encoder.conv1.weight"].shape[1],
-        max_source_positions=frames,
+        max_source_positions=n_frames,
         max_target_positions=len(state["model.decoder.embed_positions.weight"]),
         suppress_tokens=None,
         begin_suppress_tokens=None,
-        **sizes,
-        **ends,
+        **_layer_sizes(variables, state, folder),
+        **control_ids,
     )
+    generation = _generation(settings, ids, n_vocabulary)
     try:
         # No memory for weights that are replaced at once.
         with torch.device("meta"):
@@ -113,13 +110,13 @@ def convert(folder: Path, target: Path) -> None:
         model.load_state_dict(state, assign=True)
         model.tie_weights()
         model.generation_config = GenerationConfig(
-            **ends, **_generation(settings, ids, vocabulary), max_length=config.max_target_positions
+            **control_ids, **generation, max_length=config.max_target_positions
         )
         target.mkdir()
         with quiet():
             model.save_pretrained(target)
         WhisperFeatureExtractor(
-            feature_size=config.num_mel_bins, chunk_length=max(1, frames // 50)
+            feature_size=config.num_mel_bins, chunk_length=max(1, n_frames // FRAMES_PER_S)
         ).save_pretrained(target)
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1].strip()
@@ -129,6 +126,26 @@ def convert(folder: Path, target: Path) -> None:
     _write_tokenizer(tokenizer, eot, target)
 
 
+def _layer_sizes(variables: Variables, state: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the settings of WhisperConfig about the layers of encoder and decoder.
+
+    state: the weights by transformers' names. Raises UserError where a side has no layers.
+    """
+    sizes: dict[str, Any] = {}
+    for side in ("encoder", "decoder"):
+        if not variables.layers(side):
+            raise UserError(
+                f"{folder / 'model.bin'}: holds no {side} layers, so it is not a whole Whisper; "
+                "copy it again"
+            )
+        sizes |= {
+            f"{side}_layers": variables.layers(side),
+            f"{side}_attention_heads": int(variables[f"{side}/num_heads"]),
+            f"{side}_ffn_dim": len(state[f"model.{side}.layers.0.fc1.weight"]),
+        }
+    return sizes
+
+
 def _json(file: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
@@ -136,8 +153,11 @@ def _json(file: Path) -> dict[str, Any]:
         raise UserError(f"{file}: not readable as JSON ({error}); copy it again") from error
 
 
-def _tokens(folder: Path, tokenizer: dict[str, Any], vocabulary: int) -> dict[str, int]:
-    """Return the ids of the added tokens. Raises UserError where they are not this model's."""
+def _tokens(folder: Path, tokenizer: dict[str, Any], n_vocabulary: int) -> dict[str, int]:
+    """Return the ids of the added tokens (control tokens, timestamps) by their spelling.
+
+    Raises UserError where one that every Whisper needs is missing, or the model has fewer tokens.
+    """
     ids = {str(token["content"]): int(token["id"]) for token in tokenizer.get("added_tokens") or []}
     needed = ("<|endoftext|>", "<|startoftranscript|>", "<|startofprev|>", "<|notimestamps|>")
     if lacking := [token for token in needed if token not in ids]:
@@ -145,43 +165,54 @@ def _tokens(folder: Path, tokenizer: dict[str, Any], vocabulary: int) -> dict[st
             f"{folder / 'tokenizer.json'}: no token {lacking[0]}; take the tokenizer.json of a "
             "Whisper with this vocabulary"
         )
-    if max(ids.values()) >= vocabulary:
+    if max(ids.values()) >= n_vocabulary:
         raise UserError(
             f"{folder / 'tokenizer.json'}: has token {max(ids.values())}, but the model has "
-            f"{vocabulary}; take the tokenizer.json of this model"
+            f"{n_vocabulary}; take the tokenizer.json of this model"
         )
     return ids
 
 
-def _generation(source: dict[str, Any], ids: dict[str, int], vocabulary: int) -> dict[str, Any]:
-    """Return what a generation_config.json of Whisper has apart from the tokens of every text."""
+def _generation(
+    converted: dict[str, Any], ids: dict[str, int], n_vocabulary: int
+) -> dict[str, Any]:
+    """Return the settings of generation_config.json that only Whisper has.
+
+    converted: config.json of the CTranslate2 folder. ids: of the added tokens by their spelling.
+    """
     settings: dict[str, Any] = {
-        "suppress_tokens": source.get("suppress_ids"),
-        "begin_suppress_tokens": source.get("suppress_ids_begin"),
+        "suppress_tokens": converted.get("suppress_ids"),
+        "begin_suppress_tokens": converted.get("suppress_ids_begin"),
         "no_timestamps_token_id": ids["<|notimestamps|>"],
         "prev_sot_token_id": ids["<|startofprev|>"],
-        "is_multilingual": vocabulary >= MULTILINGUAL_TOKENS,
+        "is_multilingual": n_vocabulary >= MULTILINGUAL_TOKENS,
         "max_initial_timestamp_index": 50,
         "return_timestamps": False,
     }
-    if source.get("alignment_heads"):
-        settings["alignment_heads"] = source["alignment_heads"]
+    if converted.get("alignment_heads"):
+        settings["alignment_heads"] = converted["alignment_heads"]
     if settings["is_multilingual"]:
-        spelling = {i: token for token, i in ids.items()}
-        languages = [i for i in source.get("lang_ids") or () if i in spelling]
-        settings["lang_to_id"] = {spelling[i]: i for i in languages}
-        tasks = {name: ids.get(f"<|{name}|>") for name in ("transcribe", "translate")}
-        settings["task_to_id"] = {name: i for name, i in tasks.items() if i is not None}
+        spellings = {token_id: token for token, token_id in ids.items()}
+        languages = [
+            token_id for token_id in converted.get("lang_ids") or () if token_id in spellings
+        ]
+        settings["lang_to_id"] = {spellings[token_id]: token_id for token_id in languages}
+        tasks = [task for task in ("transcribe", "translate") if f"<|{task}|>" in ids]
+        settings["task_to_id"] = {task: ids[f"<|{task}|>"] for task in tasks}
     return settings
 
 
 def _write_tokenizer(tokenizer: dict[str, Any], eot: int, target: Path) -> None:
+    """Write tokenizer.json and the tokenizer_config.json that transformers reads next to it."""
     text = json.dumps(tokenizer, ensure_ascii=False)
     (target / "tokenizer.json").write_text(text, encoding="utf-8")
-    special = [t["content"] for t in tokenizer["added_tokens"] if t["special"] and t["id"] != eot]
-    end = dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), "<|endoftext|>")
+    special = [
+        token["content"]
+        for token in tokenizer["added_tokens"]
+        if token["special"] and token["id"] != eot
+    ]
     settings = {
-        **end,
+        **dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), "<|endoftext|>"),
         "tokenizer_class": "WhisperTokenizer",
         "add_prefix_space": False,
         "extra_special_tokens": special,

@@ -36,19 +36,23 @@ from streaming_asr.whisper.words import spaced
 
 @dataclass(slots=True)
 class Gated:
-    """A stream; `inner` is the method's own, of the stretch that is open or of the next one."""
+    """A stream behind the gate."""
 
     recorder: Recorder
     language: str | None
     gate: Gate
     inner: Any
-    start_s: float = 0.0  # of the stretch
+    """The method's state of the current stretch of speech, or of the next one; None after one."""
+    start_s: float = 0.0
+    """Where the stretch begins, in seconds of the stream."""
     partial: tuple[Word, ...] = ()
     has_text: bool = False
-    opens_text: bool = True  # whether the stretch has committed nothing yet
+    """Whether the stream has committed a word."""
+    opens_text: bool = True
+    """Whether the stretch has committed nothing yet."""
 
 
-class SpeechAlone:
+class SpeechOnly:
     """Any method behind the gate; see the module."""
 
     def __init__(self, method: Method[Any], chunk: int, silero: Any) -> None:
@@ -70,9 +74,12 @@ class SpeechAlone:
         """Return `n` new states."""
         gates = [Gate(self._silero.stream(), self._chunk) for _ in range(n)]
         inner = self._inner(n, language, recorder)
-        return [Gated(recorder, language, *each) for each in zip(gates, inner, strict=True)]
+        return [
+            Gated(recorder, language, gate, state) for gate, state in zip(gates, inner, strict=True)
+        ]
 
     def _inner(self, n: int, language: str | None, recorder: Recorder) -> list[Any]:
+        """Return `n` new states of the method itself."""
         if isinstance(self.method, Batched):
             return self.method.start_many(n, language=language, recorder=recorder)
         return [self.method.start(language=language, recorder=recorder) for _ in range(n)]
@@ -80,74 +87,100 @@ class SpeechAlone:
     def _step(
         self, states: Sequence[Gated], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
-        """Make one step of each stream."""
+        """Make one step of each stream: one of the method for each stretch of speech in it."""
         updates = [Update() for _ in states]
-        speech: list[list[Stretch]] = []
-        for state, samples, ends in zip(states, audio, last, strict=True):
+        queues: list[list[Stretch]] = []
+        for state, samples, is_last in zip(states, audio, last, strict=True):
             with state.recorder.part("feature"):
-                speech.append(state.gate.push(samples, last=ends))
-        while active := [i for i, stretches in enumerate(speech) if stretches]:
-            now = [speech[i].pop(0) for i in active]
-            for state, stretch in zip((states[i] for i in active), now, strict=True):
+                queues.append(state.gate.push(samples, last=is_last))
+        # A step may hold the end of one stretch and the start of the next: the first stretches of
+        # all streams are processed together, then the second ones.
+        while active := [i for i, queue in enumerate(queues) if queue]:
+            stretches = [queues[i].pop(0) for i in active]
+            for i, stretch in zip(active, stretches, strict=True):
+                state = states[i]
                 if stretch.begins:
                     state.start_s, state.opens_text = stretch.start / SAMPLE_RATE, True
                 if state.inner is None:
                     (state.inner,) = self._inner(1, state.language, state.recorder)
-            results = self._advance([states[i].inner for i in active], now)
-            for i, stretch, update in zip(active, now, results, strict=True):
-                updates[i] = _together(states[i], updates[i], update, stretch.ends)
-        return [replace(u, partial=s.partial) for u, s in zip(updates, states, strict=True)]
+            results = self._advance([states[i].inner for i in active], stretches)
+            for i, stretch, update in zip(active, stretches, results, strict=True):
+                updates[i] = _combined(states[i], updates[i], update, stretch.ends)
+        return [
+            replace(update, partial=state.partial)
+            for update, state in zip(updates, states, strict=True)
+        ]
 
-    def _advance(self, inner: Sequence[Any], now: Sequence[Stretch]) -> list[Update]:
-        audio, ends = [stretch.audio for stretch in now], [stretch.ends for stretch in now]
+    def _advance(self, inner: Sequence[Any], stretches: Sequence[Stretch]) -> list[Update]:
+        """Make a step of each of the method's states with the stretch of the same index."""
+        audio = [stretch.audio for stretch in stretches]
+        last = [stretch.ends for stretch in stretches]
         if isinstance(self.method, Batched):
-            return steps_of(self.method, inner, audio, last=ends)
-        rows = zip(inner, audio, ends, strict=True)
-        return [step_of(self.method, state, samples, last=end) for state, samples, end in rows]
+            return steps_of(self.method, inner, audio, last=last)
+        return [
+            step_of(self.method, state, samples, last=is_last)
+            for state, samples, is_last in zip(inner, audio, last, strict=True)
+        ]
 
 
-class SpeechAloneTogether(SpeechAlone):
-    """The same of a method that is `Batched`: streams with speech share its steps."""
+class SpeechOnlyBatched(SpeechOnly):
+    """A `Batched` method behind the gate: streams that have speech share its steps."""
 
-    start_many = SpeechAlone._start
-    step_many = SpeechAlone._step
+    start_many = SpeechOnly._start
+    step_many = SpeechOnly._step
 
 
-def _together(state: Gated, before: Update, now: Update, ends: bool) -> Update:
-    """Return a step's updates before and now as one; `ends`: with it the stretch is over."""
+def _combined(state: Gated, before: Update, now: Update, stretch_ends: bool) -> Update:
+    """Return two updates of one step of a stream as one, and bring `state` up to date.
+
+    before: of the earlier stretches in this step. now: of the method, in seconds of its stretch.
+    stretch_ends: whether the stretch is over with it.
+    """
     committed = list(before.committed)
-    n_here = min(now.retracted, len(committed))
-    revise(committed, n_here, _placed(state, now.committed))
+    n_of_step = min(now.retracted, len(committed))  # retracted words that no update has given yet
+    revise(committed, n_of_step, _placed(state, now.committed))
     if now.committed:
         state.has_text, state.opens_text = True, False
     state.partial = _placed(state, now.partial)
-    if ends:
+    if stretch_ends:
         state.inner = None
-    elif now.language is not None:
+    elif now.language is not None:  # detected in mid-stretch: later stretches need not detect it
         state.language = now.language
-    retracted, language = before.retracted + now.retracted - n_here, now.language or before.language
     return Update(
-        tuple(committed), (), before.endpoint or now.endpoint or ends, retracted, language
+        tuple(committed),
+        (),
+        before.endpoint or now.endpoint or stretch_ends,
+        before.retracted + now.retracted - n_of_step,
+        now.language or before.language,
     )
 
 
 def _placed(state: Gated, words: Sequence[Word]) -> tuple[Word, ...]:
-    """Return words of the stretch with times of the stream, the first of a later one spaced."""
-    times = [[None if t is None else t + state.start_s for t in (w.start, w.end)] for w in words]
-    placed = [replace(w, start=s, end=e) for w, (s, e) in zip(words, times, strict=True)]
+    """Return words of a stretch with times in seconds of the stream; the first word of the second
+    stretch and later ones gets the space before it."""
+
+    def in_stream(time_s: float | None) -> float | None:
+        return None if time_s is None else time_s + state.start_s
+
+    placed = [replace(w, start=in_stream(w.start), end=in_stream(w.end)) for w in words]
     if placed and state.has_text and state.opens_text:
         placed[0] = replace(placed[0], text=spaced(placed[0].text, state.language))
     return tuple(placed)
 
 
-def behind_gate(method: Method[Any], chunk: int, first_chunk: int) -> SpeechAlone:
-    """Return `method` behind the gate, for steps of `chunk` samples, warmed by three steps of
-    silence: none comes to it later. Raises UserError for one that runs on a server."""
+def behind_gate(method: Method[Any], chunk: int, first_chunk: int) -> SpeechOnly:
+    """Return `method` behind the gate, for steps of `chunk` samples.
+
+    Three steps of silence warm the method up here: later a stream's silence does not reach it.
+    first_chunk: samples of the first of them, without look-ahead. Raises UserError for a method
+    that runs on a server.
+    """
     if isinstance(method, Paced):
         raise UserError("gate=speech: a server takes everything it is sent; give gate=none")
-    kind = SpeechAloneTogether if isinstance(method, Batched) else SpeechAlone
-    gate = kind(method, chunk, Silero())
-    inner = gate._inner(1, None, NULL)
-    for n, last in ((first_chunk + method.lookahead_samples, False), (chunk, False), (0, True)):
-        gate._advance(inner, [Stretch(np.zeros(n, np.float32), 0, ends=last)])
-    return gate
+    kind = SpeechOnlyBatched if isinstance(method, Batched) else SpeechOnly
+    gated = kind(method, chunk, Silero())
+    inner = gated._inner(1, None, NULL)
+    for n_samples in (first_chunk + method.lookahead_samples, chunk, 0):
+        silence = np.zeros(n_samples, np.float32)
+        gated._advance(inner, [Stretch(silence, 0, ends=n_samples == 0)])
+    return gated

@@ -28,15 +28,16 @@ LONG, SHORT_COPIES, LONG_COPIES = 5, 3, 2
 
 
 class Copy(NamedTuple):
-    """An unsupported copy at the end of a text."""
+    """An unsupported copy of a phrase at the end of a text."""
 
     n_tokens: int
+    """Of the phrase."""
     too_often: bool
     """Whether it is one too many, whatever the audio; else it came too fast."""
 
     @property
     def is_short(self) -> bool:
-        """Whether a speaker may repeat it so; the text then goes on."""
+        """Return whether a speaker may repeat it so; the text then goes on."""
         return self.n_tokens < LONG
 
 
@@ -48,35 +49,39 @@ def no_guard(tokens: Sequence[int], frames_since: Callable[[int], float]) -> Non
 
 
 def unsupported(tokens: Sequence[int], frames_since: Callable[[int], float]) -> Copy | None:
-    """Return the unsupported copy that the last token completes, the shortest; None for none.
+    """Return the shortest unsupported copy that the last token completes (see the module for the
+    rule); None where there is none.
 
     frames_since(i): encoder frames of audio in which the tokens from i on can have been spoken.
     """
-    n = len(tokens)
-    for k in range(1, n // 2 + 1):
-        copies = _copies(tokens, k)
-        if copies < 2:
+    n_tokens = len(tokens)
+    for k in range(1, n_tokens // 2 + 1):  # the length of the phrase
+        n_copies = _copies(tokens, k)
+        if n_copies < 2:
             continue
-        n_said = copies * k
-        if copies > (SHORT_COPIES if k < LONG else LONG_COPIES):
+        n_copied = n_copies * k
+        if n_copies > (SHORT_COPIES if k < LONG else LONG_COPIES):
             return Copy(k, too_often=True)
-        if frames_since(n - n_said) < FRAMES_PER_TOKEN * n_said:
+        if frames_since(n_tokens - n_copied) < FRAMES_PER_TOKEN * n_copied:
             return Copy(k, too_often=False)
     return None
 
 
 def _copies(tokens: Sequence[int], k: int) -> int:
-    """Return how often the last k tokens occur in a row at the end, 1 or more."""
-    if tokens[-1] != tokens[-1 - k]:
+    """Return how often the last k tokens occur in a row at the end, 1 or more; k < len(tokens)."""
+    if tokens[-1] != tokens[-1 - k]:  # saves the slices nearly always
         return 1
-    phrase, copies, stop = tokens[-k:], 1, len(tokens) - k
+    phrase = tokens[-k:]
+    n_copies, stop = 1, len(tokens) - k
     while stop >= k and tokens[stop - k : stop] == phrase:
-        copies, stop = copies + 1, stop - k
-    return copies
+        n_copies += 1
+        stop -= k
+    return n_copies
 
 
 def even(n_tokens: int, n_frames: float) -> Callable[[int], float]:
-    """Return `frames_since` for `n_tokens` that lie in `n_frames` nobody knows where."""
+    """Return `frames_since` for `n_tokens` without times: they are spread evenly over `n_frames`
+    encoder frames."""
     return lambda i: (n_tokens - i) * n_frames / n_tokens
 
 

@@ -156,8 +156,11 @@ def load_plain(
     adapter: Path | None = None,
     adapter_scale: float = 1.0,
 ) -> tuple[WhisperNetwork, Tokens] | None:
-    """Return the network of a folder, its adapter merged, and the tokenizer; None where a file is
-    not plain, is damaged or does not fit."""
+    """Return the network of a folder in `dtype`, its adapter merged, and the tokenizer.
+
+    adapter: a peft folder; adapter_scale: the share of its change. None where a file is not plain
+    (see the module), is damaged or does not fit.
+    """
     try:
         config = _json(folder / "config.json")
         generation = _json(folder / "generation_config.json")
@@ -169,7 +172,7 @@ def load_plain(
         if adapter is not None and not _add_lora(tensors, config, adapter, adapter_scale):
             return None
         tokens = Tokens(tokenizer_folder)
-    except Exception:  # whatever a damaged file raises; transformers' way names it
+    except Exception:  # whatever a damaged file raises; `load.py` then reports what is wrong
         return None
     if not all(all_finite(value) for value in tensors.values()):
         return None
@@ -190,6 +193,7 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _is_plain(config: Mapping[str, Any]) -> bool:
+    """Return whether a model's configuration is of a Whisper that this module can build."""
     are_sizes = all(type(config.get(name)) is int and config[name] > 0 for name in SIZES)
     are_tied = config.get("tie_word_embeddings", True) is True
     # A key that is missing has transformers' default, which is the expected value.
@@ -231,7 +235,11 @@ def _shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
 def _tensors(
     file: Path, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
 ) -> dict[str, torch.Tensor] | None:
-    """Return the tensors of a file in `dtype`; None where names, shapes or types are others."""
+    """Return the tensors of a safetensors file in `dtype`.
+
+    None where their names and shapes are not exactly `shapes`, where one holds integers, or where
+    the folder has several such files.
+    """
     from safetensors.torch import load_file
 
     if len(list(file.parent.glob("*.safetensors"))) != 1:
@@ -251,8 +259,11 @@ def _tensors(
 def _add_lora(
     tensors: dict[str, torch.Tensor], config: Mapping[str, Any], folder: Path, scale: float
 ) -> bool:
-    """Add `scale` of an adapter's change to the tensors, float32; return False, nothing changed,
-    for an adapter that is not plain or does not fit. Raises for a damaged one."""
+    """Add `scale` of a plain adapter's change to the model's tensors, in place.
+
+    Return False, nothing changed, where the tensors are not float32 or the adapter does not fit
+    them. Raises for a damaged adapter, and UserError for one of another base model.
+    """
     from safetensors.torch import load_file
 
     from streaming_asr.whisper.adapter_config import check_base
@@ -263,35 +274,36 @@ def _add_lora(
     check_base(content, JsonSettings(**config), folder / LORA_FILES[0])
     pairs = load_file(folder / LORA_FILES[1])
     rank, modules = content["r"], set(content["target_modules"])
-    changed = [
+    layers = [
         name.removesuffix(".weight")
         for name in tensors
         if name.endswith(".weight") and name.split(".")[-2] in modules
     ]
-    shapes = {}
-    for name in changed:
-        n_out, n_in = tensors[f"{name}.weight"].shape
-        shapes[_pair(name, "A")] = (rank, n_in)
-        shapes[_pair(name, "B")] = (n_out, rank)
-    if {name: tuple(value.shape) for name, value in pairs.items()} != shapes:
+    expected = {}
+    for layer in layers:
+        n_out, n_in = tensors[f"{layer}.weight"].shape
+        expected[_lora_key(layer, "A")] = (rank, n_in)
+        expected[_lora_key(layer, "B")] = (n_out, rank)
+    if {name: tuple(value.shape) for name, value in pairs.items()} != expected:
         return False
     if not all(value.is_floating_point() and all_finite(value) for value in pairs.values()):
         return False
     factor = content["lora_alpha"] / rank
-    for name in changed:
-        a, b = pairs[_pair(name, "A")].float(), pairs[_pair(name, "B")].float()
-        base = tensors[f"{name}.weight"]
+    for layer in layers:
+        a, b = pairs[_lora_key(layer, "A")].float(), pairs[_lora_key(layer, "B")].float()
+        base = tensors[f"{layer}.weight"]
         merged = base + (b @ a) * factor
-        tensors[f"{name}.weight"] = merged if scale == 1 else torch.lerp(base, merged, scale)
+        tensors[f"{layer}.weight"] = merged if scale == 1 else torch.lerp(base, merged, scale)
     return True
 
 
-def _pair(name: str, side: str) -> str:
-    return f"base_model.model.{name}.lora_{side}.weight"
+def _lora_key(layer: str, side: str) -> str:
+    return f"base_model.model.{layer}.lora_{side}.weight"
 
 
 def _is_plain_lora(content: Mapping[str, Any]) -> bool:
-    """Return whether an adapter's configuration is LoRA with one rank and alpha, nothing else."""
+    """Return whether an adapter's configuration is LoRA of linear layers with one rank and alpha,
+    and no other option of peft is in use."""
     modules = content.get("target_modules")
     is_plain = (
         content.get("peft_type") == "LORA"
@@ -304,16 +316,20 @@ def _is_plain_lora(content: Mapping[str, Any]) -> bool:
         and bool(modules)
         and set(modules) <= LINEAR
     )
-    named = {"peft_type", "r", "lora_alpha", "bias", "init_lora_weights", "target_modules"}
-    others = content.keys() - named - IDLE_OPTIONS
-    return is_plain and all(content[name] in (None, False, [], {}) for name in others)
+    checked = {"peft_type", "r", "lora_alpha", "bias", "init_lora_weights", "target_modules"}
+    others = content.keys() - checked - IDLE_OPTIONS
+    are_unset = all(content[name] in (None, False, [], {}) for name in others)
+    return is_plain and are_unset
 
 
 # -- modules --------------------------------------------------------------------------------
 
 
 def _bare(kind: type[nn.Module], **values: Any) -> Any:
-    """Return a module without drawing weights, which takes longer than reading them."""
+    """Return a module of class `kind` with these attributes and no parameters.
+
+    Its own __init__ would draw random weights, which takes longer than reading them.
+    """
     module = kind.__new__(kind)
     nn.Module.__init__(module)
     for name, value in values.items():
@@ -344,7 +360,7 @@ def _norm(tensors: Mapping[str, torch.Tensor], name: str) -> Any:
 
 
 def _weights(tensors: Mapping[str, torch.Tensor], name: str) -> Any:
-    """Return the weights of an embedding, which are used by themselves."""
+    """Return a module with only the weights of an embedding, which our passes index directly."""
     module = nn.Module()
     module.register_parameter("weight", _parameter(tensors, f"{name}.weight"))
     return module

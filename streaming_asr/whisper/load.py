@@ -71,7 +71,7 @@ class Whisper:
 
     @cached_property
     def first_timestamp(self) -> int | None:
-        """Return the token <|0.00|>, which those of all frames follow; None: the model has none."""
+        """Return the id of <|0.00|>, the first of the timestamps; None for a model without them."""
         first = self._id("<|notimestamps|>") + 1
         return first if first + self.context_frames < self.config.vocab_size else None
 
@@ -82,11 +82,12 @@ class Whisper:
         *,
         timestamps: bool = False,
     ) -> list[int]:
-        """Return the control tokens before the text; `previous` token ids precede them as
-        context.
+        """Return the token ids of the prompt before the text.
 
-        Multilingual models: sot, language (default en), transcribe; English-only ones: sot. Then
-        <|notimestamps|>, unless the text is to have timestamps.
+        previous: tokens of earlier text, which come first as context, after <|startofprev|>. Then
+        sot, for multilingual models also language (default en) and transcribe; then
+        <|notimestamps|>, unless the text is to have timestamps. Raises UserError for a language
+        that the model does not know.
         """
         ids = [self._id("<|startofprev|>"), *previous] if previous else []
         ids.append(self.sot)
@@ -110,7 +111,8 @@ class Whisper:
 
     @cached_property
     def suppressed(self) -> torch.Tensor:
-        """Return (vocabulary,) float32: -inf on control, timestamp, configured tokens, else 0."""
+        """Return the bias on the logits, (vocabulary,) float32: -inf on tokens that no text holds
+        (control tokens, timestamps, those that the configuration suppresses), else 0."""
         bias = torch.zeros(self.config.vocab_size, device=self.device)
         bias[self.eot + 1 :] = -torch.inf
         # -1 means no token; the end must stay possible, or no text ever ends.
@@ -146,10 +148,10 @@ def load_whisper(
     adapter_scale: float = 1.0,
     trainable: bool = False,
 ) -> Whisper:
-    """Load `path` (folder, hub name, name@revision) and merge `adapter` (peft folder, published
-    checkpoint), `adapter_scale` of its change.
-    tokenizer_path: the model whose tokenizer it shares, by default its own.
+    """Return the Whisper at `path` (folder, hub name, name@revision), with an adapter merged.
 
+    adapter: a peft folder or a published checkpoint; `adapter_scale` of its change is merged.
+    tokenizer_path: the model whose tokenizer it shares, by default its own.
     dtype: float32, float16, bfloat16, or int8 on a CPU: the linear layers of encoder and decoder in
     8 bits, the adapter merged before; the output layer, which is the embedding too, in float32.
     trainable: load transformers' class, which training, saving and peft need; without it a plain
@@ -175,16 +177,17 @@ def _loaded(
     adapter_scale: float,
     trainable: bool,
 ) -> Whisper:
+    """Load the model that `load_whisper` describes, without sharing it."""
     check_device(dtype, device)
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")
     plain = None
     has_plain_adapter = adapter is None or has_plain_lora(Path(adapter))
     if has_plain_adapter and not trainable:
-        source = Path(locate(path))
-        check_sizes(source)
+        folder = Path(locate(path))
+        check_sizes(folder)
         plain = load_plain(
-            source,
+            folder,
             Path(locate(tokenizer_path or path)),
             dtype=LOADED_AS[dtype],
             adapter=None if adapter is None else Path(adapter),
@@ -196,7 +199,7 @@ def _loaded(
         model, tokenizer = _by_transformers(path, dtype, adapter, tokenizer_path, adapter_scale)
     else:
         model, tokenizer = plain
-    # After the adapter is merged, which then costs no memory there.
+    # Only now, so that merging the adapter costs no memory of the device.
     model.to(torch.device(device))
     if dtype == "int8":
         quantise(model.model.encoder, model.model.decoder)
@@ -204,14 +207,17 @@ def _loaded(
 
 
 def _can_spell(path: str | Path, model: Any, tokenizer: Any) -> bool:
-    """Return whether the tokenizer spells every token of text. Raises UserError for that of
-    another model, and for one with added tokens of text."""
+    """Return whether the tokenizer spells every token of text; adds timestamps that it lacks.
+
+    Raises UserError for the tokenizer of another model, and for one with added tokens of text.
+    """
     _add_timestamps(model.config, tokenizer)
     _check_tokenizer(path, model.config, tokenizer)
-    end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
-    if end is not None:
-        check_added_tokens(path, tokenizer, end)
-    return end is not None and None not in tokenizer.convert_ids_to_tokens(range(end))
+    eot = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    if eot is None:
+        return False
+    check_added_tokens(path, tokenizer, eot)
+    return None not in tokenizer.convert_ids_to_tokens(range(eot))  # text lies before the end
 
 
 def _by_transformers(
@@ -221,7 +227,10 @@ def _by_transformers(
     tokenizer_path: str | Path | None,
     adapter_scale: float,
 ) -> tuple[Any, Any]:
-    """Return transformers' model with the adapter merged, and its tokenizer. Raises UserError."""
+    """Return transformers' model with the adapter merged, and its tokenizer.
+
+    Raises UserError where a file is missing or damaged, or does not fit the others.
+    """
     from transformers import AutoTokenizer, WhisperForConditionalGeneration
 
     if adapter is not None:
@@ -232,18 +241,18 @@ def _by_transformers(
     check_sizes(Path(source))
     try:
         for file in sorted(Path(source).glob("*.safetensors")):
-            check_floats(file)  # transformers would take whole numbers for weights
+            check_floats(file)  # transformers would take integers for weights
         with quiet():
             result: Any = WhisperForConditionalGeneration.from_pretrained(
                 source, dtype=LOADED_AS[dtype], output_loading_info=True
             )
-            model, loaded = result
+            model, loading_info = result
             tokenizer = AutoTokenizer.from_pretrained(locate(tokenizer_path or path))
             _add_timestamps(model.config, tokenizer)
             _check_tokenizer(path, model.config, tokenizer)
-            end: Any = tokenizer.convert_tokens_to_ids("<|endoftext|>")
-            check_added_tokens(path, tokenizer, end)
-            Detokenizer(tokenizer, end)  # every token up to there can be spelt
+            eot: Any = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+            check_added_tokens(path, tokenizer, eot)
+            Detokenizer(tokenizer, eot)  # fails here where a token of text has no spelling
     except UserError:
         raise
     except Exception as error:  # whatever a damaged file makes transformers raise
@@ -251,49 +260,55 @@ def _by_transformers(
             f"model {str(path)!r} could not be loaded: {str(error).partition(chr(10))[0]}\n"
             "Give the folder or the hub name of a Whisper model in Hugging Face's form."
         ) from error
-    _check_weights(path, model, loaded)
+    _check_weights(path, model, loading_info)
     if adapter is not None:
         model = merge_adapter(model, adapter, adapter_scale)
     return model, tokenizer
 
 
-def _check_weights(path: str | Path, model: Any, loaded: Mapping[str, Any]) -> None:
+def _check_weights(path: str | Path, model: Any, loading_info: Mapping[str, Any]) -> None:
     """Raise UserError where the files lack a tensor that the configuration asks for, hold a layer
     that it does not have, or hold numbers that are not finite.
+
+    loading_info: of transformers.
     """
-    missing = sorted(loaded["missing_keys"])
-    strange = sorted(key for key in loaded["unexpected_keys"] if ".layers." in key)
-    if missing or strange:
-        more = len(missing or strange) - 1
+    missing = sorted(loading_info["missing_keys"])
+    surplus = sorted(key for key in loading_info["unexpected_keys"] if ".layers." in key)
+    if missing or surplus:
+        verb, names = ("lack", missing) if missing else ("also hold", surplus)
+        more = f" and {len(names) - 1} more tensors" if len(names) > 1 else ""
         raise UserError(
-            f"model {str(path)!r}: its files {'lack' if missing else 'also hold'} "
-            f"{(missing or strange)[0]}{f' and {more} more tensors' if more else ''}, against "
-            "config.json; take all files from where the model comes from"
+            f"model {str(path)!r}: its files {verb} {names[0]}{more}, against config.json; take "
+            "all files from where the model comes from"
         )
     refuse_not_finite(f"model {str(path)!r}", model.state_dict().items())
 
 
 def _add_timestamps(config: Any, tokenizer: Any) -> None:
-    """Add the timestamps that older tokenizers lack, though the model has these tokens."""
-    last = tokenizer.convert_tokens_to_ids("<|notimestamps|>")
-    n_stamps = config.max_source_positions
-    if last == len(tokenizer) - 1 and last + 1 + n_stamps < config.vocab_size:
-        tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(n_stamps + 1)])
+    """Add the timestamps (every 0.02 s of the context, both ends included) that older tokenizers
+    lack, though the model has these tokens."""
+    no_timestamps = tokenizer.convert_tokens_to_ids("<|notimestamps|>")
+    n_stamps = config.max_source_positions + 1
+    tokenizer_ends_there = no_timestamps == len(tokenizer) - 1
+    if tokenizer_ends_there and len(tokenizer) + n_stamps <= config.vocab_size:
+        tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(n_stamps)])
 
 
 def _check_tokenizer(path: str | Path, config: Any, tokenizer: Any) -> None:
-    """Raise UserError where the tokenizer is another model's: `.en` and multilingual ones differ by
-    one token, which would garble every text instead of failing.
+    """Raise UserError where the tokenizer is another model's.
+
+    `.en` and multilingual ones differ by one token: texts would be garbled without an error.
     """
     vocabulary = tokenizer.get_vocab()
     if config.vocab_size <= vocabulary.get("<|0.00|>", -1):  # a model trained without timestamps
-        vocabulary = {t: i for t, i in vocabulary.items() if not re.fullmatch(r"<\|\d+\.\d+\|>", t)}
+        timestamp = re.compile(r"<\|\d+\.\d+\|>")
+        vocabulary = {t: i for t, i in vocabulary.items() if not timestamp.fullmatch(t)}
     largest = max(vocabulary.values())
-    end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    eot = tokenizer.convert_tokens_to_ids("<|endoftext|>")
     if largest >= config.vocab_size:
         problem = f"it has token {largest}, the model {config.vocab_size} tokens"
-    elif config.eos_token_id is not None and end != config.eos_token_id:
-        problem = f"its <|endoftext|> is {end}, the model's {config.eos_token_id}"
+    elif config.eos_token_id is not None and eot != config.eos_token_id:
+        problem = f"its <|endoftext|> is {eot}, the model's {config.eos_token_id}"
     else:
         return
     raise UserError(

@@ -29,7 +29,8 @@ def check_sizes(folder: Path) -> None:
     config = json_file(folder / "config.json", REMEDY)
     shapes = _shapes(folder)
     for key, (tensor, axis) in SIDES.items():
-        if key in config and len(shapes.get(tensor, ())) > axis:
+        is_known = key in config and len(shapes.get(tensor, ())) > axis
+        if is_known:
             stored = shapes[tensor][axis]
             if config[key] != stored:
                 raise UserError(
@@ -46,13 +47,14 @@ def check_sizes(folder: Path) -> None:
                 f"{REMEDY}"
             )
     file = folder / "generation_config.json"
-    if file.is_file() and (heads := json_file(file, REMEDY).get("alignment_heads")):
-        n_layers, n_heads = (config.get(f"decoder_{key}") for key in ("layers", "attention_heads"))
-        if isinstance(n_layers, int) and isinstance(n_heads, int):
-            _check_heads(heads, n_layers, n_heads, file)
+    heads = json_file(file, REMEDY).get("alignment_heads") if file.is_file() else None
+    n_layers, n_heads = config.get("decoder_layers"), config.get("decoder_attention_heads")
+    if heads and isinstance(n_layers, int) and isinstance(n_heads, int):
+        _check_heads(heads, n_layers, n_heads, file)
 
 
 def _check_heads(heads: Any, n_layers: int, n_heads: int, file: Path) -> None:
+    """Raise UserError where `heads` is no list of (layer, head) pairs of a decoder of this size."""
     remedy = f"{REMEDY}, or delete alignment_heads there"
     for pair in heads if isinstance(heads, list) else [heads]:
         is_pair = isinstance(pair, Sequence) and [type(each) for each in pair] == [int, int]
@@ -69,8 +71,8 @@ def _check_heads(heads: Any, n_layers: int, n_heads: int, file: Path) -> None:
 
 
 def _shapes(folder: Path) -> dict[str, Sequence[int]]:
-    """Return the shape of every tensor in the folder's safetensors files, by its name in the
-    Whisper; {} where the weights have another form."""
+    """Return the shape of every tensor in the folder's safetensors files, by its name below
+    `model.`; {} where the weights have another form or are damaged."""
     from safetensors import SafetensorError, safe_open
 
     shapes: dict[str, Sequence[int]] = {}

@@ -42,11 +42,11 @@ class Ngram:
         return state
 
     def score(self, state: Any, token: int) -> float:
-        """Return the natural log-probability of class `token` behind `state`."""
+        """Return the natural log-probability of class `token` after `state`."""
         return float(self.model.BaseScore(state, str(token), self.new_state())) * LN_10
 
     def after(self, state: Any, token: int) -> Any:
-        """Return the state behind `state` and class `token`."""
+        """Return the state that follows `state` by class `token`."""
         after = self.new_state()
         self.model.BaseScore(state, str(token), after)
         return after
@@ -62,16 +62,16 @@ class Fusion:
 
 
 def vocabulary_hash(spellings: Sequence[bytes]) -> str:
-    """Return the hash of a vocabulary, given the bytes of each class, in order."""
-    listed = json.dumps([spelling.hex() for spelling in spellings])
-    return hashlib.sha256(listed.encode()).hexdigest()[:16]
+    """Return the hash of a vocabulary, 16 hex digits, given the bytes of each class, in order."""
+    text = json.dumps([spelling.hex() for spelling in spellings])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def load_ngram(lm: str | None, weights: str | Path | None) -> Ngram | None:
-    """Return the language model that `method.lm` names; None for `none`.
+    """Return the language model that the setting `method.lm` names; None for `none`.
 
-    lm: none, auto (the folder `lm` of `weights`) or a folder. Raises UserError where KenLM is not
-    installed, and for a folder that is missing, incomplete or damaged.
+    lm: none, auto (the folder `lm` in `weights`, the trained weights' folder) or a folder. Raises
+    UserError where KenLM is not installed, and for a folder that is missing, incomplete or damaged.
     """
     if lm in (None, "none"):
         return None
@@ -106,7 +106,8 @@ def load_ngram(lm: str | None, weights: str | Path | None) -> Ngram | None:
             plain.write_bytes(lzma.decompress(file.read_bytes()))
             model = kenlm.Model(str(plain), settings)
     except (OSError, RuntimeError, lzma.LZMAError) as error:
-        reason = " ".join(str(error).split()).rpartition(" threw ")[2]  # behind KenLM's own lines
+        # KenLM puts file, line and function of its own before the reason.
+        reason = " ".join(str(error).split()).rpartition(" threw ")[2]
         raise UserError(f"{file}: damaged, or no n-gram model ({reason}); {REMEDY}") from error
     return Ngram(folder, str(vocabulary), model, kenlm.State)
 
@@ -114,9 +115,10 @@ def load_ngram(lm: str | None, weights: str | Path | None) -> Ngram | None:
 def fusion_of(
     model: Ngram | None, spellings: Sequence[bytes], weight: float, bonus: float
 ) -> Fusion | None:
-    """Return what the model adds in a search over the classes that `spellings` spell.
+    """Return what a language model adds to the scores of a CTC search; None without a model.
 
-    Raises UserError for a model of another vocabulary and for a negative weight.
+    spellings: the bytes of each class of the CTC head. weight, bonus: see `Fusion`. Raises
+    UserError for a model of another vocabulary and for a negative weight.
     """
     check_range(0, lm_weight=weight)
     if model is None:

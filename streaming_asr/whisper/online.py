@@ -42,7 +42,8 @@ class OnlinePolicy:
     def of(
         cls, model_context_s: float, context_s: float, *, n: int, trim_s: float | None
     ) -> OnlinePolicy:
-        """Return the settings; trim_s is by default 15 s, or half of the model's context."""
+        """Return the settings, in seconds; trim_s is by default 15 s, or half of the model's
+        context where that is less. context_s: the context that a buffer may have."""
         default_s = min(TRIM_S, model_context_s / 2)
         return cls(n, default_s if trim_s is None else trim_s, context_s)
 
@@ -63,7 +64,7 @@ class OnlineBuffer:
         self._language = language
         self._recorder = recorder
         self._agreement = self._new_agreement()
-        self._said: list[Word] = []
+        self._committed: list[Word] = []
         """Committed words, those in the buffer and enough before them for a prompt."""
         self._n_new = 0
         """Samples that no round has transcribed."""
@@ -80,8 +81,8 @@ class OnlineBuffer:
         return self._agreement.partial
 
     @property
-    def has_unheard(self) -> bool:
-        """Return whether audio has come that no round has transcribed."""
+    def has_new_audio(self) -> bool:
+        """Return whether the buffer has samples that no round has transcribed."""
         return self._n_new > 0
 
     def insert(self, audio: Samples) -> None:
@@ -90,27 +91,32 @@ class OnlineBuffer:
         self._n_new += audio.size
 
     def process(self) -> list[Word]:
-        """Transcribe the whole buffer; return the words that became final."""
+        """Run a round: transcribe the whole buffer and trim it; return the words that became
+        final."""
         hypothesis = self._transcribe(self.prompt() or None)
         with self._recorder.part("policy"):
-            # Pieces of a word could agree one by one and leave half of it committed.
+            # Else two hypotheses could agree on a piece, and half of a word would be committed.
             hypothesis = hypothesis.in_whole_words(self._language)
             committed = self._agreement.observe(hypothesis.words)
-            self._said += committed
+            self._committed += committed
             if self.end_s - self.start_s > self._policy.trim_s:
                 committed += self._trim(hypothesis.segment_ends_s)
         return committed
 
     def finish(self) -> list[Word]:
-        """Make all final; audio that no round has transcribed is transcribed now."""
-        committed = self.process() if self.has_unheard else []
+        """Make the whole text final and return its new words; audio that no round has transcribed
+        is transcribed first."""
+        committed = self.process() if self.has_new_audio else []
         with self._recorder.part("finalise"):
             rest = self._agreement.finish()
-            self._said += rest
+            self._committed += rest
         return committed + rest
 
     def restart(self, start_s: float) -> None:
-        """Begin again with an empty buffer."""
+        """Begin again with an empty buffer at `start_s` of the stream; its partial words are lost.
+
+        The committed text stays, for the prompt.
+        """
         self._agreement = self._new_agreement()
         self.audio = np.zeros(0, np.float32)
         self._n_new = 0
@@ -119,7 +125,7 @@ class OnlineBuffer:
 
     def prompt(self) -> str:
         """Return the last words whose audio is gone, until they are 200 characters or more."""
-        return self._prompt_of(self._said)
+        return self._prompt_of(self._committed)
 
     def _new_agreement(self) -> LocalAgreement:
         return LocalAgreement(self._policy.n)
@@ -131,16 +137,18 @@ class OnlineBuffer:
         ).shifted(self.start_s)
 
     def _prompt_of(self, words: list[Word]) -> str:
-        taken: list[str] = []
+        """Return the last of `words` whose audio is gone, as `prompt` describes."""
+        newest_first: list[str] = []
         n_characters = 0
         for word in reversed(words[: self._n_trimmed(words)]):
             if n_characters >= PROMPT_CHARACTERS:
                 break
-            taken.append(word.text)
+            newest_first.append(word.text)
             n_characters += len(word.text) + 1
-        return "".join(reversed(taken))
+        return "".join(reversed(newest_first))
 
     def _n_trimmed(self, words: list[Word]) -> int:
+        """Return how many of the committed `words` ended before the buffer begins."""
         n = len(words)
         while n and end_of(words[n - 1]) > self.start_s:
             n -= 1
@@ -149,58 +157,70 @@ class OnlineBuffer:
     # ---- trimming ---------------------------------------------------------------------------
 
     def _trim(self, segment_ends_s: tuple[float, ...]) -> list[Word]:
-        """Cut the buffer; the words that had to be made final for it."""
+        """Cut the buffer after committed text; where it stays longer than `limit_s`, return the
+        words that had to be made final to cut it."""
         cut_s = self._segment_end(segment_ends_s)
         cut_s = self._word_end() if cut_s is None else cut_s
         if cut_s is not None:
             self._cut(cut_s)
-        return self._force() if self.end_s - self.start_s > self._policy.limit_s else []
+        is_too_long = self.end_s - self.start_s > self._policy.limit_s
+        return self._force_cut() if is_too_long else []
 
     def _segment_end(self, ends_s: tuple[float, ...]) -> float | None:
-        """Return the last segment end but one, or an earlier one, within the committed text."""
-        said_until_s = end_of(self._said[-1]) if self._said else -1.0
+        """Return the last segment end but one, or an earlier one, within the committed text; None
+        where none lies in the buffer."""
+        committed_end_s = end_of(self._committed[-1]) if self._committed else -1.0
         # The last segment may still grow.
         for end_s in reversed(ends_s[:-1]):
-            if end_s <= said_until_s:
-                return self._advancing(end_s)
+            if end_s <= committed_end_s:
+                return self._in_buffer(end_s)
         return None
 
     def _word_end(self) -> float | None:
-        """Return a committed word's end: the last in the older half of `trim_s`, or the last."""
+        """Return the end of the last committed word that is older than half of `trim_s`, or else of
+        the last committed word; None where none lies in the buffer."""
         ends_s = [end_of(word) for word in self._agreement.committed]
+        if not ends_s:
+            return None
         # The newest words' times are the least certain, and context helps the next round.
-        older = [end for end in ends_s if end <= self.end_s - self._policy.trim_s / 2]
-        return self._advancing(max(older or ends_s)) if ends_s else None
+        older_s = [end_s for end_s in ends_s if end_s <= self.end_s - self._policy.trim_s / 2]
+        return self._in_buffer(max(older_s or ends_s))
 
-    def _advancing(self, cut_s: float) -> float | None:
+    def _in_buffer(self, cut_s: float) -> float | None:
+        """Return the time if a cut there would shorten the buffer, else None."""
         return cut_s if cut_s > self.start_s else None
 
-    def _force(self) -> list[Word]:
-        """Keep half of the limit where no word ends to cut after; commit what was before."""
-        border_s = self.end_s - self._policy.limit_s / 2
-        committed = self._agreement.commit_until(border_s)
-        self._said += committed
+    def _force_cut(self) -> list[Word]:
+        """Cut a buffer that is too long although no committed word ends in it.
+
+        The newest half of the limit stays. Return the words before the cut, which become final
+        without agreement.
+        """
+        cut_s = self.end_s - self._policy.limit_s / 2
+        committed = self._agreement.commit_until(cut_s)
+        self._committed += committed
         after = self._agreement.partial
-        if after and after[0].start is not None and after[0].start < border_s:
-            border_s = max(after[0].start, *(end_of(word) for word in committed[-1:]), self.start_s)
+        if after and after[0].start is not None and after[0].start < cut_s:
+            # The next word begins before the cut: cut before it, but after the committed ones.
+            cut_s = max(after[0].start, *(end_of(word) for word in committed[-1:]), self.start_s)
             # Even where a word began long ago: memory is bounded by the context.
-            border_s = max(border_s, self.end_s - self._policy.limit_s)
-        self._cut(border_s)
+            cut_s = max(cut_s, self.end_s - self._policy.limit_s)
+        self._cut(cut_s)
         return committed
 
-    def _cut(self, at_s: float) -> None:
-        """Let go of the audio before `at_s` and of the words that lie in it."""
-        self._begin_at(min(at_s, self.end_s))
+    def _cut(self, cut_s: float) -> None:
+        """Drop the audio before `cut_s`, in seconds of the stream, and the words that lie in it."""
+        self._begin_at(min(cut_s, self.end_s))
 
-    def _begin_at(self, at_s: float) -> None:
-        self.audio = self.audio[int((at_s - self.start_s) * SAMPLE_RATE) :].copy()
-        self.start_s = at_s
-        self._agreement.forget(at_s)
+    def _begin_at(self, start_s: float) -> None:
+        self.audio = self.audio[int((start_s - self.start_s) * SAMPLE_RATE) :].copy()
+        self.start_s = start_s
+        self._agreement.forget(start_s)
         self._forget_old_text()
 
     def _forget_old_text(self) -> None:
-        """Drop words too old for a prompt: each counts at least one character of it and a space."""
-        del self._said[: max(0, self._n_trimmed(self._said) - PROMPT_CHARACTERS)]
+        """Drop trimmed words except the last 200: a prompt of 200 characters needs no more."""
+        del self._committed[: max(0, self._n_trimmed(self._committed) - PROMPT_CHARACTERS)]
 
 
 def end_of(word: Word) -> float:
@@ -219,18 +239,20 @@ class BufferedStream(StreamState):
     """Samples of the stream at which it is decoded next."""
 
     def hear(self, audio: Samples, chunk: int) -> bool:
-        """Count (n,) new samples; return whether a chunk or more has come since the last
-        decoding."""
+        """Count (n,) new samples; return whether a round is due: a chunk or more has come since the
+        last one. chunk: in samples."""
         self.n_samples += audio.size
         self.sound.hear(np.asarray(audio, np.float32))
         if self.n_samples < self.next_decode:
             return False
-        # From now on, not from the last border: a late delivery is transcribed in one round.
+        # Counted from here, not from the last multiple: several chunks that come at once are
+        # transcribed in one round.
         self.next_decode = self.n_samples + chunk
         return True
 
     def given_out(self, words: Sequence[Word]) -> tuple[Word, ...]:
-        """Return committed words, spaced, their times in order and inside the audio so far."""
+        """Return words that became final as the stream commits them: spaced, their times in order
+        and inside the audio so far."""
         emit, heard_s = self.emitter.emit, self.heard_s
         return tuple(
             emit(w.text, w.start or 0.0, w.end or 0.0, heard_s, w.probability, overlap=True)
@@ -238,7 +260,7 @@ class BufferedStream(StreamState):
         )
 
     def partial_words(self) -> tuple[Word, ...]:
-        """Return the words after the committed ones."""
+        """Return the unconfirmed words, of which the first is spaced."""
         words = self.buffer.partial
         if not words:
             return ()

@@ -9,7 +9,11 @@ import torch.nn.functional as F
 
 
 class KeyPositions:
-    """Where a pass writes its keys, and which keys each query may read."""
+    """Where a pass writes its keys, and which keys each query may read: those up to its own.
+
+    Rows that begin at one position and are equally long are slices, which copy nothing; ragged ones
+    are indexed, and need a mask.
+    """
 
     def __init__(
         self,
@@ -19,6 +23,8 @@ class KeyPositions:
         ragged: bool,
         device: torch.device,
     ) -> None:
+        """max_tokens: positions of the model; the cache has one more, for padding. starts: for each
+        row the position of its first new token. n_new: tokens of a row, padding included."""
         self._ragged = ragged
         self._start = starts[0]
         self._stop = min(max(starts) + n_new, max_tokens)
@@ -29,37 +35,44 @@ class KeyPositions:
         offsets = torch.arange(n_new, device=device)
         if ragged:
             begin = torch.tensor(starts, device=device)
-            # Padding lies behind a row's tokens, or in the one position beyond the model's: unread.
-            self._at = (begin[:, None] + offsets).clamp(max=max_tokens)
+            # (rows, n_new). Padding lies after a row's tokens, or in the one position beyond the
+            # model's: no query of a token reads it.
+            self._positions = (begin[:, None] + offsets).clamp(max=max_tokens)
             self._row_index = torch.arange(len(starts), device=device)[:, None]
-            self._mask = (torch.arange(self._stop, device=device) <= self._at[..., None])[:, None]
-        elif n_new > 1:
+            keys = torch.arange(self._stop, device=device)
+            self._mask = (keys <= self._positions[..., None])[:, None]
+        elif n_new > 1:  # a single token sees all keys, without a mask
+            self._positions = (self._start + offsets)[None]
             # torch has a faster kernel for a plain triangle than for a mask.
             self._causal = self._start == 0
-            self._at = (self._start + offsets)[None]
             if not self._causal:
-                self._mask = torch.arange(self._stop, device=device) <= self._at[0, :, None]
+                keys = torch.arange(self._stop, device=device)
+                self._mask = keys <= self._positions[0, :, None]
 
     def position_embedding(self, table: torch.Tensor) -> torch.Tensor:
+        """Return the embeddings (rows or 1, n_new, d) of the positions; table: (positions, d)."""
         if self._ragged:
-            return table[self._at.clamp(max=table.shape[0] - 1)]
+            return table[self._positions.clamp(max=table.shape[0] - 1)]
         return table[self._start : self._stop]
 
     def write(self, cache: torch.Tensor, new: torch.Tensor) -> None:
         """Write `new` (rows, heads, n_new, size) into cache (all rows, heads, positions, size)."""
         if self._ragged:
-            cache[self._row_index, :, self._at] = new.transpose(1, 2)
+            cache[self._row_index, :, self._positions] = new.transpose(1, 2)
         else:
             cache[: self._n_rows, :, self._start : self._stop] = new
 
     def narrow(self, picks: torch.Tensor) -> None:
-        """Compute from now on only the queries at `picks` (rows, wanted)."""
+        """Let `attend` be called from now on with only the queries at indices `picks` (rows, n) of
+        the new tokens."""
         keys = torch.arange(self._stop, device=picks.device)
-        at = self._at.expand(picks.shape[0], -1).gather(1, picks)
-        self._mask = (keys <= at[..., None])[:, None]
+        positions = self._positions.expand(picks.shape[0], -1).gather(1, picks)
+        self._mask = (keys <= positions[..., None])[:, None]
         self._causal = False
 
     def attend(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Return the attention of q (rows, heads, n, size), of q's shape, to the cached keys and
+        values (all rows, heads, positions, size) that each query may read."""
         return F.scaled_dot_product_attention(
             q,
             keys[: self._n_rows, :, : self._stop],

@@ -27,11 +27,11 @@ def check_device(dtype: str, device: str | None) -> None:
 
 
 def quantise(*parts: nn.Module) -> None:
-    """Turn the linear layers below `parts`, in float32 on the CPU, into 8 bits, in place."""
+    """Turn the linear layers inside `parts`, float32 on the CPU, into 8 bits, in place."""
     from torch.ao.quantization import quantize_dynamic
 
     with warnings.catch_warnings():
-        # Deprecated in favour of a package of its own, but still what torch itself brings.
+        # Deprecated in favour of another package, but still a part of torch.
         warnings.filterwarnings("ignore", message=".*torch.ao.quantization")
         warnings.filterwarnings("ignore", message=".*quantized tensor creation")
         for part in parts:
@@ -39,5 +39,5 @@ def quantise(*parts: nn.Module) -> None:
 
 
 def is_quantised(layer: Any) -> bool:
-    """Return whether `quantise` turned this layer of Whisper's."""
+    """Return whether `quantise` has changed this layer of Whisper's."""
     return type(layer.fc1).__module__.startswith("torch.ao.")

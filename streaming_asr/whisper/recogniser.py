@@ -21,7 +21,7 @@ class BufferTranscript:
     """Where the segments end that the recogniser divides its text into."""
 
     def shifted(self, offset_s: float) -> BufferTranscript:
-        """Return the hypothesis `offset_s` later."""
+        """Return the transcript with all times `offset_s` later."""
         words = tuple(
             replace(w, start=(w.start or 0.0) + offset_s, end=(w.end or 0.0) + offset_s)
             for w in self.words
@@ -29,28 +29,29 @@ class BufferTranscript:
         return BufferTranscript(words, tuple(end + offset_s for end in self.segment_ends_s))
 
     def in_whole_words(self, language: str | None) -> BufferTranscript:
-        """Return it with pieces joined: faster-whisper divides 5:43 into " 5" and ":43".
+        """Return the transcript with the pieces of words joined: faster-whisper divides 5:43 into
+        " 5" and ":43".
 
         A word begins with a space, in languages that write them; it is as probable as its least
         probable piece.
         """
         if language in UNSPACED:
             return self
-        whole: list[Word] = []
-        for word in self.words:
-            if not whole or word.text[:1].isspace():
-                whole.append(word)
+        words: list[Word] = []
+        for piece in self.words:
+            if not words or piece.text[:1].isspace():
+                words.append(piece)
                 continue
-            before = whole[-1]
-            # (a recogniser need not know probabilities)
-            probabilities = [p for p in (before.probability, word.probability) if p is not None]
-            whole[-1] = replace(
+            before = words[-1]
+            # (a recogniser need not give probabilities)
+            probabilities = [p for p in (before.probability, piece.probability) if p is not None]
+            words[-1] = replace(
                 before,
-                text=before.text + word.text,
-                end=word.end,
+                text=before.text + piece.text,
+                end=piece.end,
                 probability=min(probabilities) if probabilities else None,
             )
-        return replace(self, words=tuple(whole))
+        return replace(self, words=tuple(words))
 
 
 class Recogniser(Protocol):
@@ -69,12 +70,12 @@ class Recogniser(Protocol):
 
 
 def ends_sentence(text: str) -> bool:
-    """Return whether a sentence ends with this word, closing quotes and brackets aside."""
+    """Return whether a sentence ends with this word; closing quotes and brackets may follow."""
     return text.rstrip("\"'”’)]» ").endswith(SENTENCE_ENDS)
 
 
 def sentence_ends_s(words: Sequence[Word]) -> tuple[float, ...]:
-    """Return the ends of the sentences, and of the text where it breaks off in mid-sentence."""
+    """Return where sentences end, in seconds, and where the text ends, even in mid-sentence."""
     last = len(words) - 1
     return tuple(
         w.end

@@ -24,15 +24,15 @@ class Seam:
     """The rule's lengths, in frames of 20 ms."""
 
     limit: int
-    """A window is cut before it grows past this."""
+    """A window is cut before it grows longer than this."""
     age: int
-    """The word before the cut ended so long ago."""
+    """The word before the cut ended at least so long before the window's end."""
     keep: int
-    """Newest audio that is kept where no such word is."""
+    """Newest audio that the next window has where there is no such word."""
 
     @classmethod
     def of(cls, context_frames: int, chunk_frames: int, first_chunk_frames: int) -> Seam:
-        """Return a stream's rule. Raises UserError where the chunk leaves no room."""
+        """Return a stream's rule. Raises UserError where a chunk is too long for the context."""
         share = min(1.0, context_frames / (15 * FRAMES_PER_S))
         seam = cls(
             limit=context_frames - round(2 * share * FRAMES_PER_S),
@@ -62,21 +62,24 @@ class Seam:
         chunk_frames: int = 0,
         first_start: float = math.inf,
     ) -> tuple[int, int]:
-        """Return the frame at which the next window begins, and how many words lie before it.
+        """Return the frame at which the next window begins, and how many words end before it.
 
         word_ends: end of each word in seconds of the window, in order, the first `n_committed`
-        committed; position: frames in the window; first_start: start of the first word, where the
-        audio kept may begin with it.
+        committed; position: frames in the window; chunk_frames: frames that come next;
+        first_start: start of the first word in seconds, given where the next window may begin with
+        it.
         """
-        frames = [round(end * FRAMES_PER_S) for end in word_ends]
+        end_frames = [round(end_s * FRAMES_PER_S) for end_s in word_ends]
         for i in range(n_committed - 1, -1, -1):
             # The newest words may change when more audio comes, and their times even more.
-            if 0 < frames[i] <= position - self.age:
-                if position - frames[i] + chunk_frames <= self.limit:
-                    return frames[i], i + 1
+            if 0 < end_frames[i] <= position - self.age:
+                # (an earlier word would leave an even longer window)
+                if position - end_frames[i] + chunk_frames <= self.limit:
+                    return end_frames[i], i + 1
                 break
         # No such word: silence, or a loop. The newest audio is transcribed again in any case.
         start = max(position - self.keep, 0)
         if 0 < first_start * FRAMES_PER_S < start:
             start = round(first_start * FRAMES_PER_S)
-        return start, len(list(takewhile(lambda frame: frame <= start, frames)))
+        n_before = len(list(takewhile(lambda end_frame: end_frame <= start, end_frames)))
+        return start, n_before

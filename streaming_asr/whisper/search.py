@@ -34,18 +34,19 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """New tokens, the log-probability of each, and the frame it is taken from if a guide gives one.
-
-    `log_probs` holds one more where the hypothesis has ended: that of what ended it.
-    """
+    """A text of new tokens, after the prompt, in the search."""
 
     tokens: tuple[int, ...] = ()
     log_probs: tuple[float, ...] = ()
+    """Of each token; of an ended hypothesis also that of the token that ended it."""
     frames: tuple[int, ...] = ()
+    """The encoder frame of each token, if a guide gives them."""
     last_attended: int | None = None
+    """The frame of the last token, also of the one that ended it, if a guide gives it."""
 
     @property
     def mean_log_prob(self) -> float:
+        """Return the mean log-probability, 0 of an empty hypothesis."""
         return sum(self.log_probs) / max(1, len(self.log_probs))
 
 
@@ -63,16 +64,23 @@ class Guide:
     """(vocabulary,) on the logits, in place of the decoder's `suppressed`."""
 
     def revise(self, live: Sequence[Hypothesis], log_probs: torch.Tensor) -> torch.Tensor:
-        """Return the log-probabilities (live, vocabulary) that the search goes by."""
+        """Return the log-probabilities (live, vocabulary) of the next token that the search uses,
+        given the decoder's."""
         return log_probs
 
     def narrow(self, best: int) -> bool:
-        """Return whether only the best next token counts; asked while one hypothesis is live."""
+        """Return whether the search may go on only with the next token `best`, the likeliest.
+
+        Called only while a single hypothesis is live.
+        """
         return False
 
     def draft(self, last: int | None) -> Sequence[int]:
-        """Return tokens that are likely to follow the only hypothesis, which ends with `last` or is
-        empty. They are fed with it, so that each of them that the search takes saves a pass."""
+        """Return tokens that are likely to follow the only hypothesis.
+
+        last: its last token, None where it is empty. They are fed with it (speculative decoding),
+        so that each of them that the search takes saves a pass.
+        """
         return ()
 
     def judge(self, live: Sequence[Hypothesis]) -> list[tuple[Verdict, int | None]]:
@@ -85,12 +93,12 @@ class Guide:
 
 @dataclass(frozen=True, slots=True)
 class BeamSearch:
-    """Settings of a search of width `beam` (1: greedy); hypotheses are rows 0.. of the cache.
+    """Settings of a search of width `beam` (1: greedy); hypotheses are the first rows of the cache.
 
     guard: none, or repeats (`whisper/guard.py`), under which no token completes a short copy that
-    no speech supports, and a hypothesis ends before a long one, or is left out where others go on.
+    no speech supports, and a hypothesis ends before a long one, or is dropped where others go on.
     early_stopping: stop as soon as `beam` hypotheses have ended, as Whisper does; else those go on
-    whose mean log-probability is better than that of every ended one, by which the text is chosen.
+    whose mean log-probability is better than that of every ended one.
     """
 
     decoder: Decoder
@@ -111,32 +119,33 @@ class BeamSearch:
         n_heard: int | None = None,
         prefilled: torch.Tensor | None = None,
     ) -> Passes[Hypothesis]:
-        """Return the best text of at most `max_new` tokens that follows `prompt`.
+        """Search the best text of at most `max_new` tokens after `prompt`; a step of `together`.
 
-        The frames are those of the cache's stream 0, of which the last `n_heard` hold the new text;
-        None: all of them do. prefilled: log-probabilities (1, vocabulary) of what follows the
-        prompt, whose keys and values the cache holds. The text is empty where the guide threw all
-        hypotheses away. Reports for each token the number of hypotheses that were in the search.
-        Searches of other streams may share the passes.
+        n_frames: frames of the cache that the tokens attend to; the last `n_heard` of them (None:
+        all) hold the audio of the new text. prefilled: log-probabilities (1, vocabulary) of what
+        follows the prompt, where the cache already has its keys and values. Returns an empty
+        hypothesis where the guide threw all away. Reports for each token position the number of
+        hypotheses in the search.
         """
         guide = guide or Guide()
         # The decoder has no more positions.
         max_new = min(max_new, self.decoder.max_tokens - len(prompt))
         live, ended = [Hypothesis(last_attended=guide.last_attended)], list[Hypothesis]()
         n_heard = n_frames if n_heard is None else n_heard
+        # The tokens of each row that the next pass feeds, and the position of the first of them.
         feed, start = [list(prompt)], 0
-        # Tokens fed along with the last one, and the log-probabilities of what follows each.
-        ahead: list[tuple[int, torch.Tensor]] = []
+        # Draft tokens that were fed, and the log-probabilities of what follows each.
+        draft_results: list[tuple[int, torch.Tensor]] = []
         while True:
             if prefilled is not None:
                 next_log_probs, prefilled = prefilled, None
-            elif ahead:
-                _, next_log_probs = ahead.pop(0)
+            elif draft_results:
+                _, next_log_probs = draft_results.pop(0)
             else:
                 draft = self._draft(guide, live, max_new)
                 rows = yield self._pass(cache, feed, draft, start, n_frames, guide, recorder)
-                next_log_probs, *others = rows.split(len(feed))
-                ahead = list(zip(draft, others, strict=True))
+                next_log_probs, *after_draft = rows.split(len(feed))
+                draft_results = list(zip(draft, after_draft, strict=True))
             with recorder.part("decode"):
                 # One more than the beam: one of them may be the end, which takes no place in it.
                 top = guide.revise(live, next_log_probs).topk(self.beam + 1)
@@ -152,24 +161,26 @@ class BeamSearch:
                 parents, live = self._without_loops(parents, live, ended, n_heard)
             if len(ended) >= self.beam:
                 limit = self._limit(ended)
-                at = [i for i, one in enumerate(live) if one.mean_log_prob > limit]
-                parents, live = [parents[i] for i in at], [live[i] for i in at]
+                better = [i for i, each in enumerate(live) if each.mean_log_prob > limit]
+                parents, live = [parents[i] for i in better], [live[i] for i in better]
             if not live:
                 break
-            # An end that was found counts more than a text that was cut off.
+            # A hypothesis that ended counts more than one that is cut off here.
             if len(live[0].tokens) >= max_new:
                 ended = ended or live
                 break
-            if ahead and (len(live) > 1 or live[0].tokens[-1] != ahead[0][0]):
-                ahead = []
+            is_as_drafted = bool(draft_results) and live[0].tokens[-1] == draft_results[0][0]
+            if len(live) > 1 or not is_as_drafted:
+                draft_results = []
             with recorder.part("decode"):
                 cache.reorder(parents, start)
                 guide.reorder(parents)
                 feed = [[hypothesis.tokens[-1]] for hypothesis in live]
-        return max(ended, key=lambda one: one.mean_log_prob, default=Hypothesis())
+        return max(ended, key=lambda each: each.mean_log_prob, default=Hypothesis())
 
     def _draft(self, guide: Guide, live: Sequence[Hypothesis], max_new: int) -> list[int]:
-        """Return the guide's draft where one hypothesis is live, as far as there is room."""
+        """Return the guide's draft, as much as fits in `max_new` tokens with one more after it;
+        nothing where several hypotheses are live."""
         if len(live) > 1:
             return []
         text = live[0].tokens
@@ -186,8 +197,9 @@ class BeamSearch:
         guide: Guide,
         recorder: Recorder,
     ) -> Wanted:
-        """Return the request for what follows the tokens `feed`, which begin at `start`, and each
-        of `draft` behind the only row of them."""
+        """Return the request for the log-probabilities of what follows the tokens `feed`, one row
+        for each hypothesis, from position `start` on; then of what follows each token of `draft`,
+        which is fed after the only row."""
         with recorder.part("decode"):
             tokens = [[*row, *draft] for row in feed]
             take = None if guide.on_cross is None else [range(len(row)) for row in tokens]
@@ -204,7 +216,8 @@ class BeamSearch:
         return Wanted("decode", self.decoder.next_log_probs, part)
 
     def _limit(self, ended: list[Hypothesis]) -> float:
-        """Return the mean above which a hypothesis goes on once `beam` have ended."""
+        """Return the mean log-probability above which a hypothesis goes on once `beam` have ended;
+        infinity: none does."""
         return math.inf if self.early_stopping else max(one.mean_log_prob for one in ended)
 
     def _refuse_short_copies(
@@ -214,15 +227,19 @@ class BeamSearch:
         log_probs: list[list[float]],
         n_heard: int,
     ) -> None:
-        """Take out of the next tokens, in place, those that complete a short unsupported copy,
-        except the last one that a hypothesis has."""
-        for one, nexts, scores in zip(live, tokens, log_probs, strict=True):
-            for i in reversed(range(len(nexts))):
-                copy = self._copy((*one.tokens, nexts[i]), n_heard)
-                if copy and copy.is_short and len(nexts) > 1:
-                    del nexts[i], scores[i]
+        """Remove, in place, next tokens that complete a short unsupported copy; at least one next
+        token of each hypothesis stays.
+
+        tokens, log_probs: of the next tokens of each hypothesis, the likeliest first.
+        """
+        for hypothesis, next_tokens, next_log_probs in zip(live, tokens, log_probs, strict=True):
+            for i in reversed(range(len(next_tokens))):
+                copy = self._copy((*hypothesis.tokens, next_tokens[i]), n_heard)
+                if copy and copy.is_short and len(next_tokens) > 1:
+                    del next_tokens[i], next_log_probs[i]
 
     def _copy(self, tokens: tuple[int, ...], n_heard: int) -> Copy | None:
+        """Return the unsupported copy at the end of `tokens`, spread over `n_heard` frames."""
         return GUARDS[self.guard](tokens, even(len(tokens), n_heard))
 
     def _without_loops(
@@ -232,13 +249,17 @@ class BeamSearch:
         ended: list[Hypothesis],
         n_heard: int,
     ) -> tuple[list[int], list[Hypothesis]]:
-        """Return the hypotheses whose last token completes no unsupported copy; where all do and
-        none has ended, the first of them ends before its copy."""
-        copies = [self._copy(one.tokens, n_heard) for one in live]
+        """Return the hypotheses whose last token completes no unsupported copy, and their parents.
+
+        Where all complete one and none has ended, the best ends before its copy: it joins `ended`.
+        """
+        copies = [self._copy(hypothesis.tokens, n_heard) for hypothesis in live]
         if not any(copies):
             return parents, live
-        if (copy := copies[0]) and all(copies) and not ended:
-            best, n = live[0], len(live[0].tokens) - copy.n_tokens
+        first_copy = copies[0]
+        if first_copy and all(copies) and not ended:
+            best = live[0]
+            n = len(best.tokens) - first_copy.n_tokens
             ended.append(
                 Hypothesis(best.tokens[:n], best.log_probs[:n], best.frames[:n], best.last_attended)
             )
@@ -253,41 +274,42 @@ class BeamSearch:
         tokens: list[list[int]],
         log_probs: list[list[float]],
     ) -> tuple[list[int], list[Hypothesis]]:
-        """Return which of `live` each of the best continuations goes on from, and these.
+        """Return the best continuations, `beam` at most, and before them the index in `live` of the
+        hypothesis that each goes on from.
 
-        Adds to `ended` those that end before the beam is full. A verdict is on whatever token
-        follows, so one WAIT or REWIND ends all continuations of its hypothesis.
+        tokens, log_probs, verdicts: of the next tokens of each live hypothesis. Adds to `ended`
+        those that end before the beam is full. A verdict is on whatever token follows, so one WAIT
+        or REWIND ends all continuations of its hypothesis.
         """
-        candidates = sorted(
-            (
-                (sum(hypothesis.log_probs) + log_prob, i, token, log_prob)
-                for i, hypothesis in enumerate(live)
-                for token, log_prob in zip(tokens[i], log_probs[i], strict=True)
-            ),
-            key=lambda candidate: (-candidate[0], candidate[1]),
-        )
+        candidates = [
+            (sum(hypothesis.log_probs) + log_prob, i, token, log_prob)
+            for i, hypothesis in enumerate(live)
+            for token, log_prob in zip(tokens[i], log_probs[i], strict=True)
+        ]
+        # The likeliest first; among equals in the order of their hypotheses.
+        candidates.sort(key=lambda candidate: (-candidate[0], candidate[1]))
         parents: list[int] = []
         grown: list[Hypothesis] = []
-        closed: set[int] = set()
+        without_more: set[int] = set()  # hypotheses whose continuations a verdict has ended
         n_tokens = len(live[0].log_probs) + 1 if live else 0
         for total, i, token, log_prob in candidates:
-            is_late = len(ended) >= self.beam and total / n_tokens <= self._limit(ended)
-            if is_late or len(grown) >= self.beam:
+            is_too_late = len(ended) >= self.beam and total / n_tokens <= self._limit(ended)
+            if is_too_late or len(grown) >= self.beam:
                 break
-            if i in closed:
+            if i in without_more:
                 continue
             parent, (verdict, frame) = live[i], verdicts[i]
-            with_this = (*parent.log_probs, log_prob)
+            all_log_probs = (*parent.log_probs, log_prob)
             if token == self.eot:
                 ended.append(
-                    Hypothesis(parent.tokens, with_this, parent.frames, parent.last_attended)
+                    Hypothesis(parent.tokens, all_log_probs, parent.frames, parent.last_attended)
                 )
             elif verdict is Verdict.TAKE:
                 frames = parent.frames if frame is None else (*parent.frames, frame)
-                grown.append(Hypothesis((*parent.tokens, token), with_this, frames, frame))
+                grown.append(Hypothesis((*parent.tokens, token), all_log_probs, frames, frame))
                 parents.append(i)
             else:
-                closed.add(i)
+                without_more.add(i)
                 if verdict is Verdict.WAIT:
-                    ended.append(Hypothesis(parent.tokens, with_this, parent.frames, frame))
+                    ended.append(Hypothesis(parent.tokens, all_log_probs, parent.frames, frame))
         return parents, grown

@@ -18,8 +18,8 @@ class OnWhisper:
     dtype: str
 
     def load(self, adapter: str | None = None, scale: float = 1.0) -> Whisper:
-        """Return the model with `scale` of the adapter's change merged. Raises UserError where
-        either is missing."""
+        """Return the model with `scale` of the adapter's change merged; adapter: a folder, a file,
+        a name of the hub, or none. Raises UserError where one is missing."""
         return load_whisper(
             self.model_path,
             device=self.device,

@@ -55,22 +55,23 @@ def save_half(tensors: Mapping[str, torch.Tensor], file: Path) -> None:
 
 
 def load_pickled(file: Path, what: str) -> Any:
-    """Return what torch.save wrote. Objects of foreign classes, as the settings that a training
-    script stores, become `StoredObject`; none of their code is imported or run.
+    """Return what torch.save wrote to a file. Objects of classes that torch does not load, as the
+    settings of a training script, become `StoredObject`; none of their code is imported or run.
 
     Raises UserError, naming `what`, for a file that is damaged or holds calls of functions.
     """
     import torch
 
-    objects = _foreign_classes(file)
-    if calls := sorted(filter(_is_code, map(_python_3_name, objects))):
+    classes = _foreign_classes(file)
+    code = sorted(filter(_is_code, map(_python_3_name, classes)))
+    if code:
         raise UserError(
-            f"{what} holds code ({calls[0]}), which is not run; take a file from a source that you "
+            f"{what} holds code ({code[0]}), which is not run; take a file from a source that you "
             "trust, or save only its state_dict, with torch.save"
         )
     try:
         # weights_only: a pickle may otherwise run any code.
-        with _standing_in(objects):
+        with _as_stored_objects(classes):
             return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged file makes torch and pickle raise
         reason = str(error).partition("\n")[0] or repr(error)
@@ -81,17 +82,21 @@ def load_pickled(file: Path, what: str) -> Any:
 
 
 def _foreign_classes(file: Path) -> list[str]:
-    """Return the names, module.Class, that torch does not load from the file by itself."""
+    """Return the names (module.Class) in the file that torch does not load; [] where the file
+    cannot be read."""
     import torch
 
-    listed: Any = getattr(torch.serialization, "get_unsafe_globals_in_checkpoint", None)
+    list_names: Any = getattr(torch.serialization, "get_unsafe_globals_in_checkpoint", None)
+    if list_names is None:  # torch before 2.6
+        return []
     try:
-        return [] if listed is None else list(listed(file))  # None: torch before 2.6
+        return list(list_names(file))
     except Exception:  # a damaged file, or one in torch's old form; the loader reports it
         return []
 
 
-def _standing_in(names: Iterable[str]) -> AbstractContextManager[Any]:
+def _as_stored_objects(names: Iterable[str]) -> AbstractContextManager[Any]:
+    """Return a context in which torch loads objects of these classes as `StoredObject`."""
     import torch
 
     pairs: list[Any] = [(StoredObject, name) for name in names]
@@ -99,7 +104,8 @@ def _standing_in(names: Iterable[str]) -> AbstractContextManager[Any]:
 
 
 def _python_3_name(name: str) -> str:
-    """Return the name of a class or function where torch.save wrote it as Python 2 has it."""
+    """Return the name (module.Class) in Python 3 of one as Python 2 has it: torch.save writes
+    those."""
     module, _, attribute = name.rpartition(".")
     return f"{IMPORT_MAPPING.get(module, module)}.{attribute}"
 
@@ -145,17 +151,20 @@ def weights_at(path: str | Path, name: str, what: str, remedy: str) -> dict[str,
 
 
 def refuse_not_finite(source: object, named: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """Raise UserError that names the tensors with a number that is not finite."""
-    wrong = [n for n, value in named if value.is_floating_point() and not all_finite(value)]
-    if wrong:
-        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    """Raise UserError, naming `source`, where a tensor holds a number that is not finite.
+
+    named: (name, tensor) pairs.
+    """
+    faulty = [name for name, x in named if x.is_floating_point() and not all_finite(x)]
+    if faulty:
+        more = f" and {len(faulty) - 1} more" if len(faulty) > 1 else ""
         raise UserError(
-            f"{source}: {wrong[0]}{more} holds numbers that are not finite; take weights that "
+            f"{source}: {faulty[0]}{more} holds numbers that are not finite; take weights that "
             "are, or another dtype where these are too large for it"
         )
 
 
 def all_finite(value: torch.Tensor) -> bool:
     """Return whether every number of a tensor is finite."""
-    # A finite sum proves it in less time; large numbers may overflow in it.
+    # A finite sum proves it in less time; the sum of large finite numbers may overflow.
     return bool(value.sum().isfinite()) or bool(value.isfinite().all())

@@ -28,42 +28,51 @@ class Timestamps(Guide):
         self.bias[self._first : self._first + whisper.context_frames + 1] = 0.0
 
     def revise(self, live: Sequence[Hypothesis], log_probs: torch.Tensor) -> torch.Tensor:
-        """Return (hypotheses, vocabulary): none for what the rules forbid, the rest sums to one."""
+        """Return log-probabilities (hypotheses, vocabulary): -inf for tokens that the rules forbid,
+        the others' probabilities sum to one."""
         revised = log_probs.clone()
         for row, hypothesis in zip(revised, live, strict=True):
             self._forbid(row, hypothesis.tokens)
         return revised.log_softmax(-1)
 
-    def _forbid(self, row: torch.Tensor, tokens: Sequence[int]) -> None:
+    def _forbid(self, log_probs: torch.Tensor, tokens: Sequence[int]) -> None:
+        """Set what may not follow `tokens` to -inf in log_probs (vocabulary,), in place.
+
+        Timestamps are the last ids, from self._first on; text lies before self._eot.
+        """
         first = self._first
-        if not tokens:  # a segment's start
-            row[:first] = -torch.inf
-            row[first + LATEST_START + 1 :] = -torch.inf
+        if not tokens:  # a segment starts
+            log_probs[:first] = -torch.inf
+            log_probs[first + LATEST_START + 1 :] = -torch.inf
             return
-        after_stamp = tokens[-1] >= first
-        after_two = after_stamp and (len(tokens) < 2 or tokens[-2] >= first)
-        if after_two:  # text, or the end
-            row[first:] = -torch.inf
-        elif after_stamp:  # a segment has ended: another starts, or the end
-            row[: self._eot] = -torch.inf
-        earlier = [token for token in tokens if token >= first]
-        # A segment may begin where the last one ended, but must end later than it began.
-        least = earlier[-1] + (0 if after_stamp and not after_two else 1)
-        row[first:least] = -torch.inf  # time does not go back, and no segment is empty
-        if row[first:].logsumexp(0) > row[:first].max():  # likelier than any one token of text
-            row[:first] = -torch.inf
+        is_after_stamp = tokens[-1] >= first
+        is_after_start = is_after_stamp and (len(tokens) < 2 or tokens[-2] >= first)
+        is_after_end = is_after_stamp and not is_after_start
+        if is_after_start:  # text follows, or the end
+            log_probs[first:] = -torch.inf
+        elif is_after_end:  # another segment starts, or the end
+            log_probs[: self._eot] = -torch.inf
+        # Time does not go back. A segment may begin where the last one ended, but must end later
+        # than it began.
+        last_stamp = next(token for token in reversed(tokens) if token >= first)
+        earliest = last_stamp if is_after_end else last_stamp + 1
+        log_probs[first:earliest] = -torch.inf
+        # If the timestamps together are likelier than any token of text, one of them follows.
+        if log_probs[first:].logsumexp(0) > log_probs[:first].max():
+            log_probs[:first] = -torch.inf
 
 
 def segmented(tokens: Sequence[int], first_timestamp: int) -> tuple[list[int], int, int | None]:
     """Return the indices of the tokens of text, how many of these are in segments that have ended,
-    and the frame at which the last of these ends, None where none has.
+    and the frame of the window at which the last such segment ends, None where none has.
 
-    A timestamp after text ends a segment."""
-    at: list[int] = []
-    n_complete, end = 0, None
+    first_timestamp: the id of <|0.00|>, which the others follow. A timestamp after text ends a
+    segment."""
+    text_indices: list[int] = []
+    n_complete, end_frame = 0, None
     for i, token in enumerate(tokens):
         if token < first_timestamp:
-            at.append(i)
-        elif len(at) > n_complete:
-            n_complete, end = len(at), token - first_timestamp
-    return at, n_complete, end
+            text_indices.append(i)
+        elif len(text_indices) > n_complete:
+            n_complete, end_frame = len(text_indices), token - first_timestamp
+    return text_indices, n_complete, end_frame

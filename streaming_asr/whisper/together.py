@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class Wanted(NamedTuple):
-    """A step's request: the result for `part` of `run`, called with all that are wanted."""
+    """A step's request: the element for `part` of what `run` returns for a list of parts."""
 
     what: str
     """`encode` or `decode`, under which the time is reported; `run` is the same for each."""
@@ -35,25 +35,29 @@ Passes: TypeAlias = Generator[Wanted, Any, Result]
 
 
 def run_together(steps: Sequence[Passes[Result]], recorder: Recorder) -> list[Result]:
-    """Run all steps, of one method, to their ends and return what they return."""
+    """Run all steps, of one method, to their ends; return what each returns, in their order.
+
+    The time of the passes is reported to `recorder`. Parts that wait at the same time share a pass.
+    """
     results: dict[int, Result] = {}
     waiting: dict[int, Wanted] = {}
 
     def resume(i: int, answer: Any) -> None:
+        """Run step i up to its next request or its end."""
         try:
             waiting[i] = steps[i].send(answer)
         except StopIteration as end:
             results[i] = end.value
 
     for i in range(len(steps)):
-        resume(i, None)
+        resume(i, None)  # a generator starts with None
     while waiting:
-        # Whoever waits longest decides which pass is next, so that none waits for ever.
+        # The step that waits longest decides which pass is next, so that none waits for ever.
         what, run, _ = next(iter(waiting.values()))
-        alike = [i for i, passes in waiting.items() if passes.what == what][:MOST_TOGETHER]
+        sharers = [i for i, request in waiting.items() if request.what == what][:MOST_TOGETHER]
         with recorder.part(what), torch.inference_mode():
-            answers = run([waiting.pop(i).part for i in alike])
-        for i, answer in zip(alike, answers, strict=True):
+            answers = run([waiting.pop(i).part for i in sharers])
+        for i, answer in zip(sharers, answers, strict=True):
             resume(i, answer)
     return [results[i] for i in range(len(steps))]
 
@@ -76,16 +80,19 @@ class SharedPasses:
         return [self.start(language=language, recorder=recorder) for _ in range(n)]
 
     def step(self, state: Any, audio: Samples, *, last: bool) -> Update:
-        """Take in `audio`, (n,); return what it changed."""
+        """Advance a stream by one step with (n,) new samples; return what it changed."""
         return self.step_many([state], [audio], last=[last])[0]
 
     def step_many(
         self, states: Sequence[Any], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
-        """Advance each stream by one step, wherever each is; they share passes of the model.
+        """Advance each stream by one step, from wherever it is; they share passes of the model.
 
-        Frames and tokens are packed, not padded: a stream costs those it has, and an attention
-        call of its own in each layer.
+        Frames and tokens are packed, not padded: a stream costs those it has, and one attention
+        call in each layer.
         """
-        steps = [self._step(*each) for each in zip(states, audio, last, strict=True)]
+        steps = [
+            self._step(state, samples, is_last)
+            for state, samples, is_last in zip(states, audio, last, strict=True)
+        ]
         return run_together(steps, states[0].recorder) if steps else []

@@ -40,16 +40,17 @@ def window_pass(
     recorder: Recorder,
     padding: str = "full",
 ) -> Passes[torch.Tensor]:
-    """Encode (n,) samples padded to the context, for the cache's stream 0 too: (1, context, d).
+    """Encode (n,) samples padded to the context and write their keys and values into the cache.
 
-    padding: `full`, or `counted`: its frames are thinned out (`encoder.Counted`).
+    A step of `together`; returns (1, context, d). padding: `full`, or `counted`: its frames are
+    thinned out (`encoder.Counted`).
     """
     n_frames = whisper.context_frames
-    n_real = -(-len(audio) // FRAME_SAMPLES)
+    n_real = _frames(audio)
     counted = Counted.of(n_real, n_frames) if padding == "counted" else None
     with recorder.part("feature"):
         samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
-        padded = F.pad(samples, (0, whisper.context_frames * FRAME_SAMPLES - samples.numel()))
+        padded = F.pad(samples, (0, n_frames * FRAME_SAMPLES - samples.numel()))
         mel = log_mel(padded.to(whisper.device)[None], whisper.n_mels)
     with recorder.part("encode"):
         part = part_of(whisper.model, mel)
@@ -113,7 +114,10 @@ class WindowDecoder:
         recorder: Recorder,
         previous: Sequence[int] = (),
     ) -> Passes[DecodedWindow]:
-        """Transcribe (n,) samples, n at most the context, after the text of `previous` tokens."""
+        """Transcribe (n,) samples, n at most the context, after the text of `previous` tokens.
+
+        A step of `together`, as are all functions here that return `Passes`.
+        """
         cache = DecoderCache(self.decoder, rows=self.search.beam)
         yield from self._encoded(cache, audio, recorder)
         n_frames = self.whisper.context_frames
@@ -128,30 +132,42 @@ class WindowDecoder:
     ) -> Passes[DecodedWindow]:
         """Transcribe (n,) samples, a window of a longer recording, in segments with timestamps.
 
-        The text is that of the segments that have ended in a full window, all of it in the last
-        one, which is shorter, and all of it where no segment has ended. A model without timestamps
-        decodes as ever.
+        Of a full window only the segments that have ended count, since the next window begins where
+        the last of them ends; all text counts where none has ended, and in the recording's last
+        window, which is shorter. A model without timestamps decodes as in `decoding`.
         """
-        first = self.whisper.first_timestamp
-        if first is None:
+        first_timestamp = self.whisper.first_timestamp
+        if first_timestamp is None:
             return (yield from self.decoding(audio, language, recorder))
         cache = DecoderCache(self.decoder, rows=self.search.beam)
         yield from self._encoded(cache, audio, recorder)
         n_frames = self.whisper.context_frames
-        most = min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_frames * FRAME_S))
         prompt = self.whisper.prompt(language, timestamps=True)
         best = yield from self.search.passes(
-            cache, prompt, n_frames, most, recorder, Timestamps(self.whisper), _frames(audio)
+            cache,
+            prompt,
+            n_frames,
+            self._most_tokens(n_frames),
+            recorder,
+            Timestamps(self.whisper),
+            _frames(audio),
         )
-        at, n_complete, end = segmented(best.tokens, first)
-        if audio.size < self.limit_samples:  # the last one
+        text_indices, n_complete, end = segmented(best.tokens, first_timestamp)
+        if audio.size < self.limit_samples:  # the last window
             end = None
-        at = at if end is None else at[:n_complete]
-        tokens, log_probs = [best.tokens[i] for i in at], [best.log_probs[i] for i in at]
+        if end is not None:
+            text_indices = text_indices[:n_complete]
+        tokens = [best.tokens[i] for i in text_indices]
+        log_probs = [best.log_probs[i] for i in text_indices]
         words = self.whisper.detokenizer.words(tokens, language=language)
-        # (the text is aligned without its timestamps, as its tokens were taken)
-        prompt = self.whisper.prompt(language)  # the alignment's
-        return DecodedWindow(cache, prompt, tokens, log_probs, words, end or n_frames, end)
+        # Without timestamps, as the tokens to align.
+        alignment_prompt = self.whisper.prompt(language)
+        n_timed = end or n_frames
+        return DecodedWindow(cache, alignment_prompt, tokens, log_probs, words, n_timed, end)
+
+    def _most_tokens(self, n_frames: int) -> int:
+        """Return how many tokens a text of `n_frames` of speech can have at most."""
+        return min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_frames * FRAME_S))
 
     def _encoded(
         self, cache: DecoderCache, audio: Samples, recorder: Recorder
@@ -159,7 +175,7 @@ class WindowDecoder:
         return window_pass(self.whisper, self.decoder, cache, audio, recorder, self.padding)
 
     def decode(self, audio: Samples, language: str | None, recorder: Recorder) -> DecodedWindow:
-        """Transcribe (n,) samples, n at most the context, of one stream by itself."""
+        """Run `decoding` by itself, for a single stream."""
         return alone(self.decoding(audio, language, recorder), recorder)
 
     def search_window(
@@ -175,16 +191,23 @@ class WindowDecoder:
         search: BeamSearch | None = None,
         prefilled: torch.Tensor | None = None,
     ) -> Passes[DecodedWindow]:
-        """Decode the cache's `n_frames` frames, of which word times may lie in `n_timed`.
+        """Decode the text of the cache's first `n_frames` frames.
 
-        The text has no more tokens than speech of `n_timed` frames can have. `n_heard` of them,
-        default n_timed, hold audio. search: another search than the decoder's own. prefilled: see
+        n_timed: the frames in which word times may lie; the text has no more tokens than speech of
+        that length can have. previous: tokens of the text before. n_heard: frames that hold audio
+        of the new text, by default n_timed. search: by default self.search. guide, prefilled: see
         `BeamSearch.passes`.
         """
         prompt = self.whisper.prompt(language, previous=previous)
-        most = min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_timed * FRAME_S))
         best = yield from (search or self.search).passes(
-            cache, prompt, n_frames, most, recorder, guide, n_heard or n_timed, prefilled
+            cache,
+            prompt,
+            n_frames,
+            self._most_tokens(n_timed),
+            recorder,
+            guide,
+            n_heard or n_timed,
+            prefilled,
         )
         tokens = list(best.tokens)
         words = self.whisper.detokenizer.words(tokens, language=language)
@@ -192,9 +215,9 @@ class WindowDecoder:
 
     def times(self, window: DecodedWindow) -> Times:
         """Return (start, end) of each word in seconds of the window, by the alignment heads."""
-        tokens = window.token_times
-        if tokens is None:
-            tokens = alignment_times(
+        token_times = window.token_times
+        if token_times is None:
+            token_times = alignment_times(
                 self.decoder,
                 window.cache,
                 self.whisper.alignment_heads,
@@ -202,25 +225,29 @@ class WindowDecoder:
                 window.tokens,
                 window.n_frames,
             )
-        return [(tokens[word.start][0], tokens[word.stop - 1][1]) for word in window.words]
+        return [
+            (token_times[word.start][0], token_times[word.stop - 1][1]) for word in window.words
+        ]
 
     def seam(self, times: Times, end: int | None = None) -> tuple[int, int]:
-        """Return where a full window with words at these times is cut: (samples, words before).
+        """Return where a full window is cut: the sample at which the next one begins, and the
+        number of words before it.
 
-        end: the frame at which its segments end, if timestamps give one.
+        times: of the words. end: the frame at which the last segment ends, if timestamps give one.
         """
         if end:
             return end * FRAME_SAMPLES, len(times)
         n_frames = self.limit_samples // FRAME_SAMPLES
-        ends = [end for _, end in times]
-        first_start = times[0][0] if times else 0.0
+        ends_s = [end_s for _, end_s in times]
+        first_start_s = times[0][0] if times else 0.0
         frame, n_before = Seam.of_full(n_frames).cut(
-            ends, len(ends), n_frames, first_start=first_start
+            ends_s, len(ends_s), n_frames, first_start=first_start_s
         )
         return frame * FRAME_SAMPLES, n_before
 
     def previous_tokens(self, text: str) -> list[int]:
-        """Return the last tokens of `text`, at most half of the decoder's positions, as Whisper."""
+        """Return the last tokens of `text`, fewer than half of the decoder's positions, as OpenAI's
+        Whisper keeps of a prompt."""
         if not text.strip():
             return []
         ids = self.whisper.text_tokens(" " + text.strip())
@@ -235,7 +262,11 @@ def emit_window(
     offset_s: float,
     heard_s: float,
 ) -> list[Word]:
-    """Return the first `n_words` as committed words; the window begins at `offset_s`."""
+    """Return the first `n_words` of a window as committed words of the stream.
+
+    times: of the words, in seconds of the window, which begins at `offset_s` of the stream.
+    heard_s: how much audio the stream has; no word ends later.
+    """
     return [
         emitter.emit(
             word.text,
@@ -249,7 +280,8 @@ def emit_window(
 
 
 def _frames(audio: Samples) -> int:
-    return -(-audio.size // FRAME_SAMPLES)
+    """Return the encoder frames that hold (n,) samples, rounded up."""
+    return -(-len(audio) // FRAME_SAMPLES)
 
 
 DecodeWindow = Callable[[Samples, list[int]], Passes[DecodedWindow]]
@@ -266,30 +298,32 @@ def transcribe_buffer(
 ) -> Passes[tuple[list[Word], list[int]]]:
     """Transcribe (n,) samples after the text `prompt`; return the words and their tokens.
 
-    A buffer longer than a window is taken in windows, cut where a word ends; each is given the text
-    before it. decode: instead of `windows.decoding`. Less than 0.1 s of audio has no words.
+    A buffer longer than a window is processed in windows, cut where a word ends; the prompt of each
+    is the text before it. decode: instead of `windows.decoding`. Less than 0.1 s of audio has no
+    words.
     """
     emitter = Emitter(language)
     words: list[Word] = []
     tokens: list[int] = []
-    text = prompt or ""
     start = 0
     while audio.size - start >= SHORTEST_SAMPLES:
-        heard = audio[start : start + windows.limit_samples]
-        previous = windows.previous_tokens(text + "".join(word.text for word in words))
+        samples = audio[start : start + windows.limit_samples]
+        text_before = (prompt or "") + "".join(word.text for word in words)
+        previous = windows.previous_tokens(text_before)
         if decode is None:
-            window = yield from windows.decoding(heard, language, recorder, previous)
+            window = yield from windows.decoding(samples, language, recorder, previous)
         else:
-            window = yield from decode(heard, previous)
+            window = yield from decode(samples, previous)
         with recorder.part("decode"):  # the alignment is one more pass of the decoder
             times = windows.times(window)
-            step, n_words = audio.size - start, len(times)
-            # More audio follows: its end is left to the next window, which has it whole.
-            if step > windows.limit_samples:
-                step, n_words = windows.seam(times)
-            at_s, heard_s = start / SAMPLE_RATE, audio.size / SAMPLE_RATE
-            words += emit_window(emitter, window, n_words, times, at_s, heard_s)
+            n_samples, n_words = audio.size - start, len(times)
+            # More audio follows: the end of this window is left to the next one, which has it
+            # whole.
+            if n_samples > windows.limit_samples:
+                n_samples, n_words = windows.seam(times)
+            start_s, heard_s = start / SAMPLE_RATE, audio.size / SAMPLE_RATE
+            words += emit_window(emitter, window, n_words, times, start_s, heard_s)
             tokens += window.tokens[: window.words[n_words - 1].stop if n_words else 0]
         # At least a frame, so that audio with no word in it comes to an end.
-        start += max(step, FRAME_SAMPLES)
+        start += max(n_samples, FRAME_SAMPLES)
     return words, tokens

@@ -53,13 +53,14 @@ class Silero:
         )
 
     def stream(self) -> SpeechProbability:
+        """Return the probability function of a new stream, to be called block by block."""
         hidden = cell = np.zeros((1, 1, 128), np.float32)
         context = np.zeros(CONTEXT_SAMPLES, np.float32)
 
         def probability(block: Samples) -> float:
             nonlocal hidden, cell, context
-            fed = {"input": np.concatenate([context, block])[None], "h": hidden, "c": cell}
-            output, hidden, cell = self._session.run(None, fed)
+            inputs = {"input": np.concatenate([context, block])[None], "h": hidden, "c": cell}
+            output, hidden, cell = self._session.run(None, inputs)
             context = block[-CONTEXT_SAMPLES:]
             return float(np.ravel(output)[0])
 
@@ -83,7 +84,7 @@ class Gate:
     """
 
     def __init__(self, probability: SpeechProbability, grid: int = 1) -> None:
-        """grid: in samples; stretches begin at its multiples where the pause before leaves room, so
+        """grid: in samples; stretches begin at its multiples if the pause before is long enough, so
         that chunks counted from there end where those of the stream do."""
         self._probability = probability
         self._grid = grid
@@ -97,7 +98,8 @@ class Gate:
 
     def push(self, audio: Samples, *, last: bool) -> list[Stretch]:
         """Return the speech in (n,) more samples; open speech ends at the stream's `last`."""
-        n_through = self._waiting.size if self.open else 0  # of the block that is not whole yet
+        # Samples of the unfinished block that earlier calls have returned.
+        n_through = self._waiting.size if self.open else 0
         self._waiting = np.concatenate([self._waiting, np.asarray(audio, np.float32)])
         stretches: list[Stretch] = []
         while self._waiting.size >= BLOCK_SAMPLES:
@@ -111,13 +113,15 @@ class Gate:
         return _joined(stretches)
 
     def _take(self, block: Samples, n_through: int) -> list[Stretch]:
+        """Return the speech in one block, [] for none; its first `n_through` samples were returned
+        earlier."""
         probability = self._probability(block)
         start = self._n_seen
         self._n_seen += block.size
         if not self.open:
             if probability < THRESHOLD:
-                n_kept = PRE_ROLL_SAMPLES + self._grid - 1
-                self._before = np.concatenate([self._before, block])[-n_kept:]
+                n_stored = PRE_ROLL_SAMPLES + self._grid - 1  # so that a multiple lies before it
+                self._before = np.concatenate([self._before, block])[-n_stored:]
                 return []
             begin = self._begin(start)
             audio = np.concatenate([self._before, block])[begin - start - block.size :]
@@ -126,29 +130,34 @@ class Gate:
             return [Stretch(audio, begin, begins=True)]
         if probability >= THRESHOLD:
             self._n_silent = 0
-        # Once a silence has begun, only a block of clear speech ends it.
+        # Once a silence has begun, only a block with a probability of THRESHOLD ends it.
         elif probability < THRESHOLD - HYSTERESIS or self._n_silent:
             self._n_silent += block.size
         self.open = self._n_silent < MIN_SILENCE_SAMPLES
         return [Stretch(block[n_through:], start + n_through, ends=not self.open)]
 
     def _begin(self, speech: int) -> int:
-        """Return the sample at which the stretch of a first block of speech begins."""
-        first, grid = speech - self._before.size, self._grid  # (all before is gone)
-        begin = (speech - PRE_ROLL_SAMPLES) // grid * grid
-        if begin >= first:
-            return begin
-        begin = -(-first // grid) * grid
-        return begin if begin <= speech - ONSET_SAMPLES else first
+        """Return the sample at which a stretch begins whose first block of speech is at `speech`.
+
+        The last multiple of the grid that leaves the whole pre-roll; else the first one that is
+        stored, if it leaves 0.1 s; else the first sample that is stored.
+        """
+        first_stored, grid = speech - self._before.size, self._grid
+        with_pre_roll = (speech - PRE_ROLL_SAMPLES) // grid * grid
+        if with_pre_roll >= first_stored:
+            return with_pre_roll
+        first_multiple = -(-first_stored // grid) * grid
+        leaves_onset = first_multiple <= speech - ONSET_SAMPLES
+        return first_multiple if leaves_onset else first_stored
 
 
 def _joined(stretches: Sequence[Stretch]) -> list[Stretch]:
-    """Return the stretches, those that go on from the one before put together with it."""
-    joined: list[list[Stretch]] = []
+    """Return the stretches, each joined with those that continue it."""
+    groups: list[list[Stretch]] = []
     for stretch in stretches:
-        if stretch.begins or not joined or joined[-1][-1].ends:
-            joined.append([])
-        joined[-1].append(stretch)
+        if stretch.begins or not groups or groups[-1][-1].ends:
+            groups.append([])
+        groups[-1].append(stretch)
     return [
         Stretch(
             np.concatenate([each.audio for each in parts]),
@@ -156,5 +165,5 @@ def _joined(stretches: Sequence[Stretch]) -> list[Stretch]:
             begins=parts[0].begins,
             ends=parts[-1].ends,
         )
-        for parts in joined
+        for parts in groups
     ]

@@ -24,7 +24,8 @@ from streaming_asr.whisper.words import Emitter
 
 
 def frames_of(duration_s: float, name: str) -> int:
-    """Return the encoder frames in a duration. Raises UserError where it is no whole number."""
+    """Return the encoder frames of 20 ms in a duration. Raises UserError, naming the setting
+    `name`, where it is not a whole number of them or none."""
     frames = round(duration_s / FRAME_S)
     if frames < 1 or abs(frames * FRAME_S - duration_s) > 1e-6:
         raise UserError(
@@ -36,11 +37,12 @@ def frames_of(duration_s: float, name: str) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class StreamState:
-    """The base of a method's state of one stream: samples that came, and words given out."""
+    """The base of a method's state of one stream: its samples, and the words that it commits."""
 
     recorder: Recorder
     language: str | None
     pending: list[Samples] = field(default_factory=list)
+    """Samples that no step has used."""
     n_samples: int = 0
     """Received so far."""
     sound: Sound = field(default_factory=Sound)
@@ -55,7 +57,7 @@ class StreamState:
         return self.n_samples / SAMPLE_RATE
 
     def take_in(self, audio: Samples) -> None:
-        """Keep (n,) new samples."""
+        """Add (n,) new samples to those that are pending."""
         if audio.size:
             self.pending.append(np.asarray(audio, dtype=np.float32))
             self.sound.hear(self.pending[-1])
@@ -88,35 +90,38 @@ class BlockAudio(StreamState):
 
     @property
     def n_real(self) -> int:
-        """Return the frames of the window that carry audio, as far as is known."""
+        """Return the frames of the window for which audio has arrived, the last one perhaps in
+        part."""
         return -(-self.n_samples // FRAME_SAMPLES) - self.window_start
 
     def arrive(self, audio: Samples, last: bool) -> None:
-        """Keep new samples; `last`: none follow."""
+        """Add new samples; `last`: none follow."""
         self.take_in(audio)
         self.ended = self.ended or last
 
     def block_is_there(self) -> bool:
-        """Return whether another block can be encoded; zeros fill up the last of a stream."""
+        """Return whether another block can be encoded: all of its samples have arrived, or the
+        stream has ended, and zeros fill up its last block."""
         if self.ended:
-            # The last block counts where it has a sample of its own, look-ahead aside.
-            begun = self.next_end - self.chunk_frames if self.n_taken else 0
-            return begun * FRAME_SAMPLES < self.n_samples
+            # There is a last block if a sample lies in it; its look-ahead does not count.
+            start = self.next_end - self.chunk_frames if self.n_taken else 0
+            return start * FRAME_SAMPLES < self.n_samples
         return self.n_samples >= self.next_end * FRAME_SAMPLES + self.lookahead
 
     def take_samples(self) -> torch.Tensor:
-        """Return (n,) new samples up to the last that the next block needs, zeros past the end."""
-        n = self.next_end * FRAME_SAMPLES + self.lookahead - self.n_taken
+        """Return the (n,) samples that the next block still needs, with its look-ahead; zeros after
+        the stream's end."""
+        n_needed = self.next_end * FRAME_SAMPLES + self.lookahead - self.n_taken
         audio = np.concatenate(self.pending) if self.pending else np.zeros(0, np.float32)
-        taken, rest = audio[:n], audio[n:]
+        samples, rest = audio[:n_needed], audio[n_needed:]
         self.pending = [rest] if rest.size else []
-        self.n_taken += n
-        return torch.from_numpy(np.pad(taken, (0, n - taken.size)))
+        self.n_taken += n_needed
+        return torch.from_numpy(np.pad(samples, (0, n_needed - samples.size)))
 
     def encoded(self, ends: Sequence[int], flops: float, *, again: bool = False) -> None:
-        """Report and remember that the window's blocks that end at `ends` are encoded.
+        """Record that the next blocks of the window, which end at frames `ends`, are encoded.
 
-        again: their audio was reported in the window before.
+        flops: what it cost. again: their audio was counted in the window before.
         """
         start, self.position = self.position, ends[-1]
         self.block_ends += ends
@@ -127,19 +132,21 @@ class BlockAudio(StreamState):
         )
 
     def emit(self, text: str, start: int, end: int, probability: float | None) -> Word:
-        """Return a committed word at frames of the window."""
+        """Return the next committed word; start, end: in frames of the window."""
         start_s, end_s = ((self.window_start + frame) * FRAME_S for frame in (start, end))
         return self.emitter.emit(text, start_s, end_s, self.heard_s, probability)
 
     def begin_window(self, start: int, shortest: int) -> list[int]:
-        """Let the window begin at its frame `start`; return ends of the blocks to encode again.
+        """Let the window begin at its frame `start`; return the ends, in frames of the new window,
+        of the blocks to encode again.
 
-        Blocks keep their places in the stream; the first one is merged until it is `shortest`
-        frames long, so that no frame is encoded with less to its left than the model knows.
+        Blocks keep their places in the stream. The first ones are merged until they are `shortest`
+        frames long together, so that no frame sees fewer frames than in training.
         """
-        n_kept = self.position - start
-        # Ends below `shortest` are left out, which merges their blocks with the next.
-        ends = [e - start for e in self.block_ends if e - start >= min(shortest, n_kept)]
+        n_remaining = self.position - start
+        least_end = min(shortest, n_remaining)
+        # To leave out an end merges its block with the next.
+        ends = [end - start for end in self.block_ends if end - start >= least_end]
         self.window_start += start
         self.position, self.block_ends = 0, []
         return ends
@@ -155,7 +162,8 @@ class BlockWindow(BlockAudio):
     n_mel: int = 0
 
     def take_block(self) -> int:
-        """Put the next block's mel frames into the window; return its end there."""
+        """Put the next block's mel frames into the window; return the block's end in encoder frames
+        of the window."""
         frames = self.features.push(self.take_samples()[None])[0]
         stop = self.n_mel + frames.shape[-1]
         self.mel[:, self.n_mel : stop] = frames
@@ -165,7 +173,8 @@ class BlockWindow(BlockAudio):
         return end
 
     def shift(self, start: int, shortest: int) -> list[int]:
-        """Move the mel frames too, else as `begin_window`."""
+        """Let the window begin at its frame `start` as `begin_window` does, and move the mel
+        frames."""
         n_mel = self.n_mel - 2 * start
         self.mel[:, :n_mel] = self.mel[:, 2 * start : self.n_mel].clone()
         self.n_mel = n_mel

@@ -60,16 +60,17 @@ class Detokenizer:
         return self._bytes[token] if token < len(self._bytes) else b""
 
     def words(self, ids: Sequence[int], *, language: str | None = None) -> list[TokenWord]:
-        """Return the words in order; the last one may still be growing."""
-        spaced = language not in UNSPACED
+        """Return the words of token ids in order; the last one may still be growing."""
+        has_spaces = language not in UNSPACED
         words: list[TokenWord] = []
         # Byte-level tokens may end inside a character; the decoder keeps its first bytes.
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text, start = "", 0
         for i, token in enumerate(ids):
             spelling = self.token_bytes(token)
-            whole = not decoder.getstate()[0]
-            if text.strip() and whole and spelling and (not spaced or spelling[:1] == b" "):
+            is_between_characters = not decoder.getstate()[0]
+            may_begin_word = spelling[:1] == b" " if has_spaces else bool(spelling)
+            if text.strip() and is_between_characters and may_begin_word:
                 words.append(TokenWord(text, start, i))
                 text, start = "", i
             text += decoder.decode(spelling)
@@ -79,21 +80,27 @@ class Detokenizer:
 
 
 def spaced(text: str, language: str | None) -> str:
-    """Return `text` with a space before it, in languages that write one between words."""
+    """Return a word with a space before it, in languages that write one between words."""
     if text[:1].isspace() or language in UNSPACED:
         return text
     return " " + text
 
 
 def probability_of(word: TokenWord, log_probs: Sequence[float]) -> float:
-    """Return exp of the mean log-probability of the word's tokens, among those of the text."""
-    of_word = log_probs[word.start : word.stop]
-    return math.exp(min(0.0, sum(of_word) / len(of_word)))
+    """Return a word's probability: exp of the mean log-probability of its tokens.
+
+    log_probs: of all tokens of the text. At most 1: rounding may give a log-probability above 0.
+    """
+    word_log_probs = log_probs[word.start : word.stop]
+    return math.exp(min(0.0, sum(word_log_probs) / len(word_log_probs)))
 
 
 @dataclass(slots=True)
 class Emitter:
-    """The committed text of one stream, as far as its next word depends on it."""
+    """Makes the committed words of one stream: with spaces, and with times in order.
+
+    It keeps of the text so far what the next word depends on.
+    """
 
     language: str | None
     sound: Sound | None = None
@@ -119,10 +126,11 @@ class Emitter:
         overlap: bool = False,
         least_s: float = 0.0,
     ) -> tuple[float, float]:
-        """Return the times moved into the audio so far, not before those of the last word.
+        """Return the times of the next word, moved into the audio so far (`heard_s`) and not before
+        those of the last word.
 
         overlap: the word may start before the last one ends, but not before that one starts.
-        least_s: the word lasts so long or longer, where so much audio came after the last one.
+        least_s: its least duration, where so much audio came after the last word.
         """
         # Attention may look ahead of the audio or back behind the last word; words are in order.
         earliest_s = min(self.last_start_s if overlap else self.last_end_s, heard_s)
@@ -134,7 +142,8 @@ class Emitter:
     def aligned(
         self, start_s: float, end_s: float, heard_s: float, *, overlap: bool = False
     ) -> tuple[float, float]:
-        """Return the times of an alignment without pauses, in order, a frame or more long."""
+        """Return the times of the next word, given those of an alignment: without the pauses in
+        them, in order, a frame or more long."""
         if self.sound is not None:
             start_s, end_s = self.sound.without_pauses(start_s, end_s)
         return self.in_order(start_s, end_s, heard_s, overlap=overlap, least_s=FRAME_S)
@@ -149,7 +158,11 @@ class Emitter:
         *,
         overlap: bool = False,
     ) -> Word:
-        """Return the next committed word, spaced and timed."""
+        """Return the next committed word, spaced, with its times in order.
+
+        start_s, end_s: in seconds of the stream; heard_s: the audio so far, no word ends later;
+        overlap: see `in_order`.
+        """
         text = self.spaced(text)
         self.has_text = True
         if self.sound is None:

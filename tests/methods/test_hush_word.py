@@ -483,4 +483,4 @@ def test_ten_minutes_in_chunks_keep_no_more_than_the_context():
         method.step(state, piece, last=False)
         buffer = state.buffer
         assert buffer.audio.size <= 4 * 16_000 and buffer.audio.base is None
-        assert len(buffer._said) <= 200 and len(state.recogniser._reference) <= 64
+        assert len(buffer._committed) <= 200 and len(state.recogniser._reference) <= 64

@@ -8,7 +8,7 @@ import pytest
 from streaming_asr.method import Word
 from streaming_asr.methods.ufal.reference import ReferenceAgreement
 from streaming_asr.text.numerals import cardinal, readings, spoken
-from streaming_asr.whisper.agreement import LocalAgreement, key, n_said, unsaid
+from streaming_asr.whisper.agreement import LocalAgreement, key, n_repeated, words_after
 
 
 def say(text: str, start_s: float = 0.0, word_s: float = 1.0) -> list[Word]:
@@ -100,7 +100,7 @@ def test_a_word_said_twice_loses_its_second_half_in_the_reference_alone() -> Non
 def test_the_committed_words_are_found_at_the_hypothesis_start(
     hypothesis: list[Word], committed: list[Word], n: int
 ) -> None:
-    assert n_said(hypothesis, committed) == n
+    assert n_repeated(hypothesis, committed) == n
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_the_committed_words_are_found_at_the_hypothesis_start(
 def test_a_number_in_another_notation_is_not_said_twice(
     committed: str, hypothesis: str, rest: str
 ) -> None:
-    assert text(unsaid(say(hypothesis), say(committed))) == rest
+    assert text(words_after(say(hypothesis), say(committed))) == rest
     plain = [Word(word.text) for word in say(hypothesis)]
-    assert text(unsaid(plain, [Word(word.text) for word in say(committed)])) == rest
+    assert text(words_after(plain, [Word(word.text) for word in say(committed)])) == rest
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -142,13 +142,13 @@ def test_any_number_goes_on_where_its_committed_words_end(seed: int) -> None:
     n_committed = int(rng.integers(1, len(words) + 1))
     committed = say(" ".join(["they", "sold", *words[:n_committed]]))
     for written in (str(number), f"{number:,}"):
-        rest = unsaid(say(f"they sold {written} tickets"), committed)
+        rest = words_after(say(f"they sold {written} tickets"), committed)
         assert text(rest) == " ".join([*words[n_committed:], "tickets"])
         starts = [word.start or 0.0 for word in rest]
         assert starts == sorted(starts)
     digits = [spoken_digit for digit in str(number) for spoken_digit in cardinal(int(digit))]
     read_out = say(" ".join(["they", "sold", *digits[:n_committed]]))
-    rest = unsaid(say(f"they sold {number} tickets"), read_out)
+    rest = words_after(say(f"they sold {number} tickets"), read_out)
     assert text(rest).endswith(" tickets") or text(rest) == "tickets"
     if n_committed >= len(digits):
         assert text(rest) == "tickets"

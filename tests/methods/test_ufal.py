@@ -180,7 +180,7 @@ def test_ten_minutes_take_no_more_memory_than_one(
         method.step(state, audio[begin : begin + 5 * SAMPLE_RATE], last=False)
         buffer = state.buffer
         assert buffer.audio.size <= 24 * SAMPLE_RATE and buffer.audio.base is None
-        assert len(buffer._said) <= 250 and len(buffer._agreement.committed) <= 60
+        assert len(buffer._committed) <= 250 and len(buffer._agreement.committed) <= 60
 
 
 def test_the_prompt_is_text_whose_audio_is_gone_two_hundred_characters_of_it(

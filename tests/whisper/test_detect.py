@@ -11,7 +11,7 @@ from tiny import tiny_folder
 
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, Update
-from streaming_asr.whisper.detect import DetectsLanguage, Untold
+from streaming_asr.whisper.detect import DetectsLanguage, IgnoresLanguage
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 
@@ -117,7 +117,7 @@ def test_long_audio_is_heard_window_by_window_until_one_language_is_sure(whisper
             heard.append(len(audio))
             made = torch.zeros(self.whisper.config.vocab_size)
             for name, probability in said[len(heard) - 1].items():
-                made[{n: i for i, n in self._names.items()}[name]] = probability
+                made[{n: i for i, n in self._codes.items()}[name]] = probability
             return made
 
     detecting, window = Windows(Notes(), whisper), 200 * 320
@@ -137,7 +137,7 @@ def test_a_language_that_is_named_is_taken_and_the_corpus_s_is_not_told(whisper)
     detecting = Scripted(method, whisper, 0.9)
     audio = fakes.noise(2.0, seed=1)
     assert detecting.step(detecting.start(language="zh"), audio, last=True).language is None
-    untold = Untold(detecting)
+    untold = IgnoresLanguage(detecting)
     assert untold.step(untold.start(language="zh"), audio, last=True).language == "de"
     assert method.began == ["zh", "de"]
 

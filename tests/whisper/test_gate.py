@@ -13,7 +13,7 @@ from contract import committed
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples, Update, Word, display_text
 from streaming_asr.simulate.stepper import Stepper
-from streaming_asr.whisper.gate import SpeechAlone, SpeechAloneTogether, behind_gate
+from streaming_asr.whisper.gate import SpeechOnly, SpeechOnlyBatched, behind_gate
 from streaming_asr.whisper.vad import BLOCK_SAMPLES
 
 CHUNK = 4800
@@ -26,8 +26,8 @@ class LoudIsSpeech:
         return lambda block: float(np.abs(block).mean() > 0.005)
 
 
-def gated(method: fakes.Ticker, chunk: int = CHUNK) -> SpeechAlone:
-    kind = SpeechAloneTogether if isinstance(method, fakes.BatchedTicker) else SpeechAlone
+def gated(method: fakes.Ticker, chunk: int = CHUNK) -> SpeechOnly:
+    kind = SpeechOnlyBatched if isinstance(method, fakes.BatchedTicker) else SpeechOnly
     return kind(method, chunk, LoudIsSpeech())
 
 
@@ -37,7 +37,7 @@ def sound(*pieces: tuple[str, float]) -> Samples:
     return np.concatenate(made)
 
 
-def heard(method: SpeechAlone, audio: Samples, cuts: Sequence[int]) -> list[Update]:
+def heard(method: SpeechOnly, audio: Samples, cuts: Sequence[int]) -> list[Update]:
     state = method.start()
     ends = [*cuts, len(audio)]
     return [
@@ -165,10 +165,10 @@ def test_a_method_behind_the_gate_keeps_the_contract(method: fakes.Ticker, check
 def test_the_method_is_warm_and_silero_decides() -> None:
     method = Listener()
     behind = behind_gate(method, CHUNK, 2 * CHUNK)
-    assert method.streams[0].heard.size == 3 * CHUNK and type(behind) is SpeechAlone
+    assert method.streams[0].heard.size == 3 * CHUNK and type(behind) is SpeechOnly
     quiet = np.zeros(4 * CHUNK, np.float32)
     assert behind.step(behind.start(), quiet, last=True) == Update()
-    assert type(behind_gate(fakes.BatchedTicker(), CHUNK, CHUNK)) is SpeechAloneTogether
+    assert type(behind_gate(fakes.BatchedTicker(), CHUNK, CHUNK)) is SpeechOnlyBatched
 
 
 def test_a_server_hears_what_it_is_sent() -> None:

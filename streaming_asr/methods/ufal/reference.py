@@ -74,7 +74,7 @@ class ReferenceBuffer(OnlineBuffer):
         hypothesis = self._transcribe(self.prompt())  # an empty text is a prompt of one blank
         with self._recorder.part("policy"):
             committed = self._agreement.observe(hypothesis.words)
-            self._said += committed
+            self._committed += committed
             if self.end_s - self.start_s > self._policy.trim_s:
                 cut_s = self._segment_end(hypothesis.segment_ends_s)
                 if cut_s is not None:
@@ -85,26 +85,26 @@ class ReferenceBuffer(OnlineBuffer):
         """Make all final that a round has transcribed."""
         with self._recorder.part("finalise"):
             rest = self._agreement.finish()
-            self._said += rest
+            self._committed += rest
         return rest
 
     def restart(self, start_s: float) -> None:
         """Begin again with an empty buffer; the words are forgotten."""
-        self._said.clear()
+        self._committed.clear()
         super().restart(start_s)
 
     def prompt(self) -> str:
         """Return the prompt without the last committed word, which never is in it."""
-        return self._prompt_of(self._said[:-1])
+        return self._prompt_of(self._committed[:-1])
 
     def _new_agreement(self) -> LocalAgreement:
         return ReferenceAgreement()
 
-    def _advancing(self, cut_s: float) -> float | None:
+    def _in_buffer(self, cut_s: float) -> float | None:
         return cut_s
 
-    def _cut(self, at_s: float) -> None:
-        self._begin_at(at_s)
+    def _cut(self, cut_s: float) -> None:
+        self._begin_at(cut_s)
 
 
 def _start_s(word: Word) -> float:
