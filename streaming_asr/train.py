@@ -8,8 +8,8 @@ curve in <output>/training/<model>/<method>/<entry>.
 `data=folder data.path=DIR` in the place of `train_data` trains on recordings without texts: the
 offline model writes them down (align/teacher.py).
 
-A recipe with `stages` runs them in turn, each in a process of its own and from where the one before
-ended; what all but the last leave behind lies in <entry>-<stage>.
+A recipe with `stages` runs them in turn, each in its own process and from the weights of the one
+before; the weights of all but the last lie in <entry>-<stage>.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ ConfigStore.instance().store(name="train_schema", node=TrainConfig)
 
 
 def _job(config: DictConfig) -> None:
+    """Train as `config` asks; where memory runs out, print what to change and exit with 1."""
     try:
         train(config, HydraConfig.get().runtime.choices["method"])
     except Exception as error:
@@ -72,22 +73,51 @@ def _job(config: DictConfig) -> None:
 
 
 def _no_memory(error: Exception, recipe: DictConfig) -> str:
-    what = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-    batch, parts = recipe.target.get("batch"), recipe.fit.get("accumulate", 1)
-    room = []
+    """Return the message for a training that ran out of memory, with settings that need less."""
+    reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    batch, accumulate = recipe.target.get("batch"), recipe.fit.get("accumulate", 1)
+    smaller = []
     if batch and batch > 1:
-        room.append(f"recipe.target.batch={batch // 2} with ++recipe.fit.accumulate={2 * parts}")
+        smaller.append(
+            f"recipe.target.batch={batch // 2} with ++recipe.fit.accumulate={2 * accumulate}"
+        )
     if recipe.fit.get("mixed_precision", "no") == "no":
-        room.append("++recipe.fit.mixed_precision=bf16")
+        smaller.append("++recipe.fit.mixed_precision=bf16")
+    smaller.append("a smaller model=")
     return (
-        f"out of memory ({what}); end other programs that use it and give the same command, which "
-        f"goes on from the last checkpoint, or begin again with entry=<another name> and "
-        f"{', '.join([*room, 'a smaller model='])}"
+        f"out of memory ({reason}); end other programs that use it and give the same command, "
+        "which goes on from the last checkpoint, or begin again with entry=<another name> and "
+        f"{', '.join(smaller)}"
     )
 
 
 def train(config: DictConfig, method: str) -> dict[str, float]:
-    """Run one recipe to its end; return the last figures on dev. Raises UserError."""
+    """Run one recipe to its end; return the last figures on dev.
+
+    method: the name of the method to train. Recipes with stages, and trainings with several
+    processes, start this command again for each; their figures are {}. Raises UserError for
+    settings or data that are missing or wrong.
+    """
+    _complete(config)
+    _require_data(config)
+    if config.recipe.get("stages"):
+        if config.recipe.stage is None:
+            return _in_turn(_stages(config.recipe))
+        _choose_stage(config, method)
+
+    # torch loads from here on, after everything that the user can get wrong is checked
+    from streaming_asr.training.launch import launch
+
+    status = launch(config.processes)
+    if status is None:
+        return _fit(config, method)
+    if status:
+        sys.exit(status)
+    return {}
+
+
+def _complete(config: DictConfig) -> None:
+    """Check the settings and fill in defaults, in place; recordings without texts become shards."""
     check_settings(config, TrainConfig)
     chunk_ms = parse_duration(config.chunk)
     config.chunk = format_duration(chunk_ms)
@@ -97,12 +127,17 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
     elif config.train_data is not None:
         raise UserError("data=, train_data=: both name what is trained on; give one of them")
     with open_dict(config):
-        del config["method"]  # how the method streams, of which training needs nothing
+        del config["method"]  # settings of streaming, which training does not need
     for key in sorted(k for k in OmegaConf.missing_keys(config) if k.startswith("data.")):
         raise UserError(f"{key}: has no default; give {key}=<value>")
     OmegaConf.resolve(config)
     if config.data is not None:
         _transcribe(config)
+
+
+def _require_data(config: DictConfig) -> None:
+    """Raise UserError where the shards or the manifest of dev are missing, with the command that
+    makes them."""
     if not Path(config.train_data).is_dir():
         remedy = f"streaming-asr data shards data=... out={config.train_data}"
         if config.model.get("name") == "mini":
@@ -116,44 +151,35 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
             f"dev_manifest={config.dev_manifest}: no such manifest; make it with "
             f"`streaming-asr data manifest data=... out={config.dev_manifest}`, or name another"
         )
-    if config.recipe.get("stages"):
-        if config.recipe.stage is None:
-            return _in_turn(_stages(config.recipe))
-        _choose_stage(config, method)
 
-    # torch loads from here on: everything the user can get wrong has been looked at
+
+def _fit(config: DictConfig, method: str) -> dict[str, float]:
+    """Train in this process, one of the ranks; rank 0 puts the weights where `run` looks for them.
+    Returns the last figures on dev."""
     import torch
     from transformers.utils import logging
 
-    from streaming_asr.training.launch import launch
+    from streaming_asr.track.tracker import tracker
     from streaming_asr.training.loop import FitConfig, fit
 
-    logging.disable_progress_bar()  # one whenever a whole model is saved, among the figures
-    code = launch(config.processes)
-    if code is not None:
-        if code:
-            sys.exit(code)
-        return {}
+    logging.disable_progress_bar()  # it would come with each saved model, among the figures
     if config.processes > 1:
         torch.set_num_threads(1)
-    model_name = str(config.model.get("name", "model"))
-    place = Path(model_name) / method / config.entry
-    work = Path(config.output) / "training" / place
+    name = Path(str(config.model.get("name", "model"))) / method / config.entry
+    work = Path(config.output) / "training" / name
     target: Any = OmegaConf.to_container(config.recipe.target)
     settings = FitConfig(out=str(work), seed=config.seed, recipe=target, **config.recipe.fit)
-    from streaming_asr.track.tracker import tracker
 
-    main = int(os.environ.get("RANK", 0)) == 0
+    is_main = int(os.environ.get("RANK", 0)) == 0
     with ExitStack() as stack:
-        if main:
+        if is_main:
             work.mkdir(parents=True, exist_ok=True)
             stack.enter_context(cells.lock(work))
             cells.save_configuration(work, config, HydraConfig.get().overrides.task)
-        torch.manual_seed(config.seed)  # of the layers that begin untrained
+        torch.manual_seed(config.seed)  # for the layers that begin untrained
         recipe = build(config.recipe.target)
-        plain = OmegaConf.to_container(config)
         track = stack.enter_context(
-            tracker(plain, folder=work, experiment="train", cell=str(place))
+            tracker(OmegaConf.to_container(config), folder=work, experiment="train", cell=str(name))
         )
         figures = fit(
             recipe,
@@ -162,30 +188,34 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
             log=lambda row, step: track.log(row, step=step),
         )
         track.summary(figures)
-        if main:
-            done = Path(config.output) / "train" / place
-            _hand_over(work / config.recipe.keep, done)
+        if is_main:
+            result = Path(config.output) / "train" / name
+            _copy_weights(work / config.recipe.keep, result)
             text = ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
-            print(f"trained: {done}  ({text})")
-            if (doubt := doubtful(figures)) is not None:
-                print(f"warning: {done}: {doubt}", file=sys.stderr)
+            print(f"trained: {result}  ({text})")
+            doubt = doubtful(figures)
+            if doubt is not None:
+                print(f"warning: {result}: {doubt}", file=sys.stderr)
     return figures
 
 
-def _hand_over(trained: Path, done: Path) -> None:
-    """Put the trained weights where `run` looks for them."""
+def _copy_weights(trained: Path, result: Path) -> None:
+    """Copy the trained weights to the folder `result`. Raises UserError where there are none."""
     if not trained.is_dir():
         raise UserError(
             f"{trained}: no evaluation gave a score, so there are no best weights; see curve.jsonl "
             "in the same folder, and train again with another entry= and a lower recipe.fit.lr"
         )
-    with beside(done) as scratch:
+    with beside(result) as scratch:
         shutil.copytree(trained, scratch)
 
 
 def doubtful(figures: Mapping[str, float]) -> str | None:
-    """Return why weights with these figures on dev should not be used; None without doubt."""
-    score = figures.get("score", 0.0)  # a word error rate in percent, or below 100 as one is
+    """Return why weights with these figures on dev should not be used; None without doubt.
+
+    score: a word error rate in percent, or another figure below 100 (nats a word).
+    """
+    score = figures.get("score", 0.0)
     if score <= 100:
         return None
     return (
@@ -196,8 +226,8 @@ def doubtful(figures: Mapping[str, float]) -> str | None:
 
 
 def _choose_data(config: DictConfig) -> None:
-    """Take mini's speech where mini is trained. Raises UserError for any other model, which needs
-    speech of its own."""
+    """Fill in train_data and dev_manifest with mini's speech where mini is trained. Raises
+    UserError for another model, whose user must name them."""
     from streaming_asr.corpora import MINI
 
     name = str(config.model.get("name", "model"))
@@ -213,7 +243,10 @@ def _choose_data(config: DictConfig) -> None:
 
 
 def _transcribe(config: DictConfig) -> None:
-    """Make shards and dev of the recordings of `data`; the recipe learns from the offline model."""
+    """Make shards and dev of the recordings of `data`, with texts by the offline model.
+
+    Raises UserError for a recipe that does not distil: only whisperrt's does.
+    """
     from streaming_asr.align.teacher import prepare
 
     if "distil" not in config.recipe.target:
@@ -235,7 +268,7 @@ def _stages(recipe: DictConfig) -> list[str]:
 
 
 def _in_turn(stages: list[str]) -> dict[str, float]:
-    """Give this very command once per stage; end the program where one fails."""
+    """Run this command again once per stage; exit where one fails."""
     for stage in stages:
         print(f"stage {stage}", flush=True)
         command = [sys.executable, *sys.orig_argv[1:], f"recipe.stage={stage}"]
@@ -245,8 +278,11 @@ def _in_turn(stages: list[str]) -> dict[str, float]:
 
 
 def _choose_stage(config: DictConfig, method: str) -> None:
-    """Make the configuration that of one stage: its share of the minutes and its own settings of
-    `fit`, where it starts and what it is called."""
+    """Turn the configuration into that of the stage `recipe.stage`, in place.
+
+    Changed are its minutes, its settings of `fit`, the weights that it starts from, those of the
+    stage before, and its entry. Raises UserError for an unknown stage.
+    """
     recipe, names = config.recipe, _stages(config.recipe)
     if recipe.stage not in names:
         raise UserError(
@@ -255,10 +291,10 @@ def _choose_stage(config: DictConfig, method: str) -> None:
     settings = dict(recipe.stages[recipe.stage])
     recipe.fit.max_minutes *= settings.pop("share")
     recipe.target.stage = recipe.stage
-    before = names[: names.index(recipe.stage)]
-    if before and recipe.target.start is None:
+    earlier = names[: names.index(recipe.stage)]
+    if earlier and recipe.target.start is None:
         trained = Path(config.output) / "train" / str(config.model.get("name", "model")) / method
-        recipe.target.start = str(trained / f"{config.entry}-{before[-1]}")
+        recipe.target.start = str(trained / f"{config.entry}-{earlier[-1]}")
     if recipe.stage != names[-1]:
         config.entry = f"{config.entry}-{recipe.stage}"
     with open_dict(recipe.fit):
@@ -266,18 +302,19 @@ def _choose_stage(config: DictConfig, method: str) -> None:
 
 
 def _check_recipe(argv: Sequence[str]) -> None:
-    """Raise UserError for a method that has nothing to train and no recipe from elsewhere."""
-    if any(a.startswith(("recipe=", "hydra.searchpath=", "--config-dir", "-cd")) for a in argv):
+    """Raise UserError for a method of ours that has no recipe, unless the command names a recipe or
+    a folder that may hold one."""
+    other_recipes = ("recipe=", "hydra.searchpath=", "--config-dir", "-cd")
+    if any(argument.startswith(other_recipes) for argument in argv):
         return
     method = CommandLine(argv).get("method") or "whisperrt"
-    methods, recipes = (
-        {file.stem for file in (CONF_DIR / group).glob("*.yaml")} for group in ("method", "recipe")
-    )
+    methods = {file.stem for file in (CONF_DIR / "method").glob("*.yaml")}
+    recipes = {file.stem for file in (CONF_DIR / "recipe").glob("*.yaml")}
     if method in methods - recipes:
-        able = sorted(methods & recipes)
+        trainable = sorted(methods & recipes)
         raise UserError(
             f"method={method}: needs no training; run it, as streaming-asr method={method} "
-            f"chunk=1s. There are recipes for: {', '.join(able)}"
+            f"chunk=1s. There are recipes for: {', '.join(trainable)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Batches drawn ahead by processes of their own.
+"""Batches drawn ahead by worker processes.
 
 A GPU takes a step faster than one process draws its batch: cuts, rooms and features are computed on
 the CPU. With `fit.workers=n` so many processes draw the next batches meanwhile; they are the same.
@@ -15,13 +15,13 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class DrawnAhead:
-    """The batches of `recipe` from step `first` on, each asked for once and in turn.
+    """The batches of `recipe` from step `first` on, drawn in order by `workers` processes.
 
-    `progress` of a batch is that of the step at which it was begun, a few before its own. Errors of
-    `recipe.draw` are raised by the `draw` of the batch."""
+    A batch is drawn with the `progress` of the step that runs meanwhile, a few before its own.
+    Errors of `recipe.draw` are raised by the `draw` of the batch."""
 
     def __init__(self, recipe: Any, workers: int, first: int, *, rank: int, world: int) -> None:
-        fork = multiprocessing.get_context("fork")  # a recipe need not be one that pickles
+        fork = multiprocessing.get_context("fork")  # not every recipe can be pickled
         self._progress = fork.Value("d", 0.0)
         loader = DataLoader(
             _Steps(recipe, rank, world, self._progress),
@@ -34,7 +34,7 @@ class DrawnAhead:
         self._batches = iter(loader)
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> Any:
-        """Return the next batch, as `Recipe.draw` does."""
+        """Return the next batch, as `Recipe.draw` does; only `progress` is used."""
         self._progress.value = progress
         return next(self._batches)
 
@@ -44,6 +44,8 @@ class DrawnAhead:
 
 
 class _Steps(Dataset[Any]):
+    """The batches by step, in a worker process; `progress` is shared with the training."""
+
     def __init__(self, recipe: Any, rank: int, world: int, progress: Any) -> None:
         self._recipe, self._rank, self._world, self._progress = recipe, rank, world, progress
 

@@ -1,8 +1,8 @@
-"""Batches kept on disk: features, and what frozen parts make of them, computed once.
+"""Batches stored on disk: features, and the outputs of frozen layers, computed once.
 
-Recipes draw new windows for ever (cuts, noise, gain), of which nothing can be kept. With
+By default recipes draw new windows (cuts, noise, gain) for every step. With
 `fit.cached_batches=n` a training goes through the same n batches again and again, as a training
-in epochs over a fixed set does. What it learns then is the same with and without the files.
+in epochs over a fixed set does.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from streaming_asr.errors import UserError
 class BatchCache:
     """The first `n` batches of `recipe`, in turn; each is drawn once and then read from `folder`.
 
-    Where the recipe has `precompute(batch) -> batch`, what that gives is kept: the output of an
-    encoder that is not trained. A recipe whose batches follow `progress` would be frozen. The files
-    are of one run: other settings may lie behind the next one, so it begins with none."""
+    If the recipe has `precompute(batch) -> batch`, its result is stored, as the output of an
+    encoder that is not trained. Batches that depend on `progress` stay as they were drawn first.
+    Files of an earlier run are removed, since its settings may differ."""
 
     def __init__(self, recipe: Any, n: int, folder: Path, rank: int) -> None:
         self._recipe, self._n, self._folder, self._rank = recipe, n, folder, rank
@@ -36,8 +36,8 @@ class BatchCache:
         file = self._folder / f"{self._rank}-{step % self._n}.pt"
         if file.exists():
             return torch.load(file, weights_only=False)  # written by this very process
-        drawn = self._recipe.draw(step % self._n, rank=rank, world=world, progress=progress)
-        batch = self._precompute(drawn)
+        batch = self._recipe.draw(step % self._n, rank=rank, world=world, progress=progress)
+        batch = self._precompute(batch)
         try:
             torch.save(batch, file)
         except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError

@@ -1,4 +1,4 @@
-"""Greedy decoding of many utterances at once: what training uses to look at dev."""
+"""Greedy decoding of many utterances at once, for the scores on dev during training."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from streaming_asr.whisper.load import Whisper
 def greedy(
     whisper: Whisper, encoded: Tensor, prompt: Sequence[int], max_tokens: int
 ) -> list[list[int]]:
-    """Return the text tokens of encoder output, (B, T, d), without prompt, timestamps and
-    <|endoftext|>; a text ends before its first copy that no speech supports (`whisper/guard.py`),
-    as one loop would decide the score of all."""
+    """Return the text tokens of each utterance, given encoder output (B, T, d).
+
+    They are without prompt, timestamps and <|endoftext|>. A text ends before its first copy that no
+    speech supports (`whisper/guard.py`), or one utterance with a loop would decide the score.
+    """
     from transformers import DynamicCache, EncoderDecoderCache
 
     decoder = whisper.model.model.decoder
@@ -36,9 +38,10 @@ def greedy(
             break
         for row, token in enumerate(best.tolist()):
             if not ended[row] and token < whisper.eot:
-                texts[row].append(token)
                 text = texts[row]
-                if copy := unsupported(text, even(len(text), encoded.shape[1])):
+                text.append(token)
+                copy = unsupported(text, even(len(text), encoded.shape[1]))
+                if copy is not None:
                     del text[-copy.n_tokens :]
                     ended[row] = True
         tokens = best[:, None]

@@ -11,17 +11,18 @@ import torch
 
 
 def launch(processes: int) -> int | None:
-    """Start this very command once per process and return its exit status; None where it should
-    just go on itself.
+    """Run this command again once per rank, and return the exit status of the first that failed, 0
+    where none did.
 
-    For one process, or under torchrun or `accelerate launch` (RANK is set), nothing is to do."""
+    Return None where this process is itself the training: with one process, or under torchrun or
+    `accelerate launch` (RANK is set). Ctrl-C ends all ranks, with 130."""
     if processes <= 1 or "RANK" in os.environ:
         return None
     import socket
 
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    with socket.socket() as probe:  # a port that is free now
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     common = {
         **os.environ,
         "WORLD_SIZE": str(processes),
@@ -33,18 +34,17 @@ def launch(processes: int) -> int | None:
     }
     command = [sys.executable, *sys.orig_argv[1:]]
     ranks = [
-        subprocess.Popen(command, env={**common, "RANK": str(r), "LOCAL_RANK": str(r)})
-        for r in range(processes)
+        subprocess.Popen(command, env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(processes)
     ]
     try:
-        # a rank that fails would leave the others waiting for its gradients
-        while all(p.poll() is None for p in ranks):
+        while all(rank.poll() is None for rank in ranks):
             time.sleep(0.5)
-        failed = next((p.returncode for p in ranks if p.poll()), 0)
+        status = next((rank.returncode for rank in ranks if rank.poll()), 0)
     except KeyboardInterrupt:
-        failed = 130
-    for p in ranks:
-        if failed:
-            p.terminate()
-        p.wait()
-    return failed or next((p.returncode for p in ranks if p.returncode), 0)
+        status = 130
+    for rank in ranks:
+        if status:  # else the others would wait for the gradients of the one that failed
+            rank.terminate()
+        rank.wait()
+    return status or next((rank.returncode for rank in ranks if rank.returncode), 0)

@@ -32,7 +32,7 @@ from streaming_asr.training.cache import BatchCache
 
 Log = Callable[[Mapping[str, float], int], None]
 
-KEPT = ("spent_s", "best", "n_stale", "evaluated_at", "figures", "best_figures")
+CHECKPOINTED = ("spent_s", "best", "n_stale", "evaluated_at", "figures", "best_figures")
 """The counts and scores of a training that are in its checkpoint."""
 
 
@@ -42,11 +42,10 @@ class FitConfig:
 
     Training ends at `max_steps` or `max_minutes` (wall clock, resumed time counted in), whichever
     comes first; `progress`, the share done of the nearer limit, drives schedule and curriculum.
-    With `patience` it also ends when so many evaluations in a row have brought no better score.
-    With `average` what is left at the end are the means of the parameters over the steps of that
-    last share of progress, which errs less than the last step does (averaging of iterates, Polyak
-    and Juditsky, 1992).
-    With `cached_batches` it goes through so many batches again and again, their features kept in
+    With `patience` it also ends after so many evaluations in a row without a better score.
+    With `average` the result has the means of the parameters over the steps of that last share of
+    progress (averaging of iterates, Polyak and Juditsky, 1992).
+    With `cached_batches` it goes through so many batches again and again, their features stored in
     `out/features` (`training.cache`). With `workers` so many processes draw the batches ahead
     (`training.ahead`)."""
 
@@ -81,16 +80,20 @@ class Recipe(Protocol):
 
     model: nn.Module
 
-    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Any: ...
+    def draw(self, step: int, *, rank: int, world: int, progress: float) -> Any:
+        """Return this rank's batch of a step; with the same arguments always the same.
+
+        step: counts batches, `accumulate` of them for each step of the optimizer."""
+        ...
 
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, Mapping[str, float | Tensor]]:
-        """Return the loss, a scalar, and figures. `model` is `self.model` wrapped: call this one,
-        or gradients are not averaged.
+        """Return the loss, a scalar, and figures to log. `model` is `self.model` wrapped: call this
+        one, or gradients are not averaged.
 
-        The figures next to the loss are logged; a scalar tensor is read only when they are, so that
-        a GPU need not be waited for in each step; `weight` among them, not logged, is how many
-        (tokens, frames) the loss is the mean of, so that ranks and accumulated parts with unequal
-        shares together take the step of one batch. Without it they count alike."""
+        A figure may be a scalar tensor, which is read only when it is logged, so that a step need
+        not wait for a GPU. The figure `weight`, which is not logged, is the number of tokens or
+        frames of which the loss is the mean: ranks and accumulated batches with unequal numbers
+        then together take the step of one batch. Without it they count alike."""
         ...
 
     def evaluate(self) -> dict[str, float]:
@@ -101,48 +104,54 @@ class Recipe(Protocol):
 
 
 def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimizer]:
-    """Make AdamW, and with `optimizer: muon` also a Muon (K. Jordan, 2024).
+    """Return AdamW, and with `optimizer: muon` also Muon (K. Jordan, 2024), for the parameters that
+    need a gradient.
 
-    Muon takes the matrices inside layers, with the scale of arXiv 2502.16982, section 2.2, under
-    which both go at one rate. Convolutions, embeddings, norms and biases stay AdamW's."""
-    matrices: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
+    Muon updates the matrices inside layers, with the scale of arXiv 2502.16982, section 2.2, under
+    which both can have one learning rate. AdamW updates convolutions, embeddings, norms, biases."""
+    for_muon: list[nn.Parameter] = []
+    for_adamw: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            inside = parameter.ndim == 2 and "layers." in name
-            (matrices if inside and config.optimizer == "muon" else others).append(parameter)
-    betas, decay = (0.9, config.beta2), config.weight_decay
-    scaled = "match_rms_adamw"
+        if not parameter.requires_grad:
+            continue
+        is_inside_layer = parameter.ndim == 2 and "layers." in name
+        if is_inside_layer and config.optimizer == "muon":
+            for_muon.append(parameter)
+        else:
+            for_adamw.append(parameter)
+    lr, betas, decay = config.lr, (0.9, config.beta2), config.weight_decay
     optimizers: list[torch.optim.Optimizer] = []
-    if others:
-        optimizers.append(torch.optim.AdamW(others, config.lr, betas, weight_decay=decay))
-    if matrices:  # of an adapter they are all there is
-        muon = torch.optim.Muon(matrices, config.lr, weight_decay=decay, adjust_lr_fn=scaled)
-        optimizers.append(muon)
+    if for_adamw:  # an adapter has only matrices inside layers
+        optimizers.append(torch.optim.AdamW(for_adamw, lr, betas, weight_decay=decay))
+    if for_muon:
+        scale = "match_rms_adamw"
+        optimizers.append(torch.optim.Muon(for_muon, lr, weight_decay=decay, adjust_lr_fn=scale))
     return optimizers
 
 
 def lr_factor(config: FitConfig, step: int, progress: float) -> float:
-    """Return the multiplier of `lr`: linear warm-up, then flat, then (linear_tail) a linear fall;
-    noam: a fall by the root of the steps right after the warm-up."""
-    warm = min(1.0, (step + 1) / max(1, config.warmup_steps))
-    if config.schedule == "noam" and warm == 1:
+    """Return the multiplier of `lr` in a step, counted from 0.
+
+    All schedules rise linearly over the warm-up. Then noam falls with the root of the step, the
+    others are flat; linear_tail falls linearly over the last share `tail` of `progress`."""
+    warm_up = min(1.0, (step + 1) / max(1, config.warmup_steps))
+    if config.schedule == "noam" and warm_up == 1:
         return (max(1, config.warmup_steps) / (step + 1)) ** 0.5
     if config.schedule != "linear_tail" or progress <= 1 - config.tail:
-        return warm
+        return warm_up
     remaining = max(0.0, (1 - progress) / config.tail)
-    return warm * (config.final_lr_ratio + (1 - config.final_lr_ratio) * remaining)
+    return warm_up * (config.final_lr_ratio + (1 - config.final_lr_ratio) * remaining)
 
 
 def fit(
     recipe: Recipe, config: FitConfig, *, keep: str = "final", log: Log | None = None
 ) -> dict[str, float]:
-    """Train until a limit is reached, from `out/checkpoint.pt` on.
+    """Train until a limit is reached, from `out/checkpoint.pt` on if it exists.
 
-    Leaves `out/final` and `out/best` (whatever `recipe.save` writes), `out/curve.jsonl` and the
+    Writes `out/final` and `out/best` (whatever `recipe.save` writes), `out/curve.jsonl` and the
     checkpoint; returns the figures on dev of `out/<keep>`. A training that had ended changes
-    nothing. Raises UserError for an unknown schedule or optimizer, a patience of no evaluation, a
-    folder that belongs to another run, and a loss that is no number."""
+    nothing. log: gets each row of the curve and its step. Raises UserError for settings out of
+    range, a folder that belongs to another run, and a loss that is no number."""
     _check(config)
     run = _Training(recipe, config, log)
     run.restore()
@@ -161,6 +170,7 @@ def fit(
 
 
 def _check(config: FitConfig) -> None:
+    """Raise UserError for settings that are unknown, out of range, or exclude each other."""
     check_one_of(("linear_tail", "plateau", "constant", "noam"), schedule=config.schedule)
     check_one_of(("adamw", "muon"), optimizer=config.optimizer)
     check_range(1, patience=config.patience, cached_batches=config.cached_batches)
@@ -195,21 +205,21 @@ class _Training:
         self.ended = False
         self.n_steps, self.spent_s = 0, 0.0
         self.evaluated_at = -1
-        """The step after which dev was last looked at."""
+        """The step after which dev was last evaluated."""
         self.figures: dict[str, float] = {}
         self.best, self.best_figures = math.inf, dict[str, float]()
         self.n_stale = 0
         """Evaluations in a row without a better score."""
         self.sums: dict[str, float | Tensor] = {}
-        """Of each figure, over the `n_summed` steps since the last row of the curve."""
-        self.unchecked: list[tuple[int, Tensor]] = []
-        """Steps and losses that nobody has looked at yet."""
+        """The sum of each figure over the `n_summed` steps since the last row of the curve."""
+        self.unread_losses: list[tuple[int, Tensor]] = []
+        """Steps and their losses that `check_losses` has not read yet."""
         self.n_summed = 0
 
     # -- 1. restore -----------------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Go on where the checkpoint was written, if there is one; prepares the processes."""
+        """Load the checkpoint, if there is one, and prepare model, optimizers and batches."""
         if self.checkpoint.exists():
             try:
                 self._load(torch.load(self.checkpoint, map_location="cpu", weights_only=True))
@@ -223,9 +233,9 @@ class _Training:
                 ) from error
         self.restored_at = self.n_steps
         self.model, *self.wrapped = self.accelerator.prepare(self.recipe.model, *self.optimizers)
-        # prepare has moved the parameters to a GPU; where none are averaged there are no means
+        # prepare has moved the parameters to a GPU; without averaging the list of means is empty
         self.means = [m.to(p.device) for m, p in zip(self.means, self.trainable, strict=False)]
-        # not before: accelerate loads the optimizers' states again
+        # not before prepare, which replaces the groups as it loads the optimizers' states again
         self.groups = [group for each in self.optimizers for group in each.param_groups]
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         self.source: BatchCache | DrawnAhead | None = None
@@ -242,45 +252,47 @@ class _Training:
         self.recipe.model.train()
 
     def _load(self, saved: Mapping[str, Any]) -> None:
+        """Take the state of a checkpoint (`_write_checkpoint`). Raises UserError for another run's.
+
+        The curve loses its rows after the checkpoint."""
         _same_run(saved["config"], self.config, self.checkpoint)
         # Frozen parameters are not in it: the recipe has loaded them.
         self.recipe.model.load_state_dict(saved["model"], strict=False)
-        if saved["means"] and self.means:  # either may average nothing
+        if saved["means"] and self.means:  # both runs average
             self.means, self.n_averaged = saved["means"], saved["n_averaged"]
         for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
             optimizer.load_state_dict(state)
         self.plateau.load_state_dict(saved["plateau"])
         self.n_steps = saved["step"]
-        for name in KEPT:
+        for name in CHECKPOINTED:
             setattr(self, name, saved[name])
         if self.accelerator.is_main_process:
             _cut_curve(self.out / "curve.jsonl", self.n_steps)
 
     def announce(self) -> None:
-        if self.accelerator.is_main_process:
-            n_trained = sum(p.numel() for p in self.trainable)
-            print(
-                f"training: {n_trained / 1e6:.2f} M parameters, "
-                f"{self.accelerator.num_processes} process(es), at most {self.config.max_steps} "
-                f"steps or {self.config.max_minutes:g} min"
-                + (
-                    f"; resumed at step {self.n_steps} ({self.spent_s / 60:.1f} min spent)"
-                    if self.n_steps
-                    else ""
-                ),
-                flush=True,
-            )
+        """Print what is trained, how long, and from which step on."""
+        if not self.accelerator.is_main_process:
+            return
+        n_trained = sum(p.numel() for p in self.trainable)
+        resumed = f"; resumed at step {self.n_steps} ({self.spent_s / 60:.1f} min spent)"
+        print(
+            f"training: {n_trained / 1e6:.2f} M parameters, "
+            f"{self.accelerator.num_processes} process(es), at most {self.config.max_steps} "
+            f"steps or {self.config.max_minutes:g} min{resumed if self.n_steps else ''}",
+            flush=True,
+        )
 
     def progress(self) -> float:
-        """Return the share done of the nearer limit, by one clock for all ranks, or they would
-        disagree about the last step."""
+        """Return the share of the nearer limit (steps or minutes) that is done."""
         self.minutes = (time.monotonic() - self.started) / 60
         if self.accelerator.num_processes > 1:
+            # One clock for all ranks, or they would disagree about the last step.
             clock = torch.tensor([self.minutes], device=self.accelerator.device)
             self.minutes = float(self.accelerator.reduce(clock, "mean"))
         return max(self.n_steps / self.config.max_steps, self.minutes / self.config.max_minutes)
 
     def out_of_patience(self) -> bool:
+        """Return whether `patience` evaluations in a row have brought no better score."""
         return self.config.patience is not None and self.n_stale >= self.config.patience
 
     # -- 2. draw, 3. step -----------------------------------------------------------------------
@@ -291,29 +303,30 @@ class _Training:
         factor = lr_factor(config, self.n_steps, progress)
         for group in self.groups:
             group["lr"] = config.lr * factor * group.get("plateau_scale", 1.0)
-        weight = 0.0
-        for part in range(config.accumulate):
+        # Gradients are summed with the weights of the batches, then divided by their sum.
+        weight_sum = 0.0
+        for i in range(config.accumulate):
             batch = self.draw(
-                self.n_steps * config.accumulate + part,
+                self.n_steps * config.accumulate + i,
                 rank=accelerator.process_index,
                 world=accelerator.num_processes,
                 progress=progress,
             )
             loss, figures = self.recipe.loss(self.model, batch)
             logs = {"loss": loss.detach(), **figures}
-            self.unchecked.append((self.n_steps + 1, loss.detach()))
+            self.unread_losses.append((self.n_steps + 1, loss.detach()))
             if self.reads_at_once:
                 self.check_losses()
-            share = float(logs.pop("weight", 1.0))
-            weight += share
-            accelerator.backward(loss * share)
-        total: float | Tensor = max(weight, 1e-8)
-        if accelerator.num_processes > 1:  # over ranks, as the gradients are
-            summed = accelerator.reduce(torch.tensor(weight, device=accelerator.device), "mean")
-            total = summed.clamp(min=1e-8)
+            weight = float(logs.pop("weight", 1.0))
+            weight_sum += weight
+            accelerator.backward(loss * weight)
+        divisor: float | Tensor = max(weight_sum, 1e-8)
+        if accelerator.num_processes > 1:  # the mean over ranks, as of the gradients
+            local = torch.tensor(weight_sum, device=accelerator.device)
+            divisor = accelerator.reduce(local, "mean").clamp(min=1e-8)
         for parameter in self.trainable:
             if parameter.grad is not None:
-                parameter.grad /= total
+                parameter.grad /= divisor
         accelerator.clip_grad_norm_(self.trainable, config.grad_clip)
         for optimizer in self.wrapped:
             optimizer.step()
@@ -325,27 +338,28 @@ class _Training:
 
     @property
     def reads_at_once(self) -> bool:
-        """Return whether a loss is read in its step; on a GPU the step would have to wait."""
+        """Return whether a loss is checked in its step; on a GPU the step would wait for it."""
         return self.accelerator.device.type == "cpu"
 
     def check_losses(self) -> None:
-        """Raise UserError where a loss since the last call is no number."""
-        if not self.unchecked:
+        """Raise UserError where a loss since the last call is not finite."""
+        if not self.unread_losses:
             return
-        losses = torch.stack([loss.float() for _, loss in self.unchecked]).tolist()
-        for (step, _), loss in zip(self.unchecked, losses, strict=True):
+        losses = torch.stack([loss.float() for _, loss in self.unread_losses]).tolist()
+        for (step, _), loss in zip(self.unread_losses, losses, strict=True):
             if not math.isfinite(loss):
                 raise UserError(
                     f"step {step}: the loss is {loss}; the last checkpoint is from before. Begin "
                     "again under another entry= with a lower recipe.fit.lr or grad_clip, and "
                     "without mixed_precision"
                 )
-        self.unchecked.clear()
+        self.unread_losses.clear()
 
     def average(self, progress: float) -> None:
-        """Take the step's parameters into their means, where it is among the last steps."""
+        """Add the step's parameters to their means, in the last share `average` of progress."""
         if not self.config.average or progress < 1 - self.config.average:
-            self.n_averaged = 0  # so too where a training that had ended goes on to a further limit
+            # Not 0 already where a training that had ended goes on to a further limit.
+            self.n_averaged = 0
             return
         self.n_averaged += 1
         for mean, parameter in zip(self.means, self.trainable, strict=True):
@@ -362,12 +376,15 @@ class _Training:
     # -- 4. evaluate ----------------------------------------------------------------------------
 
     def evaluation_is_due(self) -> bool:
-        on_time = self.ended or self.n_steps % self.config.evaluate_every == 0
-        return on_time and self.evaluated_at != self.n_steps
+        """Return whether dev is to be evaluated now: every `evaluate_every` steps and at the
+        end, once for each step."""
+        is_time = self.ended or self.n_steps % self.config.evaluate_every == 0
+        return is_time and self.evaluated_at != self.n_steps
 
     def evaluate(self) -> bool:
-        """Take the figures on dev; on every rank the same, and nobody waits at a barrier. Returns
-        True."""
+        """Evaluate dev, and update the best score, the patience and the plateau schedule.
+
+        Every rank does it by itself, with the same result, so that none waits. Returns True."""
         self.evaluated_at = self.n_steps
         self.recipe.model.eval()
         with torch.no_grad():
@@ -379,32 +396,38 @@ class _Training:
         if score <= self.best:
             self.best, self.best_figures = score, self.figures
         self.ended = self.ended or self.out_of_patience()
-        before = self.groups[0]["lr"]
         if self.config.schedule == "plateau":
-            self.plateau.step(self.figures["score"])  # which sees the first optimizer only
-            for group in self.groups if before else ():
+            # It changes the rate of the first optimizer only; `step` sets that of all groups.
+            lr_before = self.groups[0]["lr"]
+            self.plateau.step(self.figures["score"])
+            for group in self.groups if lr_before else ():
                 scale = group.get("plateau_scale", 1.0)
-                group["plateau_scale"] = scale * self.groups[0]["lr"] / before
+                group["plateau_scale"] = scale * self.groups[0]["lr"] / lr_before
         return True
 
     # -- 5. save --------------------------------------------------------------------------------
 
     def write(self, progress: float, evaluated: bool) -> None:
-        """Write the curve's row, the best weights and the checkpoint, where they are due."""
-        row = evaluated or (self.n_steps % self.config.log_every == 0 and bool(self.sums))
-        late = time.monotonic() - self.saved_at > 60 * self.config.checkpoint_minutes
-        if row or late or self.ended:
+        """Write the curve's row, the best weights and the checkpoint, where they are due.
+
+        evaluated: whether dev was evaluated after this step."""
+        is_row_due = evaluated or (self.n_steps % self.config.log_every == 0 and bool(self.sums))
+        since_saved_s = time.monotonic() - self.saved_at
+        is_checkpoint_due = self.ended or since_saved_s > 60 * self.config.checkpoint_minutes
+        if is_row_due or is_checkpoint_due:
             self.check_losses()  # before anything is written
         if not self.accelerator.is_main_process:
             return
-        if row:
+        if is_row_due:
             self._write_row(progress, self.figures if evaluated else {})
         if evaluated and self.best_figures is self.figures:
             self._save("best")
-        if self.ended or late:
+        if is_checkpoint_due:
             self._write_checkpoint()
 
     def _write_row(self, progress: float, figures: Mapping[str, float]) -> None:
+        """Write a row of the curve: the mean of each figure since the last row, and `figures` of
+        dev."""
         row = {key: float(value) / self.n_summed for key, value in self.sums.items()}
         row |= {"lr": self.groups[0]["lr"], "minutes": self.minutes}
         row |= {f"dev/{key}": value for key, value in figures.items()}
@@ -416,6 +439,7 @@ class _Training:
             self.log(row, self.n_steps)
 
     def _write_checkpoint(self) -> None:
+        """Write `checkpoint.pt`. A full disk is only a warning unless the training has ended."""
         parameters = self.recipe.model.named_parameters()
         self.spent_s = time.monotonic() - self.started
         state = {
@@ -426,7 +450,7 @@ class _Training:
             "means": self.means,
             "n_averaged": self.n_averaged,
             "step": self.n_steps,
-            **{name: getattr(self, name) for name in KEPT},
+            **{name: getattr(self, name) for name in CHECKPOINTED},
         }
         try:
             with beside(self.checkpoint) as scratch:
@@ -442,15 +466,16 @@ class _Training:
             self.recipe.save(folder)
 
     def finish(self, keep: str) -> dict[str, float]:
-        """Leave `out/final`; return the figures of `out/<keep>`."""
+        """Write `out/final`; return the figures of `out/<keep>`."""
         if self.source is not None:
             self.source.clear()
-        trained = self.n_steps > self.restored_at
-        if self.accelerator.is_main_process and (trained or not (self.out / "final").exists()):
+        has_trained = self.n_steps > self.restored_at
+        if self.accelerator.is_main_process and (has_trained or not (self.out / "final").exists()):
             self._save("final")
         if self.accelerator.num_processes > 1:
-            # A thread of gloo drops the last gradients under the interpreter's lock. A main thread
-            # that frees the group with the lock in its hand meanwhile waits for it for ever.
+            # A thread of gloo needs the interpreter's lock to free the last gradients. If the main
+            # thread frees the group meanwhile, it holds that lock and waits for the thread: both
+            # wait for ever.
             self.accelerator.wait_for_everyone()
             time.sleep(0.5)
         self.accelerator.end_training()
@@ -458,7 +483,8 @@ class _Training:
 
 
 def _save_state(state: Mapping[str, Any], file: Path) -> None:
-    """Save as torch does. Raises OSError where torch's writer cannot, as on a full disk."""
+    """Write `state` with torch.save. Raises OSError, not torch's RuntimeError, as on a full
+    disk."""
     try:
         torch.save(state, file)
     except RuntimeError as error:
@@ -466,28 +492,31 @@ def _save_state(state: Mapping[str, Any], file: Path) -> None:
 
 
 def _append(path: Path, row: Mapping[str, float]) -> None:
-    with path.open("a") as f:
-        f.write(json.dumps({k: float(f"{v:.6g}") for k, v in row.items()}) + "\n")
+    """Append a row as a line of JSON, with six digits of each number."""
+    with path.open("a") as file:
+        file.write(json.dumps({key: float(f"{value:.6g}") for key, value in row.items()}) + "\n")
 
 
 def _cut_curve(path: Path, step: int) -> None:
-    """Drop what was logged after the checkpoint, whose steps are taken again, and torn lines."""
+    """Remove the rows of a curve after `step`, the checkpoint's, whose steps are taken again, and
+    lines that are incomplete."""
     if not path.exists():
         return
-    head = ""
+    lines = ""
     for line in path.read_text(errors="replace").split("\n"):
         with suppress(ValueError, KeyError, TypeError):
             if json.loads(line)["step"] <= step:
-                head += f"{line}\n"
-    write_text(path, head)
+                lines += f"{line}\n"
+    write_text(path, lines)
 
 
 def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:
-    """Raise UserError where a checkpoint is of other settings; the limits may be raised, and more
-    or fewer of its last steps averaged."""
-    free = {"max_steps", "max_minutes", "patience", "out"}
-    free |= {"log_every", "evaluate_every", "checkpoint_minutes", "average", "recipe", "workers"}
-    now = {key: value for key, value in asdict(config).items() if key not in free}
+    """Raise UserError where a checkpoint's settings `saved` differ from `config` in one that may
+    not change during a training; the limits and how often it logs may, for example."""
+    may_change = {"max_steps", "max_minutes", "patience", "out", "average", "workers"}
+    may_change |= {"log_every", "evaluate_every", "checkpoint_minutes"}
+    now = {key: value for key, value in asdict(config).items() if key not in may_change}
+    del now["recipe"]
     before = {key: saved.get(key) for key in now}
     if saved.get("recipe"):
         now |= {f"recipe.target.{k}": v for k, v in config.recipe.items() if k != "n_dev"}

@@ -49,8 +49,8 @@ from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.masks import whole_block_ends
 from streaming_asr.whisper.window import FRAME_S, frames_of
 
-CHUNK_FRAMES = (5, 50)  # of a batch's random chunk: 0.1 .. 1.0 s
-NEIGHBOURS = 200  # utterances of alike lengths on either side
+CHUNK_FRAMES = (5, 50)  # least and most of a batch's random chunk: 0.1 .. 1.0 s
+NEIGHBOURS = 200  # utterances of similar lengths on either side
 
 
 @dataclass(kw_only=True, eq=False)
@@ -96,7 +96,7 @@ class CorpusRecipe:
         return True
 
     def train_on(self, items: list[ShardItem]) -> None:
-        """Take `items` as the corpus."""
+        """Set the corpus: `items` and, grouped by voice, `voices`."""
         self.items = items
         self.voices = by_voice(items)
 
@@ -105,29 +105,30 @@ class CorpusRecipe:
         return random.Random("-".join(map(str, (self.seed, *key))))
 
     def window(self, rng: random.Random, options: WindowOptions) -> Window:
-        """Return a window that begins with any of the items."""
+        """Return a window whose first utterance is drawn from all items."""
         anchor = self.items[rng.randrange(len(self.items))]
         return draw_window(rng, anchor, self.voices[anchor.voice], options)
 
-    def near(self, where: float) -> list[ShardItem]:
-        """Return neighbours in `items`, which are sorted by length, at the share `where` of
-        them."""
-        centre = int(where * len(self.items))
+    def near(self, share: float) -> list[ShardItem]:
+        """Return utterances of similar lengths: the 400 items around position `share` (0 to 1) of
+        `items`, which must be sorted by length."""
+        centre = int(share * len(self.items))
         return self.items[max(0, centre - NEIGHBOURS) : centre + NEIGHBOURS]
 
     @property
     def device(self) -> torch.device:
-        """Return where the trained parameters are."""
+        """Return the device of the trained parameters."""
         return next(self.model.parameters()).device
 
     def write_card(
         self, folder: Path, method: str, settings: str, base: str | None = None, **more: Any
     ) -> None:
-        """Write `folder/training.json`: how the weights next to it came about.
+        """Write `folder/training.json`: how the weights next to it were trained.
 
-        settings: names of those to write. more: further fields of the recipe; seed and
-        corpora are added. base: the model without which the weights mean nothing; the hash of its
-        weights is kept, so that `method.weights=auto` does not put them on another.
+        method: the method that they are for. settings: names of the recipe's settings to write,
+        divided by blanks; seed, augment and the corpora are always written. more: further fields.
+        base: the model that the weights belong to, None for a whole model; the hash of its weights
+        is written, so that `method.weights=auto` does not combine them with another.
         """
         n_samples = sum(item.n_samples for item in self.items)
         content = {
@@ -144,15 +145,16 @@ class CorpusRecipe:
         write_text(folder / "training.json", json.dumps(content, indent=2, sort_keys=True) + "\n")
 
     def _languages(self) -> list[str]:
-        """Return the languages of the training data; a recipe's setting `language` fixes one."""
-        one = getattr(self, "language", None)
-        return sorted({one or item.language or "en" for item in self.items})
+        """Return the languages of the training data; a recipe's setting `language` overrides."""
+        setting = getattr(self, "language", None)
+        return sorted({setting or item.language or "en" for item in self.items})
 
 
 def _card_of(folder: Path) -> str:
-    """Return what distinguishes the training of `folder` from others; empty without a card.
+    """Return a hash, 8 hex digits, of the training that `folder`'s card describes; "" without a
+    card.
 
-    What it reached is left out: its minutes are never the same again.
+    The field `reached` is left out: its minutes differ from run to run.
     """
     path = folder / "training.json"
     if not path.is_file():
@@ -190,33 +192,33 @@ class BlockRecipe(CorpusRecipe):
         self.drawn_after = () if self.begun is None else (_card_of(self.begun),)
 
     def rng(self, *key: object) -> random.Random:
-        """Return a generator that follows from the seed, `key` and the training this one goes on
-        from: with the same seed it would else see that one's windows again."""
+        """Return a generator that follows from the seed, `key` and the training of `start`: with
+        the same seed the windows of that training would else come again."""
         return super().rng(*self.drawn_after, *key)
 
     def prompts(self) -> dict[str | None, list[int]]:
-        """Return the control tokens before a text, for each language of the corpus; all are as
-        long.
+        """Return the control tokens before a text by language of the corpus, and of None; all are
+        equally long.
 
         Raises UserError for a language that the model lacks.
         """
         languages = {item.language for item in self.items} | {None}
-        return {each: self.whisper.prompt(self.language or each) for each in languages}
+        return {code: self.whisper.prompt(self.language or code) for code in languages}
 
     def one_prompt(self) -> list[int]:
         """Return the prompt of all texts. Raises UserError where the corpus is in several
         languages."""
-        spoken = sorted({item.language or "en" for item in self.items})
-        if self.language is None and len(spoken) > 1:
+        languages = sorted({item.language or "en" for item in self.items})
+        if self.language is None and len(languages) > 1:
             raise UserError(
-                f"{self.train_data}: holds {', '.join(spoken)}, and this recipe learns "
+                f"{self.train_data}: holds {', '.join(languages)}, and this recipe learns "
                 "one language; take shards of one, or method=whisperrt, which learns several"
             )
-        return self.whisper.prompt(self.language or spoken[0])
+        return self.whisper.prompt(self.language or languages[0])
 
     def windows(self, rng: random.Random, n: int) -> list[Window]:
         """Draw `n` windows whose words are all complete."""
-        plain = WindowOptions(
+        without_augment = WindowOptions(
             self.whisper.context_s,
             several=self.several,
             crop_end=0.0,
@@ -225,19 +227,22 @@ class BlockRecipe(CorpusRecipe):
             prompt=0.0,
             whole=self.whole,
         )
-        options = augmented(plain, self.augment)
-        late = {"late_start": self.late_start, "lead_s": self.lead_s}
-        return [complete_window(rng, self.voices, self.items, options, **late) for _ in range(n)]
+        options = augmented(without_augment, self.augment)
+        starts = {"late_start": self.late_start, "lead_s": self.lead_s}
+        return [complete_window(rng, self.voices, self.items, options, **starts) for _ in range(n)]
 
     def blocks(self, n_samples: int, chunk: int, first: int) -> list[int]:
-        """Return the ends in frames of the blocks that hold the samples, whole but where the
-        context ends."""
+        """Return the ends, in encoder frames, of the blocks that hold `n_samples`: whole ones,
+        except that the context may cut the last one short.
+
+        chunk, first: frames of a block and of the first one.
+        """
         n_frames = -(-n_samples // FRAME_SAMPLES)
         return whole_block_ends(n_frames, chunk, first, self.whisper.context_frames)
 
     def mel(self, audio: np.ndarray, ends: Sequence[int]) -> Tensor:
-        """Return the log-mel, (n_mels, 2F + 1), of blocks that end at `ends`, clamped at their
-        running maximum."""
+        """Return the log-mel, (n_mels, 2F + 1), of samples (n,) in blocks that end at encoder
+        frames `ends`, the last one F, clamped at the running maximum."""
         audio = audio[: ends[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES]
         return log_mel(torch.from_numpy(audio), self.whisper.n_mels, block_ends=ends)
 
@@ -258,10 +263,10 @@ class BlockRecipe(CorpusRecipe):
             )
 
     def stream_dev(self, name: str, **options: Any) -> tuple[dict[str, float], Counter[str]]:
-        """Return `score` and `wer`, the WER in percent on dev of the method with the weights as
-        they are, and the sums of its counts.
+        """Stream dev through a method with the current weights; return `score` and `wer`, both the
+        WER in percent, and the sums of the method's counts.
 
-        name: the method's; options: settings of it apart from model, weights and chunks."""
+        name: of the method; options: its settings apart from model, weights and chunks."""
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder))
             method = new_method(
@@ -273,27 +278,27 @@ class BlockRecipe(CorpusRecipe):
                 first_chunk_s=self.first_chunk_s,
                 **options,
             )
-        chunk, first_chunk = (
-            frames_of(seconds, name) * FRAME_SAMPLES
-            for seconds, name in ((self.chunk_s, "chunk_s"), (self.first_chunk_s, "first_chunk_s"))
-        )
+        chunk = frames_of(self.chunk_s, "chunk_s") * FRAME_SAMPLES
+        first_chunk = frames_of(self.first_chunk_s, "first_chunk_s") * FRAME_SAMPLES
         wer, counts = stream_dev_wer(method, self.dev, chunk, first_chunk, language=self.language)
         return {"score": wer, "wer": wer}, counts
 
     def save(self, folder: Path) -> None:
-        """Leave a folder that `method.weights` takes."""
+        """Write a folder that the setting `method.weights` can name."""
         raise NotImplementedError
 
 
 def random_chunk(rng: random.Random) -> tuple[int, int]:
-    """Return the frames of a chunk of 0.1 to 1.0 s and of the first chunk, which is one chunk, or
-    as long as a stream's by default."""
+    """Draw a chunk of 0.1 to 1.0 s; return its frames and those of the first chunk.
+
+    The first chunk is as long as the others or as a stream's by default, with equal chances.
+    """
     chunk = rng.randint(*CHUNK_FRAMES)
     return chunk, rng.choice((chunk, first_chunk_frames(chunk)))
 
 
 def first_chunk_frames(chunk: int) -> int:
-    """Return the frames of a stream's first chunk where nothing else is asked for."""
+    """Return the frames of a stream's first chunk by default, for a chunk of `chunk` frames."""
     frame_ms = round(1000 * FRAME_S)
     return first_chunk_ms(f"{chunk * frame_ms}ms") // frame_ms
 
@@ -311,14 +316,15 @@ def stream_dev_wer(
     *,
     language: str | None = None,
 ) -> tuple[float, Counter[str]]:
-    """Return the WER in percent of what `method` commits, `dev` fed as the simulator feeds it, and
-    the sums of the counts of all steps.
+    """Return the WER in percent of what `method` commits when the simulator feeds it `dev`, and the
+    sums of the counts of all steps.
 
-    chunk, first_chunk: samples. A batched method transcribes all of `dev` in one language in phase.
-    language: of all utterances; None: of each its own.
+    chunk, first_chunk: samples. A `Batched` method transcribes all utterances of one language
+    together. language: of all utterances; None: of each its own.
     """
     if language is not None:
         dev = [replace(utterance, language=language) for utterance in dev]
+    # One group has one language.
     dev = sorted(dev, key=lambda utterance: utterance.language or "")
     together = isinstance(method, Batched)
     stepper = Stepper(method, together=together)
@@ -339,16 +345,18 @@ def stream_dev_wer(
 
 
 def dev_wer(dev: Sequence[Utterance], texts: Sequence[str], language: str | None = None) -> float:
-    """Return the WER in percent of `texts` for the utterances of `dev`, each normalised as its
-    language is; `language` overrides."""
+    """Return the WER in percent of the hypotheses `texts`, in the order of `dev`.
+
+    Both are normalised by the rules of the utterance's language, or of `language` if given."""
     import jiwer
 
     normalisers = [normaliser(language or utterance.language) for utterance in dev]
     references = [normalise(u.text) for normalise, u in zip(normalisers, dev, strict=True)]
-    heard = [normalise(text) for normalise, text in zip(normalisers, texts, strict=True)]
-    return float(100 * jiwer.wer(references, heard))
+    hypotheses = [normalise(text) for normalise, text in zip(normalisers, texts, strict=True)]
+    return float(100 * jiwer.wer(references, hypotheses))
 
 
 def published_name(path: str) -> str:
-    """Return a path for a published file: without the parts that are of one machine only."""
+    """Return a path as it may be published: of an absolute path, which names folders of one
+    machine, only the last part."""
     return Path(path).name if Path(path).is_absolute() else path

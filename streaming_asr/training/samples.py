@@ -17,10 +17,10 @@ FULL_SCALE = 32768
 
 
 def as_int16(windows: Sequence[np.ndarray]) -> Tensor:
-    """Return windows of samples in [-1, 1] as (batch, n) int16, zeros behind each."""
-    least, most = -FULL_SCALE, FULL_SCALE - 1
-    rounded = [torch.from_numpy((w * FULL_SCALE).round().clip(least, most)) for w in windows]
-    return pad_sequence([samples.short() for samples in rounded], batch_first=True)
+    """Return windows of (n_i,) samples in [-1, 1] as (batch, n) int16, padded with zeros."""
+    scaled = [(window * FULL_SCALE).round().clip(-FULL_SCALE, FULL_SCALE - 1) for window in windows]
+    tensors = [torch.from_numpy(samples).short() for samples in scaled]
+    return pad_sequence(tensors, batch_first=True)
 
 
 def from_int16(samples: Tensor) -> Tensor:
