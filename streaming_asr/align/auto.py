@@ -1,8 +1,8 @@
-"""Word times made on the way: `data.align=auto`.
+"""Word times for a corpus without them, computed when it is read: `data.align=auto`.
 
 One aligner model per corpus, whatever model and method run on it, so that latencies of all methods
-are against the same times: the package's CTC model for English (`data.align=ctc`), base's
-cross-attention for anything else and for a corpus in several languages. What is aligned is kept in
+refer to the same times: the package's CTC model for English (`data.align=ctc`), base's
+cross-attention for anything else and for a corpus in several languages. Results are stored in
 <cache>/align/<aligner>-<hash of its settings>/<corpus>-<split>-<hash of the data>.
 """
 
@@ -49,19 +49,20 @@ class AutoAligner:
             kind, model = aligner_of(languages)
         elif choice == "ctc":
             kind, model = "ctc", english.NAME
-            if others := sorted(set(languages) - {english.LANGUAGE}):
+            others = sorted(set(languages) - {english.LANGUAGE})
+            if others:
                 raise UserError(
                     f"data.align=ctc: the package's CTC model knows {english.LANGUAGE} only, and "
                     f"the corpus has {', '.join(others)}; take data.align=auto"
                 )
-        named = (CONF_DIR / "model" / f"{model}.yaml").is_file()
-        overrides = [f"model={model}"] if named else ["model=whisper", f"model.path={model}"]
+        has_config = (CONF_DIR / "model" / f"{model}.yaml").is_file()
+        overrides = [f"model={model}"] if has_config else ["model=whisper", f"model.path={model}"]
         config = compose_raw([*overrides, f"aligner={kind}"], config_name="align")
         with open_dict(config):
             del config["hydra"], config["data"]
         OmegaConf.resolve(config)
         try:
-            if kind == "ctc":
+            if kind == "ctc":  # its `path`, the CTC model, is the package's
                 config.aligner.model_path = locate(config.aligner.model_path)
                 english.branch_folder(config.aligner.model_path)
             else:
@@ -72,7 +73,7 @@ class AutoAligner:
 
     @property
     def name(self) -> str:
-        """Return how a result names it: the aligner, its model, the hash of its weights."""
+        """Return the name that results have for it: the aligner, its model, its weights' hash."""
         return f"{label(self.config)} {self.settings['model']}"
 
     def time(
@@ -80,44 +81,45 @@ class AutoAligner:
     ) -> list[Utterance]:
         """Return the clips in their order, with word times where they had none.
 
-        A clip that cannot be aligned stays as it is and is named on standard error. language: of
-        all; None: what each names.
+        A clip that cannot be aligned stays as it is; standard error names the first three. corpus:
+        names the folder of the stored times. language: of all clips; None: of each its own.
         """
         clips = [replace(clip, language=language or clip.language) for clip in clips]
-        lacking = [_clean(c) for c in clips if c.words is None and light_key(c.text)]
-        if not lacking:
+        untimed = [_clean(c) for c in clips if c.words is None and light_key(c.text)]
+        if not untimed:
             return list(clips)
-        where = safe(f"{corpus.name}-{corpus.split}-{corpus.data_hash()[:12]}")
-        folder = cache_root() / "align" / safe(self.name) / where
+        data_name = safe(f"{corpus.name}-{corpus.split}-{corpus.data_hash()[:12]}")
+        folder = cache_root() / "align" / safe(self.name) / data_name
         with AlignmentCache(folder, self.settings) as cache:
-            fill(cache, lacking, self.config.aligner, label(self.config))
-            results = {result.utterance.id: result for result in cache.results(lacking)}
-        failed = [
-            result.reason if name in str(result.reason) else f"{name}: {result.reason}"
-            for name, result in results.items()
+            fill(cache, untimed, self.config.aligner, label(self.config))
+            results = {result.utterance.id: result for result in cache.results(untimed)}
+        failures = [
+            result.reason if clip_id in str(result.reason) else f"{clip_id}: {result.reason}"
+            for clip_id, result in results.items()
             if result.words is None
         ]
-        more = [f"{len(failed) - 3} more"] if len(failed) > 3 else []
-        for reason in failed[:3] + more:
+        more = [f"{len(failures) - 3} more"] if len(failures) > 3 else []
+        for reason in failures[:3] + more:
             print(f"no word times: {reason}", file=sys.stderr)
-        timed = {name: result.words for name, result in results.items() if result.words}
-        return [replace(c, words=timed[c.id]) if c.id in timed else c for c in clips]
+        words = {clip_id: result.words for clip_id, result in results.items() if result.words}
+        return [replace(c, words=words[c.id]) if c.id in words else c for c in clips]
 
 
 def give_times(corpus: Any, language: str | None = None) -> AutoAligner | None:
-    """Hand the corpus the aligner of `data.align` and return it, or None. Raises UserError.
+    """Let the corpus time its words with the aligner of its setting `align`; return that aligner,
+    None for `none`. Raises UserError.
 
-    language: of all utterances; None: what each names, else English; detect: what each names, else
+    language: of all utterances; None: of each its own, else English; detect: of each its own, else
     unknown."""
     choice = getattr(corpus, "align", None)
     if choice in (None, "none"):
         return None
-    of_all = None if language == "detect" else language
-    languages = {of_all} if of_all else corpus.languages()
+    common = None if language == "detect" else language
+    languages = {common} if common else corpus.languages()
     if language == "detect" and not languages:
-        languages = {language}  # none that an aligner is made for
+        languages = {language}  # "detect" is no language, so `choose` takes no English aligner
     aligner = AutoAligner.choose(str(choice), languages)
-    corpus.time = partial(aligner.time, corpus, language=of_all)
+    corpus.time = partial(aligner.time, corpus, language=common)
     return aligner
 
 
@@ -129,5 +131,5 @@ def timed_utterances(data: DictConfig, limit: int | None) -> list[Utterance]:
 
 
 def _clean(clip: Utterance) -> Utterance:
-    # Noise would make the times worse, and at each ratio other ones.
+    """Return the clip without added noise: times must not depend on the signal-to-noise ratio."""
     return replace(clip, audio=clip.audio.clean) if isinstance(clip.audio, Noisy) else clip

@@ -5,7 +5,7 @@
 
 A line is {"id", "text", "words": [[word, start_s, end_s], ...]}, `text` a hash of the transcript,
 with null for the times of a word that the aligner cannot time, or {"id", "text", "failed": why}.
-What is there is not aligned again while its text is the same; what failed is tried again.
+Utterances in it are not aligned again while their text is the same; failures are tried again.
 `data.alignments=<folder>` reads it.
 """
 
@@ -29,14 +29,17 @@ class AlignmentCache:
     """The results of one aligner on one split."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        """Open it. Raises UserError where it cannot be written or was made with other settings."""
+        """Open the folder, or make it. Raises UserError where it cannot be written or was made with
+        other settings."""
         self.folder = folder
-        stands = folder / "settings.json"
+        settings_file = folder / "settings.json"
+        before = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            before = json.loads(stands.read_text("utf-8")) if stands.is_file() else None
-            if before is None:
-                write_text(stands, json.dumps(dict(settings), indent=2) + "\n")
+            if settings_file.is_file():
+                before = json.loads(settings_file.read_text("utf-8"))
+            else:
+                write_text(settings_file, json.dumps(dict(settings), indent=2) + "\n")
             for part in self._parts():
                 drop_torn_line(part)
             self._file = (folder / "part-001-of-001.jsonl").open("a", encoding="utf-8")
@@ -60,23 +63,18 @@ class AlignmentCache:
         self._file.close()
 
     def write(self, result: Aligned) -> None:
-        """Append a result, at once: a call that is killed loses none."""
+        """Append a result to the file and flush it: a command that is killed loses none."""
         row: dict[str, Any] = {"id": result.utterance.id, "text": text_hash(result.utterance)}
         if result.words is None:
             row["failed"] = result.reason
         else:
-            row["words"] = [
-                [w.text, round(w.start, 4), round(w.end, 4)]
-                if is_timed(w)
-                else [w.text, None, None]
-                for w in result.words
-            ]
+            row["words"] = [_row(word) for word in result.words]
         self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self._file.flush()
 
     def results(self, utterances: list[Utterance]) -> list[Aligned]:
-        """Return each of `utterances` that has a result for its present text: its last words, else
-        its last failure."""
+        """Return the results that are stored for `utterances` with their present texts: the last
+        words of each, else its last failure."""
         with_words: dict[str, dict[str, Any]] = {}
         failed: dict[tuple[str, str], dict[str, Any]] = {}
         for part in self._parts():
@@ -101,18 +99,20 @@ class AlignmentCache:
 
 
 def _row(word: TimedWord) -> list[Any]:
+    """Return [text, start_s, end_s], null for the times of a word without them."""
     times = [round(word.start, 4), round(word.end, 4)] if is_timed(word) else [None, None]
     return [word.text, *times]
 
 
 def _word(row: list[Any]) -> TimedWord:
+    """Return the word of a row from `_row`."""
     text, start, end = row
     return TimedWord(text, UNTIMED, UNTIMED) if end is None else TimedWord(text, start, end)
 
 
 def text_hash(utterance: Utterance) -> str:
-    """Return the first 12 digits of the sha256 of the transcript as it is written, and of what is
-    timed in it where that is not its words."""
+    """Return the first 12 digits of the sha256 of the transcript, and of the unit that is timed in
+    it (characters in some languages) where that is not words."""
     unit = unit_of(utterance.language)
-    timed = utterance.text if unit == "word" else f"{unit}s of {utterance.text}"
-    return hashlib.sha256(timed.encode()).hexdigest()[:12]
+    key = utterance.text if unit == "word" else f"{unit}s of {utterance.text}"
+    return hashlib.sha256(key.encode()).hexdigest()[:12]

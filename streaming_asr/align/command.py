@@ -52,7 +52,10 @@ ConfigStore.instance().store(name="align_schema", node=AlignConfig)
 
 
 def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
-    """Align what is not aligned yet; print, save and return the report. Raises UserError."""
+    """Align the utterances that have no stored times; print, save and return the report.
+
+    say: prints a line. Raises UserError for settings, corpora and models that are wrong or missing.
+    """
     for key in sorted(OmegaConf.missing_keys(config)):
         raise UserError(f"{key}: has no default; give {key}=<value>")
     tolerance_s = parse_duration(config.tolerance, "tolerance") / 1000
@@ -83,12 +86,12 @@ def align(config: DictConfig, say: Callable[[str], object] = print) -> Quality:
 
 
 def choose(config: DictConfig, languages: Iterable[str]) -> None:
-    """Put the aligner of these languages in the place of `aligner=auto`; where another model than
-    the default is named, its cross-attention."""
+    """Replace `aligner=auto` in the configuration by the aligner of these languages, and the
+    default model by that aligner's; with another model, by its cross-attention."""
     kind, model = aligner_of(languages)
     default = OmegaConf.load(CONF_DIR / "model" / f"{english.NAME}.yaml")
     with open_dict(config):
-        if config.model.path != default.path:
+        if config.model.path != default.path:  # the user has named one
             kind = "whisper"
         else:
             config.model = OmegaConf.load(CONF_DIR / "model" / f"{model}.yaml")
@@ -103,46 +106,50 @@ def fill(
     name: str,
     say: Callable[[str], object] = print,
 ) -> None:
-    """Align what `cache` has no words of; load the aligner only where something is left.
+    """Align the utterances of which `cache` has no words, and store the results there.
 
-    name: the aligner's, in what `say` prints before the first and after every 500 utterances.
+    The aligner loads only if there is one. name: of the aligner, which `say` prints before the
+    first utterance.
     """
-    done = {r.utterance.id for r in cache.results(utterances) if r.words is not None}
-    rest = [utterance for utterance in utterances if utterance.id not in done]
-    if not rest:
+    timed_ids = {each.utterance.id for each in cache.results(utterances) if each.words is not None}
+    remaining = [utterance for utterance in utterances if utterance.id not in timed_ids]
+    if not remaining:
         return
-    say(f"{name} times the words of {len(rest)} of {len(utterances)} utterances")
-    for i, result in enumerate(build(aligner).align(rest), start=1):
+    say(f"{name} times the words of {len(remaining)} of {len(utterances)} utterances")
+    for i, result in enumerate(build(aligner).align(remaining), start=1):
         cache.write(result)
         if i % 500 == 0:
-            say(f"  {i} of {len(rest)} are aligned")
+            say(f"  {i} of {len(remaining)} are aligned")
 
 
 def home(corpus: Any, config: DictConfig) -> Path:
-    """Return where alignments lie: in `out`, the corpus's folder, or next to the manifest."""
+    """Return the folder for alignments: `out` if given, else one in the corpus's folder or next to
+    its manifest; below `output` for mini and a corpus without files here."""
     if config.out is not None:
         return Path(str(config.out)).expanduser()
     path = getattr(corpus, "path", None)
     if isinstance(corpus, Mini) or path is None or not Path(path).exists():
         return Path(str(config.output)) / "align" / safe(corpus.name)
-    return Path(path) / "alignments" if Path(path).is_dir() else Path(path).parent / "alignments"
+    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    return folder / "alignments"
 
 
 def label(config: DictConfig) -> str:
-    """Return the aligner and its model as a folder's name."""
-    kind = str(config.aligner._target_).split(".")[-2]
+    """Return the aligner's kind and its model as a name for a folder, as in whisper-base."""
+    kind = str(config.aligner._target_).split(".")[-2]  # its module: ctc, mfa or whisper
     if is_english_ctc(config.aligner):
         name = english.NAME
     elif kind == "whisper":
         name = str(config.model.get("name") or Path(str(config.aligner.path)).name)
-        name = Path(str(config.aligner.path)).name if name == "whisper" else name
+        if name == "whisper":  # any Whisper, by its path
+            name = Path(str(config.aligner.path)).name
     else:
         name = Path(str(config.aligner.get("path") or config.aligner.get("acoustic") or "")).name
     return safe(f"{kind}-{name}") if name else kind
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
-    """Return what a result depends on besides the corpus."""
+    """Return the settings that a result depends on besides the corpus, files as their hashes."""
     from streaming_asr.models.hash import files_hash, model_hash
 
     settings = OmegaConf.to_container(config.aligner)
@@ -151,11 +158,12 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
     if is_english_ctc(config.aligner):
         paths[0] = f"ctc {english.HASH}"
     relevant = {str(k): v for k, v in settings.items() if k not in (*NEUTRAL, "path", "model_path")}
-    hashed = {"model": {"path": paths[0]}, "method": {"weights": paths[1]}}
     for key in MODELS:
+        file = Path(str(relevant.get(key, ""))).expanduser()
         # Another model may lie at the same path later.
-        if key in relevant and (file := Path(str(relevant[key])).expanduser()).is_file():
+        if file.is_file():
             relevant[key] = f"{file.name} {files_hash([file])}"
+    hashed = {"model": {"path": paths[0]}, "method": {"weights": paths[1]}}
     return {**relevant, "model": model_hash(hashed)}
 
 

@@ -42,8 +42,7 @@ class CtcModel(Protocol):
 
 
 class CtcAligner(OneByOne):
-    """Aligns with a CTC model. `path`: see the module, None is the package's; `model_path` is
-    U2's Whisper."""
+    """Aligns with a CTC model."""
 
     def __init__(
         self,
@@ -54,8 +53,9 @@ class CtcAligner(OneByOne):
         target_lang: str | None = None,
         delay_s: float = 0.0,
     ) -> None:
-        """Load the model. target_lang: the adapter of an MMS model, as deu. delay_s: how long after
-        a sound the model emits it, as a causal one does. Raises UserError without a model."""
+        """Load the model. path: see the module, None is the package's; model_path: the Whisper of
+        a CTC branch. target_lang: the adapter of an MMS model, as deu. delay_s: how long after a
+        sound a causal model emits it. Raises UserError where a model is missing or not a CTC's."""
         self._language = english.LANGUAGE if path is None else None
         settings: dict[str, Any] = {"aligner.delay_s": delay_s}
         check_range(0, **settings)
@@ -70,9 +70,9 @@ class CtcAligner(OneByOne):
                 f"{self._language} only; take aligner=whisper, or give a CTC model with "
                 "aligner.path="
             )
-        written = words_of(utterance)
+        texts = words_of(utterance)
         has_spaces = unit_of(utterance.language) == "word"
-        tokens, spans = self._spelled(written, self._model.space if has_spaces else None)
+        tokens, spans = self._spelled(texts, self._model.space if has_spaces else None)
         if all(token == ANYTHING for token in tokens):
             raise UserError(
                 f"{utterance.id}: the model has no letter of {utterance.text[:40]!r}; take one "
@@ -85,19 +85,20 @@ class CtcAligner(OneByOne):
                 f"{utterance.id}: {len(tokens)} tokens of text for {len(log_probs)} frames "
                 f"of {1000 * frame_s:.0f} ms; its text does not belong to its audio"
             )
-        spikes = [
+        spikes_s = [
             (
                 max(0.0, frames[start][0] * frame_s - self._delay_s),
                 max(0.0, frames[stop - 1][1] * frame_s - self._delay_s),
             )
             for start, stop in spans
         ]
-        return grow(written, spikes, samples)
+        return grow(texts, spikes_s, samples)
 
     def _spelled(
         self, words: Sequence[str], space: int | None
     ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the text in the model's classes, and of each word the tokens [start, stop)."""
+        """Return the model's classes of the whole text, and for each word which of them it has:
+        [start, stop). A word that the model cannot spell is `ANYTHING`."""
         tokens: list[int] = []
         spans = []
         for word in words:
@@ -112,33 +113,34 @@ class CtcAligner(OneByOne):
 def grow(
     words: Sequence[str], spikes: Sequence[tuple[float, float]], samples: Samples
 ) -> tuple[TimedWord, ...]:
-    """Return word times from the first to the last spike of each word, in seconds, grown over
-    sound, not silence.
+    """Return word times, grown from the first and the last spike of each word (spikes: in seconds)
+    over the loud frames around them.
 
-    Between two words each grows at most to the middle of what lies between.
+    A spike marks where the model is sure, not where the sound begins and ends. Two neighbours meet
+    at most in the middle between their spikes. samples: (n,) at 16 kHz.
     """
-    heard = loud_frames(samples)
+    is_loud = loud_frames(samples)
     length_s = len(samples) / SAMPLE_RATE
-    middles = [(a[1] + b[0]) / 2 for a, b in pairwise(spikes)]
-    limits = list(zip([0.0, *middles], [*middles, length_s], strict=True))
+    middles_s = [(one[1] + following[0]) / 2 for one, following in pairwise(spikes)]
+    limits_s = list(zip([0.0, *middles_s], [*middles_s, length_s], strict=True))
     grown = []
-    for word, (start, end), (low, high) in zip(words, spikes, limits, strict=True):
-        first, last = round(start / FRAME_S), round(end / FRAME_S)
-        # A spike marks where the model is sure, not where the sound begins and ends.
-        while first > 0 and first * FRAME_S > low and heard[first - 1]:
+    for word, (start_s, end_s), (least_s, most_s) in zip(words, spikes, limits_s, strict=True):
+        first, stop = round(start_s / FRAME_S), round(end_s / FRAME_S)
+        while first > 0 and first * FRAME_S > least_s and is_loud[first - 1]:
             first -= 1
-        while last < len(heard) and last * FRAME_S < high and heard[last]:
-            last += 1
-        begin = max(low, min(start, first * FRAME_S))
-        stop = min(high, max(end, last * FRAME_S))
-        grown.append(TimedWord(word, begin, max(begin, stop)))
+        while stop < len(is_loud) and stop * FRAME_S < most_s and is_loud[stop]:
+            stop += 1
+        grown_start_s = max(least_s, min(start_s, first * FRAME_S))
+        grown_end_s = min(most_s, max(end_s, stop * FRAME_S))
+        grown.append(TimedWord(word, grown_start_s, max(grown_start_s, grown_end_s)))
     return tuple(grown)
 
 
 def emitter(
     path: str | None, model_path: str, device: str, dtype: str, target_lang: str | None
 ) -> CtcModel:
-    """Return the model that `path` is. Raises UserError where it is none of them."""
+    """Return the CTC model at `path`, for the arguments see `CtcAligner`. Raises UserError where
+    there is none."""
     folder = english.branch_folder(model_path) if path is None else Path(path).expanduser()
     if (folder / "ctc_head.safetensors").is_file() or (folder / "branch.json").is_file():
         return U2Head(folder, model_path, device, dtype)
@@ -180,9 +182,9 @@ class TransformersCtc:
         self.blank = int(model.config.pad_token_id)
         self._letters = {t: i for t, i in vocabulary.items() if len(t) == 1 and i != self.blank}
         self.space = vocabulary.get(getattr(tokenizer, "word_delimiter_token", None) or "|")
-        # wav2vec 2.0's letters are capitals, those of MMS small.
-        capitals = sum(t.isupper() for t in self._letters)
-        self._upper = capitals > sum(t.islower() for t in self._letters)
+        # wav2vec 2.0's letters are upper case, those of MMS lower case.
+        n_upper = sum(letter.isupper() for letter in self._letters)
+        self._is_upper = n_upper > sum(letter.islower() for letter in self._letters)
 
     def log_probs(self, samples: Samples) -> tuple[NDArray[np.float32], float]:
         import torch
@@ -194,8 +196,9 @@ class TransformersCtc:
         return logits.log_softmax(-1).cpu().numpy(), len(samples) / SAMPLE_RATE / len(logits)
 
     def spell(self, word: str) -> list[int]:
-        """Return letters; none of a word with digits, since its pronunciation is unknown."""
-        text = word.upper() if self._upper else word.lower()
+        """Return the classes of the word's letters, without those that the model lacks; [] for a
+        word with a digit that it lacks, since the pronunciation is unknown."""
+        text = word.upper() if self._is_upper else word.lower()
         if any(c.isdigit() and c not in self._letters for c in text):
             return []
         return [self._letters[c] for c in text if c in self._letters and c != "|"]

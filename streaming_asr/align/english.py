@@ -18,15 +18,15 @@ NAME = "tiny.en"
 LANGUAGE = "en"
 FILES = ("branch.json", "branch.safetensors", "tokenizer.json")
 HASH = "66cf2df8a4cf4ffc"
-"""Of FILES."""
+"""The hash of FILES (`models.hash.files_hash`)."""
 WHISPER = "db42d5d71f18e72d"
 """The hash of tiny.en's tensors, in any form and precision."""
 HOMES = tuple(HERE / "data" / "weights" / NAME / home for home in ("aligner", "u2/any_chunk"))
 
 
 def branch_folder(model_path: str) -> Path:
-    """Return the folder that holds FILES. Raises UserError where the Whisper in `model_path` is
-    another one than tiny.en, and where no folder has files of this hash."""
+    """Return the folder of the CTC branch, FILES. Raises UserError where the Whisper in
+    `model_path` is not tiny.en, and where no folder has the files with this hash."""
     if weights_hash(model_path) not in (None, WHISPER):
         raise UserError(
             f"aligner=ctc: the package's CTC model runs on {NAME}, and model.path={model_path} "

@@ -22,19 +22,19 @@ from streaming_asr.score.results import Result, read_results
 from streaming_asr.terminal import wrapped
 from streaming_asr.utterance import TimedWord, Utterance
 
-ALIGNED_S = 20.0  # of a recording at once, below Whisper's context
-# What no text can be held against, where the reference is the hypothesis itself.
+LONGEST_PIECE_S = 20.0  # of a recording that is aligned at once, below Whisper's context
+# Metrics that compare with the reference: undefined where the hypothesis is the reference.
 ACCURACY = ("wer", "cer", "rwer", "arwer", "word_latency_coverage")
 
 NamedLog: TypeAlias = tuple[str, UtteranceLog]  # the name of a method and its log
 
 
 def time_logs(folder: Path, say: Callable[[str], None]) -> tuple[int, dict[Path, Log]]:
-    """Give the words of the logs below `folder` their times; return the exit status and the logs as
-    they are now.
+    """Rewrite the logs below `folder` with word times; return the exit status, 1 if the audio of a
+    recording is missing, and the new logs by their paths.
 
-    The words of a recording are those of the first method, as for a live session without a
-    reference. Raises UserError where no log is there.
+    The words of a recording are those of the first method that has any. say: prints a line. Raises
+    UserError where there is no log.
     """
     sessions: dict[Path, list[Path]] = defaultdict(list)
     for path in sorted(folder.rglob(EVENTS)):
@@ -43,35 +43,35 @@ def time_logs(folder: Path, say: Callable[[str], None]) -> tuple[int, dict[Path,
     if not sessions:
         raise UserError(f"session={folder}: holds no events.jsonl; give a folder of a session")
     status = 0
-    every: dict[Path, Log] = {}
+    all_logs: dict[Path, Log] = {}
     for paths in sessions.values():
         logs = {path: read_log(path) for path in paths}
-        items: dict[str, list[NamedLog]] = defaultdict(list)
+        by_recording: dict[str, list[NamedLog]] = defaultdict(list)
         for path, log in logs.items():
             for utterance in log.utterances:
-                items[utterance.utt].append((path.parent.name, utterance))
-        source = None
-        for heard in items.values():
-            if all(utterance.error is not None for _, utterance in heard):
+                by_recording[utterance.utt].append((path.parent.name, utterance))
+        times_from = None
+        for recording, named_logs in by_recording.items():
+            if all(utterance.error is not None for _, utterance in named_logs):
                 continue
-            audio = Path(heard[0][1].audio_path or "")
+            audio = Path(named_logs[0][1].audio_path or "")
             if not audio.is_file():
-                say(f"{heard[0][1].utt}: its sound was not kept; serve with keep_audio=true")
+                say(f"{recording}: its sound was not kept; serve with keep_audio=true")
                 status = 1
                 continue
-            text, words, by = timed(heard, audio, None, say)
-            source = source or by
-            for _, utterance in heard:
+            text, words, aligner = timed(named_logs, audio, None, say)
+            times_from = times_from or aligner
+            for _, utterance in named_logs:
                 utterance.text, utterance.words = text, words
         for path, log in logs.items():
-            whole = path.with_suffix(".timed")
-            whole.unlink(missing_ok=True)
-            with EventWriter(whole, timed_header(log.header, None, source)) as writer:
+            rewritten = path.with_suffix(".timed")
+            rewritten.unlink(missing_ok=True)
+            with EventWriter(rewritten, timed_header(log.header, None, times_from)) as writer:
                 for utterance in log.utterances:
                     writer.write_utterance(utterance)
-            whole.replace(path)
-        every |= logs
-    return status, every
+            rewritten.replace(path)
+        all_logs |= logs
+    return status, all_logs
 
 
 def time_results(folder: Path) -> list[Result]:
@@ -86,30 +86,34 @@ def time_results(folder: Path) -> list[Result]:
 def timed_header(
     header: dict[str, Any], reference: str | None, word_times: str | None
 ) -> dict[str, Any]:
-    """Return the header with the source of the words' times, and which metrics they cannot give."""
+    """Return a log's header with the source of the word times, `word_times`, and without a
+    reference also the metrics that cannot be measured; unchanged where there are no times."""
     if word_times is None:
         return header
     config = header["config"]
     data = config["data"] | {"word_times": word_times}
     header = header | {"config": config | {"data": data}}
     if reference is None:
-        lacking = {name: "reference" for name in METRICS if name.startswith(ACCURACY)}
-        header |= {"unmeasured": lacking, "knows": sorted(EVERYTHING)}
+        unmeasured = {name: "reference" for name in METRICS if name.startswith(ACCURACY)}
+        header |= {"unmeasured": unmeasured, "knows": sorted(EVERYTHING)}
     return header
 
 
 def timed(
-    heard: Sequence[NamedLog], audio: Path, reference: str | None, say: Callable[[str], None]
+    named_logs: Sequence[NamedLog], audio: Path, reference: str | None, say: Callable[[str], None]
 ) -> tuple[str, list[TimedWord] | None, str | None]:
-    """Return the reference, its words with their times, and what they are from.
+    """Return the reference of a recording, its words with their times, and the source of the times;
+    None for both where it has no words or `say` reports why they cannot be aligned.
 
     Without a reference the text of the first method that has one replaces it, for all methods,
-    so that their latencies are of the same words and can be compared.
+    so that their latencies are of the same words and can be compared. audio: the recording's file.
     """
-    usable = [each for each in heard if each[1].error is None and committed_words(each[1].steps)]
-    if reference is None and not usable:
+    with_text = [
+        (name, log) for name, log in named_logs if log.error is None and committed_words(log.steps)
+    ]
+    if reference is None and not with_text:
         return "", None, None
-    title, log = (usable or heard)[0]
+    method, log = (with_text or named_logs)[0]
     hypothesis = committed_words(log.steps)
     try:
         chosen = AutoAligner.choose("auto", {log.language or "en"})
@@ -125,40 +129,42 @@ def timed(
             words += [
                 TimedWord(w, begin_s + start, begin_s + end) for w, start, end in result.words
             ]
-        whole = reference or display_text(Word(text) for text, _ in hypothesis)
+        hypothesis_text = display_text(Word(text) for text, _ in hypothesis)
         utterance = Utterance(
             log.utt,
-            whole,
+            reference or hypothesis_text,
             recording.copy,
             log.duration_s,
             words=tuple(words),
             language=log.language,
         )
-        if problem := next(problems(utterance), None):  # a text that nobody spoke
+        problem = next(problems(utterance), None)
+        if problem:  # as of a text that nobody spoke
             raise UserError(problem)
     except UserError as error:
         say(f"no word times, so no latency of words: {error}")
         return reference or "", None, None
     if reference is not None:
         return reference, words, chosen.name
-    text = display_text(Word(text) for text, _ in hypothesis)
-    return text, words, f"{chosen.name}, of the text of {title}: errors are not counted"
+    times_from = f"{chosen.name}, of the text of {method}: errors are not counted"
+    return hypothesis_text, words, times_from
 
 
 def _pieces(
     hypothesis: Sequence[tuple[str, list[float | None]]], duration_s: float, reference: str | None
 ) -> list[tuple[str, float, float]]:
-    """Return what to align: (text, begin, end in seconds) in turn.
+    """Return the pieces of a recording to align, in order: (text, begin_s, end_s).
 
-    A reference is one piece. A hypothesis is cut between words, by the method's own times, so that
-    long sessions fit the aligner; words without times are one piece too.
+    A reference is one piece. A hypothesis, (text, [start_s, end_s, probability]) of each word, is
+    cut about every 20 s between words, by the method's own times, so that long sessions fit the
+    aligner; words without times are one piece too.
     """
     if reference is not None:
         return [(reference, 0.0, duration_s)]
     pieces: list[tuple[str, float, float]] = []
     text, begin_s, last_end_s = "", 0.0, 0.0
     for word, (start, end, _) in hypothesis:
-        if text and start is not None and start - begin_s > ALIGNED_S:
+        if text and start is not None and start - begin_s > LONGEST_PIECE_S:
             cut_s = (last_end_s + max(start, last_end_s)) / 2
             pieces.append((text.strip(), begin_s, cut_s))
             text, begin_s = "", cut_s

@@ -53,7 +53,7 @@ UNKNOWN_PHONE = "spn"
 
 
 class MfaAligner:
-    """Aligns with MFA. dictionary, acoustic: names it has downloaded, or paths."""
+    """Aligns with MFA."""
 
     def __init__(
         self,
@@ -65,10 +65,11 @@ class MfaAligner:
         jobs: int = 3,
         batch: int = 2000,
     ) -> None:
-        """Find MFA, or raise UserError.
+        """Find MFA. Raises UserError where it is not installed.
 
-        g2p: a model for words outside the dictionary. single_speaker: adapt to no speaker, for a
-        corpus that names none. batch: utterances per call, after which its results are kept.
+        dictionary, acoustic: names of models that MFA has downloaded, or paths. environment: of
+        conda. g2p: a model for words outside the dictionary. single_speaker: adapt to no speaker,
+        for a corpus that names none. jobs: processes. batch: utterances per call of MFA.
         """
         settings: dict[str, Any] = {"aligner.jobs": jobs, "aligner.batch": batch}
         check_range(1, **settings)
@@ -85,21 +86,22 @@ class MfaAligner:
             yield from self._align_batch(utterances[first : first + self._batch])
 
     def _align_batch(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
+        """Yield the results of one call of MFA, those that cannot be read first."""
         with tempfile.TemporaryDirectory(prefix="mfa-") as name:
             folder = Path(name)
-            places: list[tuple[Utterance, Path]] = []
+            with_file: list[tuple[Utterance, Path]] = []
             audio_s = 0.0
             for i, utterance in enumerate(utterances):
                 try:
-                    place, length_s = _write(folder / "corpus", f"u{i:06d}", utterance)
+                    file, length_s = _write(folder / "corpus", f"u{i:06d}", utterance)
                 except UserError as error:
                     yield Aligned(utterance, None, str(error))
                 else:
-                    places.append((utterance, place))
+                    with_file.append((utterance, file))
                     audio_s += length_s
-            why_none = self._run(folder, LIMIT_S + audio_s) if places else ""
-            for utterance, place in places:
-                grid = folder / "aligned" / place.with_suffix(".TextGrid")
+            why_none = self._run(folder, LIMIT_S + audio_s) if with_file else ""
+            for utterance, file in with_file:
+                grid = folder / "aligned" / file.with_suffix(".TextGrid")
                 if grid.is_file():
                     yield _read(utterance, grid)
                 else:
@@ -109,7 +111,10 @@ class MfaAligner:
                     )
 
     def _run(self, folder: Path, limit_s: float) -> str:
-        """Run `mfa align`; return "", or why it aligned nothing. Raises UserError."""
+        """Run `mfa align` from folder/corpus to folder/aligned, `limit_s` seconds at most.
+
+        Return "", or why it could align none of the utterances. Raises UserError where MFA fails.
+        """
         command = [*self._command, *FIXED.split()]
         command += ["--single_speaker"] if self._single_speaker else []
         # MFA's links break where the folder of temporary files is relative.
@@ -120,8 +125,9 @@ class MfaAligner:
         status, output = _call(command, limit_s)
         if status == 0:
             return ""
-        if status is not None and (none := NONE_ALIGNED.search(output)):
-            return f"it aligned none of these utterances, {none[1]}"
+        none_aligned = NONE_ALIGNED.search(output)
+        if status is not None and none_aligned:
+            return f"it aligned none of these utterances, {none_aligned[1]}"
         how, remedy = _diagnosis(status, output, limit_s)
         tail = "".join(f"  {line}\n" for line in output.splitlines()[-8:])
         raise UserError(
@@ -131,7 +137,8 @@ class MfaAligner:
 
 
 def _call(command: Sequence[str], limit_s: float) -> tuple[int | None, str]:
-    """Run a program; return its status, None after `limit_s`, and what it printed, errors last."""
+    """Run a program; return its status, None where it took more than `limit_s` seconds and was
+    killed, and its output, standard error last."""
     # In a session of its own, so that its workers end with it.
     process = subprocess.Popen(
         command,
@@ -152,7 +159,7 @@ def _call(command: Sequence[str], limit_s: float) -> tuple[int | None, str]:
 
 
 def _end(process: subprocess.Popen[str]) -> str:
-    """End a program and its workers; return what they printed, errors last."""
+    """Kill a program and its workers; return their output, standard error last."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     try:
@@ -162,18 +169,21 @@ def _end(process: subprocess.Popen[str]) -> str:
 
 
 def _diagnosis(status: int | None, output: str, limit_s: float) -> tuple[str, str]:
-    """Return how a call of MFA failed and what to do about it, a sentence or nothing."""
+    """Return how a call of MFA failed, and a sentence with the remedy, "" where it is unknown.
+
+    status: None after the time limit, negative for a signal.
+    """
     if status is None:
         return f"did not end within {limit_s:.0f} s, its time limit, and was killed", (
             "MFA can wait for ever where it cannot write: free disk space in the temporary folder "
             "(TMPDIR); where the machine is slow, give a smaller aligner.batch. "
         )
-    if status < 0 or status > 128:  # as a shell in between counts it
+    if status < 0 or status > 128:  # a signal; 128 + its number where a shell started MFA
         how = f"was killed (signal {abs(status) % 128})"
         return how, "Signal 9 is most often memory: give fewer aligner.jobs. "
     how = f"ended with status {status}"
     if "PretrainedModelNotFoundError" in output:
-        # It is printed in a box of 80 columns.
+        # MFA prints it in a box of 80 columns: remove the frame and the line breaks.
         plain = re.sub(r"[\s│]+", " ", output)
         names = [f"mfa model download {kind} {name}" for name, kind in NO_MODEL.findall(plain)]
         return how, f"A model is missing: {'; '.join(names) or 'mfa model download'}. "
@@ -184,7 +194,10 @@ def _diagnosis(status: int | None, output: str, limit_s: float) -> tuple[str, st
 
 
 def _model(key: str, name: str) -> str:
-    """Return a model as MFA takes it. Raises UserError for a path to nothing."""
+    """Return a model's name or path as MFA takes it. Raises UserError for a path to no file.
+
+    key: the setting, for the message.
+    """
     path = Path(name).expanduser()
     if path.is_file():
         return str(path)
@@ -202,21 +215,24 @@ def find_mfa(environment: str) -> list[str]:
     The package can be installed without what it needs, so `mfa version` must succeed and the
     programs that it calls must be on PATH as well.
     """
-    tried = []
+    failures = []
     for name in ("mfa", *MANAGERS):
-        if program := shutil.which(name):
-            inside = [] if name == "mfa" else ["run", "-n", environment, "mfa"]
-            reason = _failure([program, *inside])
-            missing = [each for each in PROGRAMS if name == "mfa" and shutil.which(each) is None]
-            if reason is None and not missing:
-                return [program, *inside]
-            tried.append(
-                f"`{' '.join([name, *inside])} version` fails: {reason}"
-                if reason is not None
-                else f"`mfa` is on PATH, but {' and '.join(missing)}, which it needs, "
-                f"{'is' if len(missing) == 1 else 'are'} not"
+        program = shutil.which(name)
+        if program is None:
+            continue
+        arguments = [] if name == "mfa" else ["run", "-n", environment, "mfa"]
+        reason = _failure([program, *arguments])
+        missing = [each for each in PROGRAMS if name == "mfa" and shutil.which(each) is None]
+        if reason is not None:
+            failures.append(f"`{' '.join([name, *arguments])} version` fails: {reason}")
+        elif missing:
+            verb = "is" if len(missing) == 1 else "are"
+            failures.append(
+                f"`mfa` is on PATH, but {' and '.join(missing)}, which it needs, {verb} not"
             )
-    reason = "; ".join(tried) or "neither mfa nor conda is on PATH"
+        else:
+            return [program, *arguments]
+    reason = "; ".join(failures) or "neither mfa nor conda is on PATH"
     raise UserError(
         f"aligner=mfa: no Montreal Forced Aligner that works ({reason}). Install it:\n{INSTALL}\n"
         "or name its environment with aligner.environment=, or take aligner=whisper or aligner=ctc"
@@ -226,7 +242,7 @@ def find_mfa(environment: str) -> list[str]:
 def _failure(command: Sequence[str]) -> str | None:
     """Return the last line that `mfa version` prints where it fails, None where it works."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [*command, "version"],
             capture_output=True,
             text=True,
@@ -237,31 +253,32 @@ def _failure(command: Sequence[str]) -> str | None:
         return str(error)
     except subprocess.TimeoutExpired:
         return f"no answer within {PROBE_S} s"
-    if done.returncode == 0:
+    if result.returncode == 0:
         return None
-    printed = (done.stdout + done.stderr).splitlines()
-    # conda adds a line of its own.
-    lines = [line.strip() for line in printed if line.strip() and "conda.cli" not in line]
-    return lines[-1] if lines else f"status {done.returncode}"
+    output = (result.stdout + result.stderr).splitlines()
+    # (without the line that conda adds)
+    lines = [line.strip() for line in output if line.strip() and "conda.cli" not in line]
+    return lines[-1] if lines else f"status {result.returncode}"
 
 
 def _write(corpus: Path, name: str, utterance: Utterance) -> tuple[Path, float]:
-    """Write the utterance in MFA's layout; return its place below `corpus` and its length in
-    seconds. Raises UserError."""
+    """Write the utterance, audio and text, in MFA's layout; return the audio's path below `corpus`
+    and its length in seconds. Raises UserError where it has no words or its audio cannot be read.
+    """
     import soundfile
 
     words_of(utterance)  # raises where there are none
-    # MFA itself finds the words of a language without spaces. It takes a bracketed stretch for one
-    # noise.
+    # Words without letters are left out. MFA divides a language without spaces into words itself.
+    # It takes text in brackets for one noise.
     text = " ".join(filter(light_key, utterance.text.split())).translate(BRACKETS)
     samples = utterance.load()
     speaker = re.sub(r"[^\w-]", "_", utterance.speaker or "unknown")
-    place = Path(speaker) / f"{name}.wav"
-    (corpus / speaker).mkdir(parents=True, exist_ok=True)
-    soundfile.write(corpus / place, samples, SAMPLE_RATE, subtype="PCM_16")
     # MFA takes a folder for a speaker, and adapts its model to each.
-    (corpus / place).with_suffix(".lab").write_text(f"{text}\n", encoding="utf-8")
-    return place, len(samples) / SAMPLE_RATE
+    file = Path(speaker) / f"{name}.wav"
+    (corpus / speaker).mkdir(parents=True, exist_ok=True)
+    soundfile.write(corpus / file, samples, SAMPLE_RATE, subtype="PCM_16")
+    (corpus / file).with_suffix(".lab").write_text(f"{text}\n", encoding="utf-8")
+    return file, len(samples) / SAMPLE_RATE
 
 
 def _export_error(aligned: Path) -> str | None:
@@ -274,17 +291,18 @@ def _export_error(aligned: Path) -> str | None:
 
 
 def _read(utterance: Utterance, grid: Path) -> Aligned:
-    """Return the written words with MFA's times, and without one where it lacks a pronunciation."""
+    """Return the utterance's words with the times in a TextGrid of MFA; words whose pronunciation
+    MFA does not know are UNTIMED."""
     try:
         words = laid_on(utterance, read_textgrid(grid))
         phones = read_tier(grid, "phone")
     except UserError as error:
         return Aligned(utterance, None, str(error))
-    # The middles of the unknown phone, which is for a word outside the dictionary.
-    unknown = [(p.start + p.end) / 2 for p in phones if p.text == UNKNOWN_PHONE]
+    # A word outside the dictionary has this phone. Its middle, as edges may be rounded.
+    unknown_s = [(phone.start + phone.end) / 2 for phone in phones if phone.text == UNKNOWN_PHONE]
     words = tuple(
         TimedWord(word.text, UNTIMED, UNTIMED)
-        if any(word.start <= middle < word.end for middle in unknown)
+        if any(word.start <= middle_s < word.end for middle_s in unknown_s)
         else word
         for word in words
     )

@@ -17,7 +17,8 @@ N_REASONS = 10
 
 @dataclass(frozen=True)
 class Quality:
-    """Errors in ms over starts and ends of words; None where no true times are known."""
+    """The figures of a report. Errors are in ms over starts and ends of words, None where no true
+    times are known."""
 
     n_utterances: int
     n_aligned: int
@@ -42,14 +43,14 @@ class Quality:
 
 
 def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
-    """Return the quality of all `results`; the true times are the utterances' own words.
+    """Return the quality of all `results`. The true times are those of the utterances' `words`.
 
-    A word is placed where it has a stretch of the audio to itself: an end after its start, no
-    overlap with the word before.
+    A word counts as placed if its end is after its start and it does not overlap the word before.
+    tolerance_s: the error up to which a start or an end counts as `within`.
     """
     n_words = n_placed = n_long = n_untimed = 0
-    starts: list[float] = []
-    ends: list[float] = []
+    start_errors_s: list[float] = []
+    end_errors_s: list[float] = []
     for result in results:
         utterance = result.utterance
         unit = unit_of(utterance.language)
@@ -62,15 +63,16 @@ def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
             n_placed += word.end > word.start >= before_s - 1e-6
             n_long += word.end - word.start > LONG_S
             before_s = max(before_s, word.end)
-        true = match(utterance.text, utterance.words or (), unit) or ()
-        if [w.text for w in true] != [w.text for w in result.words]:
-            continue
-        pairs = [(a, b) for a, b in zip(result.words, true, strict=True) if is_timed(a)]
-        starts += [a.start - b.start for a, b in pairs]
-        ends += [a.end - b.end for a, b in pairs]
-    errors_ms = 1000 * np.abs(np.array([starts, ends]))  # (2, words)
+        true_words = match(utterance.text, utterance.words or (), unit) or ()
+        if [word.text for word in true_words] != [word.text for word in result.words]:
+            continue  # no true times, or those of another text
+        for word, true in zip(result.words, true_words, strict=True):
+            if is_timed(word):
+                start_errors_s.append(word.start - true.start)
+                end_errors_s.append(word.end - true.end)
+    errors_ms = 1000 * np.abs(np.array([start_errors_s, end_errors_s]))  # (2, words)
     figures: dict[str, float] = {}
-    if starts:
+    if start_errors_s:
         start_ms, end_ms = map(float, np.median(errors_ms, axis=1))
         figures = {
             "median_ms": float(np.median(errors_ms)),
@@ -86,7 +88,7 @@ def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
         n_words=n_words,
         n_placed=n_placed,
         n_long=n_long,
-        n_compared=len(starts),
+        n_compared=len(start_errors_s),
         n_untimed=n_untimed,
         tolerance_ms=1000 * tolerance_s,
         reasons=tuple(result.reason for result in results if result.words is None),
@@ -95,7 +97,7 @@ def measure(results: Sequence[Aligned], tolerance_s: float) -> Quality:
 
 
 def lines(quality: Quality) -> Iterator[str]:
-    """Yield the lines of the report."""
+    """Yield the lines of the report, with the first ten failures."""
     q = quality
     yield f"  utterances  {q.n_aligned} of {q.n_utterances} aligned"
     yield f"  words       {q.n_placed} of {q.n_words} placed ({q.placed:.1f} %)"

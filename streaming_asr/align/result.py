@@ -28,9 +28,9 @@ UNTIMED = math.nan
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """An utterance and the times of its words, or None and why there are none.
+    """The result of one utterance: its words with times, or None and the reason of the failure.
 
-    A single word that has no time starts and ends UNTIMED."""
+    A single word that the aligner cannot time starts and ends UNTIMED."""
 
     utterance: Utterance
     words: tuple[TimedWord, ...] | None
@@ -46,7 +46,7 @@ class OneByOne(ABC):
     """Aligns utterances in their order, each by `words`."""
 
     def align(self, utterances: Sequence[Utterance]) -> Iterator[Aligned]:
-        """Yield what `words` finds of each utterance, or why it fails."""
+        """Yield the result of `words` for each utterance, or why it fails."""
         for utterance in utterances:
             try:
                 yield Aligned(utterance, self.words(utterance))
@@ -55,12 +55,13 @@ class OneByOne(ABC):
 
     @abstractmethod
     def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
-        """Return the timed words of the transcript. Raises UserError where they do not fit."""
+        """Return the words of the transcript with times. Raises UserError where text and audio do
+        not fit each other or the model."""
 
 
 def words_of(utterance: Utterance) -> list[str]:
-    """Return what is to be placed: the words of the text, or its characters where these are the
-    unit of its language, without pure punctuation. Raises UserError where there are none."""
+    """Return the texts to time: the words of the transcript, or its characters where these are the
+    unit of its language; pure punctuation has no time. Raises UserError where there are none."""
     words = written_units(utterance.text, unit_of(utterance.language))
     if not words:
         raise UserError(f"{utterance.id}: has no text to align; write what is spoken")
@@ -68,8 +69,8 @@ def words_of(utterance: Utterance) -> list[str]:
 
 
 def loud_frames(samples: Samples) -> NDArray[np.bool_]:
-    """Return for every 20 ms frame whether it holds sound, (frames,) bool: its level against the
-    utterance's loudest.
+    """Return for every 20 ms frame whether it is loud, (frames,) bool: at most 30 dB below the
+    loudest frames.
 
     samples: (n,) float32 at 16 kHz; the last frame is filled up with zeros.
     """
@@ -78,5 +79,5 @@ def loud_frames(samples: Samples) -> NDArray[np.bool_]:
     padded[: len(samples)] = samples
     power = (padded.reshape(n_frames, FRAME_SAMPLES) ** 2).mean(1) + 1e-12
     level_db = 10 * np.log10(power)
-    heard: NDArray[np.bool_] = level_db > np.percentile(level_db, LOUD_PERCENTILE) - PAUSE_DB
-    return heard
+    is_loud: NDArray[np.bool_] = level_db > np.percentile(level_db, LOUD_PERCENTILE) - PAUSE_DB
+    return is_loud

@@ -1,4 +1,4 @@
-"""Training speech of recordings that nobody has transcribed: the offline model writes them down.
+"""Training speech from recordings without texts: the offline model transcribes them.
 
 `python -m streaming_asr.train method=whisperrt model=tiny.en data=folder data.path=DIR`. Each
 recording is decoded greedily, with timestamps, in windows of the model's context, cut where a
@@ -61,16 +61,19 @@ class Teacher:
         self._windows = WindowDecoder(load_whisper(path))
 
     def pieces(self, samples: Samples, language: str) -> Iterator[Piece]:
-        """Yield the stretches of `samples`, (n,) float32 at 16 kHz, in turn, a window at most."""
+        """Yield the pieces of `samples`, (n,) float32 at 16 kHz, in order, a window long at most.
+
+        A piece ends where a segment ends, the last one with the samples.
+        """
         start, limit = 0, self._windows.limit_samples
         while start < len(samples):
             window = self._decode(samples[start : start + limit], language)
-            step, n_words = len(samples) - start, len(window.words)
-            if step > limit:
-                step, n_words = self._windows.seam(self._windows.times(window), window.end)
+            n_samples, n_words = len(samples) - start, len(window.words)
+            if n_samples > limit:
+                n_samples, n_words = self._windows.seam(self._windows.times(window), window.end)
             text = " ".join("".join(word.text for word in window.words[:n_words]).split())
-            yield Piece(start, start + step, text, doubtful(text, window.log_probs))
-            start += step
+            yield Piece(start, start + n_samples, text, doubtful(text, window.log_probs))
+            start += n_samples
 
     def _decode(self, samples: Samples, language: str) -> Any:
         from streaming_asr.whisper.together import alone
@@ -78,43 +81,46 @@ class Teacher:
         return alone(self._windows.decoding_segments(samples, language, NULL), NULL)
 
     def estimate(self, recordings: Sequence[Utterance], samples: Samples, language: str) -> str:
-        """Return a sentence on how long `pieces` and the aligner take for the recordings, going by
-        one window full of `samples`, which is decoded."""
+        """Return a sentence on how long `pieces` and the aligner take for the recordings, estimated
+        from one window of `samples`, which is decoded for it."""
         limit = self._windows.limit_samples
         began = time.perf_counter()
         self._decode(np.resize(samples, limit), language)
         window_s = time.perf_counter() - began
         n_windows = sum(1 + int(each.duration_s * SAMPLE_RATE / limit) for each in recordings)
+        total_min = 2 * n_windows * window_s / 60  # the aligner takes about as long again
         return (
             f"{len(recordings)} recordings, {minutes(recordings):.1f} min: to transcribe them and "
-            f"to time the words takes some {2 * n_windows * window_s / 60:.1f} min"
+            f"to time the words takes some {total_min:.1f} min"
         )
 
 
 def minutes(recordings: Sequence[Utterance]) -> float:
-    """Return how long the recordings last together."""
+    """Return the total length of the recordings in minutes."""
     return sum(each.duration_s for each in recordings) / 60
 
 
 def doubtful(text: str, log_probs: Sequence[float]) -> str | None:
-    """Return why a text with these natural log-probabilities is not to be learned, or None."""
+    """Return why a model should not learn this text, None if it should (the rule of Whisper).
+
+    log_probs: natural, of the text's tokens.
+    """
     if not text:
         return "without words"
     if sum(log_probs) / len(log_probs) < LEAST_LOG_PROB:
         return "unsure"
-    plain = text.encode()
-    if len(plain) / len(zlib.compress(plain)) > MOST_COMPRESSION:
+    raw = text.encode()
+    if len(raw) / len(zlib.compress(raw)) > MOST_COMPRESSION:
         return "repeating"
     return None
 
 
 def prepare(data: DictConfig, model: DictConfig, output: Path) -> tuple[Path, Path]:
-    """Make shards and a manifest of dev of the recordings of `data`, in `output`/teacher; return
-    their paths.
+    """Make training shards and a manifest of dev from the recordings of `data`; return their paths.
 
-    What has been made stays there: to resume a killed call, repeat it. Raises UserError,
-    before weights load, for recordings with texts, in a language that the model lacks, or without
-    an aligner's model; and where too little is left to train on.
+    They lie below `output`/teacher, with the transcripts so far, so that a command that was killed
+    can be repeated. Raises UserError, before weights load, for recordings with texts, in a language
+    that the model lacks, or without an aligner's model; and where too few usable pieces remain.
     """
     corpus = build(data)
     recordings: list[Utterance] = corpus.utterances()
@@ -145,31 +151,34 @@ def prepare(data: DictConfig, model: DictConfig, output: Path) -> tuple[Path, Pa
         pieces = list(_transcribed(recordings, str(model.path), language, folder))
         usable = [piece for piece, doubt in pieces if doubt is None]
         doubts = Counter(doubt for _, doubt in pieces if doubt)
-        out = ", ".join(f"{n} {doubt}" for doubt, n in doubts.most_common())
-        without = f"; left out: {out}" if out else ""
-        print(f"{len(usable)} pieces transcribed{without}", flush=True)
+        left_out = ", ".join(f"{n} {doubt}" for doubt, n in doubts.most_common())
+        ending = f"; left out: {left_out}" if left_out else ""
+        print(f"{len(usable)} pieces transcribed{ending}", flush=True)
         timed = [piece for piece in aligner.time(corpus, usable) if piece.words]
-        ranked = sorted(timed, key=lambda piece: hashlib.sha256(piece.id.encode()).digest())
-        n_dev = -(-len(ranked) // DEV_SHARE)
-        if n_dev == len(ranked):
+        # In an order that does not depend on the recordings' order.
+        shuffled = sorted(timed, key=lambda piece: hashlib.sha256(piece.id.encode()).digest())
+        n_dev = -(-len(shuffled) // DEV_SHARE)
+        if n_dev == len(shuffled):
             raise UserError(
-                f"data: {len(ranked)} pieces are left of {len(recordings)} recordings, and two are "
-                f"needed ({out or 'no words could be timed'}); give recordings of clear speech in "
-                "the model's language"
+                f"data: {len(shuffled)} pieces are left of {len(recordings)} recordings, and two "
+                f"are needed ({left_out or 'no words could be timed'}); give recordings of clear "
+                "speech in the model's language"
             )
         if not dev.is_file():
-            write_manifest(ranked[:n_dev], dev)
+            write_manifest(shuffled[:n_dev], dev)
         with beside(shards) as scratch:
-            write_shards(ranked[n_dev:], scratch, max_s=float("inf"))
+            write_shards(shuffled[n_dev:], scratch, max_s=float("inf"))
     return shards, dev
 
 
 def _language(recordings: Sequence[Utterance], model: DictConfig) -> str:
-    """Return the recordings' language, or raise UserError for one unknown to us or the model."""
+    """Return the recordings' language: English for an English-only model, else the one that the
+    recordings name. Raises UserError where they name another one, several or none."""
     name = model.get("name", "model")
     languages = sorted({each.language for each in recordings if each.language})
     if is_english_only(model.path):
-        if others := [each for each in languages if each != "en"]:
+        others = [code for code in languages if code != "en"]
+        if others:
             raise UserError(
                 f"model={name}: knows English only, and the recordings are in {', '.join(others)}; "
                 "take a multilingual model, as model=base"
@@ -186,9 +195,10 @@ def _language(recordings: Sequence[Utterance], model: DictConfig) -> str:
 def _transcribed(
     recordings: Sequence[Utterance], model: str, language: str, folder: Path
 ) -> Iterator[tuple[Utterance, str | None]]:
-    """Yield the pieces of the recordings and why each is doubtful; keep what is new in `folder`.
+    """Yield the pieces of the recordings, each with why it is doubtful, None if it is not.
 
-    A recording that cannot be read is named and left out.
+    Recordings whose transcript is not in `folder` are transcribed and added there. A recording that
+    cannot be read is reported and left out.
     """
     path = folder / "transcripts.jsonl"
     rows: dict[str, list[Any]] = {}
@@ -197,24 +207,24 @@ def _transcribed(
         rows = {row["id"]: row["pieces"] for _, row in json_rows(path)}
     teacher = None
     with path.open("a", encoding="utf-8") as file:
-        for i, each in enumerate(recordings):
-            if each.id not in rows:
+        for i, recording in enumerate(recordings):
+            if recording.id not in rows:
                 try:
-                    samples = each.load()
+                    samples = recording.load()
                 except UserError as error:
                     print(f"left out: {error}", flush=True)
                     continue
                 if teacher is None:
                     teacher = Teacher(model)
                     print(teacher.estimate(recordings[i:], samples, language), flush=True)
-                rows[each.id] = list(teacher.pieces(samples, language))
-                row = {"id": each.id, "pieces": rows[each.id]}
+                rows[recording.id] = list(teacher.pieces(samples, language))
+                row = {"id": recording.id, "pieces": rows[recording.id]}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 file.flush()
-            assert isinstance(each.audio, File)
-            for k, (start, stop, text, doubt) in enumerate(rows[each.id]):
+            assert isinstance(recording.audio, File)
+            for k, (start, stop, text, doubt) in enumerate(rows[recording.id]):
                 begin_s, end_s = start / SAMPLE_RATE, stop / SAMPLE_RATE
-                audio = Cut(each.audio.path, begin_s, end_s)
-                name, length_s = f"{each.id}-{k:03d}", end_s - begin_s
-                speaker = each.speaker or each.id
-                yield Utterance(name, text, audio, length_s, speaker, language), doubt
+                audio = Cut(recording.audio.path, begin_s, end_s)
+                piece_id, length_s = f"{recording.id}-{k:03d}", end_s - begin_s
+                speaker = recording.speaker or recording.id
+                yield Utterance(piece_id, text, audio, length_s, speaker, language), doubt

@@ -16,12 +16,13 @@ ANYTHING_COST = 0.05  # per frame, in nats: less than any other token pays in fo
 def align(
     log_probs: NDArray[np.float32], tokens: Sequence[int], blank: int
 ) -> list[tuple[int, int]] | None:
-    """Return the frames [first, last) of each token on the most probable path.
+    """Return the frames [first, stop) of each token on the most probable path; None where there are
+    fewer frames than the tokens need.
 
-    log_probs: (frames, classes), natural logarithms. The path visits every token in order, blanks
-    where it likes, and a blank between two equal tokens. `ANYTHING` is nearly as probable in a
-    frame as the likeliest class, blank or not: it takes all between its neighbours but the blanks
-    at its edges. None where there are fewer frames than the tokens need.
+    log_probs: (frames, classes), natural logarithms. The path visits every token in order, with or
+    without blanks between them, but always with one between two equal tokens. `ANYTHING` is nearly
+    as probable in a frame as the likeliest class, blank or not: it takes all frames between its
+    neighbours except blanks at its edges.
     """
     n_frames, n_tokens = len(log_probs), len(tokens)
     if n_tokens == 0:
@@ -34,23 +35,26 @@ def align(
     states[1::2] = tokens
     emissions = log_probs[:, np.where(states == ANYTHING, blank, states)].astype(np.float64)
     emissions[:, states == ANYTHING] = log_probs.max(1, keepdims=True) - ANYTHING_COST
-    may_skip = np.zeros(len(states), bool)  # the blank before a token, where tokens differ
-    may_skip[3::2] = (states[3::2] != states[1:-2:2]) | (states[3::2] == ANYTHING)
-    score = np.full(len(states), -np.inf)
-    score[:2] = emissions[0, :2]
-    steps = np.zeros((n_frames, len(states)), np.int8)  # states moved on when entering the frame
+    # A token may be entered from the one before, without the blank between, where they differ.
+    may_skip_blank = np.zeros(len(states), bool)
+    may_skip_blank[3::2] = (states[3::2] != states[1:-2:2]) | (states[3::2] == ANYTHING)
+    scores = np.full(len(states), -np.inf)  # of the best path that is in each state now
+    scores[:2] = emissions[0, :2]
+    n_moved = np.zeros((n_frames, len(states)), np.int8)  # states moved on when entering the frame
     for t in range(1, n_frames):
-        one = np.concatenate([[-np.inf], score[:-1]])
-        two = np.where(may_skip, np.concatenate([[-np.inf, -np.inf], score[:-2]]), -np.inf)
-        choices = np.stack([score, one, two])
-        steps[t] = choices.argmax(0)
-        score = choices.max(0) + emissions[t]
-    state = len(states) - 1 if score[-1] >= score[-2] else len(states) - 2
-    first, last = [0] * n_tokens, [0] * n_tokens
+        from_last = np.concatenate([[-np.inf], scores[:-1]])
+        from_last_but_one = np.concatenate([[-np.inf, -np.inf], scores[:-2]])
+        from_last_but_one[~may_skip_blank] = -np.inf
+        choices = np.stack([scores, from_last, from_last_but_one])
+        n_moved[t] = choices.argmax(0)
+        scores = choices.max(0) + emissions[t]
+    # The path ends with the last token or the blank after it. From there it is followed back.
+    state = len(states) - 1 if scores[-1] >= scores[-2] else len(states) - 2
+    first, stop = [0] * n_tokens, [0] * n_tokens
     for t in range(n_frames - 1, -1, -1):
         if state % 2:
             token = state // 2
             first[token] = t
-            last[token] = last[token] or t + 1
-        state -= int(steps[t, state])
-    return list(zip(first, last, strict=True))
+            stop[token] = stop[token] or t + 1
+        state -= int(n_moved[t, state])
+    return list(zip(first, stop, strict=True))

@@ -42,7 +42,10 @@ class WhisperAligner(OneByOne):
         language: str | None = None,
         trim_pauses: bool = True,
     ) -> None:
-        """Load the model, or raise UserError. language: where an utterance names none."""
+        """Load the model. Raises UserError where it is missing or damaged.
+
+        language: of utterances that name none. trim_pauses: see the function.
+        """
         from streaming_asr.whisper.decoder import Decoder, DecoderCache
         from streaming_asr.whisper.load import load_whisper
 
@@ -62,12 +65,12 @@ class WhisperAligner(OneByOne):
         n_frames = -(-len(samples) // FRAME_SAMPLES)
         language = utterance.language or self._language
         utterance = replace(utterance, language=language)
-        written = words_of(utterance)
+        texts = words_of(utterance)
         blank = " " if unit_of(language) == "word" else ""
         tokens: list[int] = []
         ends: list[int] = []
-        for word in written:
-            tokens += whisper.text_tokens(blank + word)
+        for text in texts:
+            tokens += whisper.text_tokens(blank + text)
             ends.append(len(tokens))
         prompt = whisper.prompt(language)
         if n_frames > whisper.context_frames:
@@ -90,14 +93,17 @@ class WhisperAligner(OneByOne):
             weights = alignment_map(
                 self._decoder, self._cache, whisper.alignment_heads, prompt, tokens, n_frames
             )
-        starts = [FRAME_S * frame for frame in cut(weights.double().cpu().numpy())]
-        timed = [
-            TimedWord(word, starts[begin], starts[end])
-            for word, begin, end in zip(written, [0, *ends], ends, strict=False)
+        # Of each token, and of what follows the text.
+        starts_s = [FRAME_S * frame for frame in cut(weights.double().cpu().numpy())]
+        words = [
+            TimedWord(text, starts_s[begin], starts_s[end])
+            for text, begin, end in zip(texts, [0, *ends], ends, strict=False)
         ]
-        return trim_pauses(timed, samples) if self._trim else tuple(timed)
+        return trim_pauses(words, samples) if self._trim else tuple(words)
 
     def _encode(self, samples: Samples, n_frames: int) -> Tensor:
+        """Return the encoding (1, n_frames, d) of samples (n,), padded to the whole context as in
+        Whisper's training."""
         import torch
         import torch.nn.functional as F
 
@@ -107,51 +113,55 @@ class WhisperAligner(OneByOne):
         whisper = self._whisper
         audio = torch.from_numpy(samples).to(whisper.device)
         padded = F.pad(audio[None], (0, whisper.context_frames * FRAME_SAMPLES - audio.numel()))
-        # Padded to the whole context, as in Whisper's training.
         hidden = encode_padded(whisper.model, log_mel(padded, whisper.n_mels))
         return hidden[:, :n_frames]
 
 
 def cut(weights: NDArray[np.float64]) -> list[int]:
-    """Return the first frame of each row of `weights`, (rows, frames), on the best cut of the
-    frames.
+    """Divide the frames into one stretch for each row (token) of `weights`, (rows, frames), and
+    return the first frame of each.
 
-    The rows' stretches follow each other without a gap; the sum of the weights in them is the
-    greatest. Each row has `TOKEN_FRAMES` frames or more, the last one (what follows the text) and
-    rows for which there is no room one or more. Needs as many frames as rows.
+    The stretches follow each other without a gap, and the sum of each row's weights in its stretch
+    is the greatest possible. Each has `TOKEN_FRAMES` frames or more if there is room; else, and in
+    the last one (what follows the text), one or more. Needs as many frames as rows.
     """
     n_rows, n_frames = weights.shape
     least = TOKEN_FRAMES if n_frames >= TOKEN_FRAMES * n_rows else 1
-    sums = np.concatenate([np.zeros((n_rows, 1)), np.cumsum(weights, axis=1)], axis=1)
-    # best[j]: rows so far cover frames [0, j); begun[i, j]: where row i begins then.
-    best = np.where(np.arange(n_frames + 1) >= least, sums[0], -np.inf)
-    begun = np.zeros((n_rows, n_frames + 1), dtype=np.int64)
     frames = np.arange(n_frames + 1)
+    # sums[i, j]: of the weights of row i in frames [0, j).
+    sums = np.concatenate([np.zeros((n_rows, 1)), np.cumsum(weights, axis=1)], axis=1)
+    # best[j]: the greatest sum where the rows so far take frames [0, j).
+    best = np.where(frames >= least, sums[0], -np.inf)
+    begins = np.zeros((n_rows, n_frames + 1), dtype=np.int64)  # [i, j]: then row i begins there
     for i in range(1, n_rows):
-        least_here = least if i < n_rows - 1 else 1
-        before = best - sums[i]
-        reached = np.maximum.accumulate(before)
-        where = np.maximum.accumulate(np.where(before >= reached, frames, 0))
+        least_of_row = least if i < n_rows - 1 else 1
+        # Row i from frame b to j adds sums[i, j] - sums[i, b]: the best b <= j - least_of_row is
+        # where the running maximum of best - sums[i] was reached.
+        gains = best - sums[i]
+        greatest = np.maximum.accumulate(gains)
+        begin = np.maximum.accumulate(np.where(gains >= greatest, frames, 0))
+        n_ends = n_frames + 1 - least_of_row
         best = np.full(n_frames + 1, -np.inf)
-        best[least_here:] = reached[: n_frames + 1 - least_here] + sums[i, least_here:]
-        begun[i, least_here:] = where[: n_frames + 1 - least_here]
+        best[least_of_row:] = greatest[:n_ends] + sums[i, least_of_row:]
+        begins[i, least_of_row:] = begin[:n_ends]
     first, end = [0] * n_rows, n_frames
     for i in range(n_rows - 1, 0, -1):
-        end = first[i] = int(begun[i, end])
+        end = first[i] = int(begins[i, end])
     return first
 
 
 def trim_pauses(words: Sequence[TimedWord], samples: Samples) -> tuple[TimedWord, ...]:
-    """Return each word without the quiet at its two edges; a word that is all quiet stays as it is.
+    """Return each word from its first to its last loud frame (`result.loud_frames`); a word without
+    one keeps its times.
 
-    samples: (n,) float32 at 16 kHz. For what is quiet see `result.loud_frames`.
+    samples: (n,) float32 at 16 kHz.
     """
-    heard = loud_frames(samples)
+    is_loud = loud_frames(samples)
     trimmed = []
-    for text, start, end in words:
-        (frames,) = np.nonzero(heard[round(start / FRAME_S) : round(end / FRAME_S)])
-        if frames.size:
-            first = round(start / FRAME_S)
-            start, end = (first + frames[0]) * FRAME_S, (first + frames[-1] + 1) * FRAME_S
-        trimmed.append(TimedWord(text, float(start), float(end)))
+    for text, start_s, end_s in words:
+        first = round(start_s / FRAME_S)
+        (loud,) = np.nonzero(is_loud[first : round(end_s / FRAME_S)])
+        if loud.size:
+            start_s, end_s = (first + loud[0]) * FRAME_S, (first + loud[-1] + 1) * FRAME_S
+        trimmed.append(TimedWord(text, float(start_s), float(end_s)))
     return tuple(trimmed)

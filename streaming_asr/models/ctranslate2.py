@@ -12,7 +12,6 @@ import mmap
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,8 @@ from streaming_asr.errors import UserError
 TYPES = ("<f4", "i1", "<i2", "<i4", "<f2", "bfloat16")
 VERSIONS = (5, 6)
 
-# Theirs, below a layer of the encoder or the decoder: ours. Fused projections are cut in parts.
+# CTranslate2's names below a layer of the encoder or the decoder, and Hugging Face's. Fused
+# projections are cut into parts.
 NORMS = {
     "self_attention/layer_norm": "self_attn_layer_norm",
     "ffn/layer_norm": "final_layer_norm",
@@ -41,11 +41,12 @@ DECODER_LINEARS = {
 
 
 class _Damaged(ValueError):
-    """A file whose parts contradict one another; the message names them."""
+    """The parts of a file contradict one another; the message names them."""
 
 
 def spec_of(folder: Path) -> str | None:
-    """Return what a CTranslate2 folder holds, `WhisperSpec` for a Whisper; else None."""
+    """Return the kind of model in a CTranslate2 folder, `WhisperSpec` for a Whisper; None where it
+    is no such folder."""
     try:
         with (folder / "model.bin").open("rb") as stream:
             version, length = struct.unpack("<IH", stream.read(6))
@@ -61,7 +62,7 @@ class Variables(dict[str, np.ndarray]):
     """The variables of a model.bin by their own names, mapped into memory.
 
     Aliases are resolved; bfloat16 comes as float32. Raises UserError on a file that is truncated or
-    of another form.
+    of another form, and for a variable that it lacks.
     """
 
     def __init__(self, file: Path) -> None:
@@ -69,7 +70,7 @@ class Variables(dict[str, np.ndarray]):
         try:
             with file.open("rb") as stream:
                 self._data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-            self._at = 0
+            self._position = 0  # in bytes
             self._read()
         except (struct.error, ValueError, IndexError) as error:
             raise UserError(
@@ -77,14 +78,18 @@ class Variables(dict[str, np.ndarray]):
             ) from error
 
     def _read(self) -> None:
+        """Read the whole file, in the order of the module's description.
+
+        Raises struct.error, ValueError or IndexError where it is damaged."""
         version, name, revision = self._take("I"), self._name(), self._take("I")
         if name != "WhisperSpec" or version not in VERSIONS:
             raise _Damaged(f"{name} of version {version}, revision {revision}, not a WhisperSpec")
         self.types: set[str] = set()
         for _ in range(self._take("I")):
-            key = self._name()
-            shape = tuple(self._take("I") for _ in range(self._take("B")))
-            self[key] = self._values(key, shape, TYPES[self._take("B")], self._take("I"))
+            key, rank = self._name(), self._take("B")
+            shape = tuple(self._take("I") for _ in range(rank))
+            kind, n_bytes = TYPES[self._take("B")], self._take("I")
+            self[key] = self._values(key, shape, kind, n_bytes)
         for _ in range(self._take("I")):
             alias, key = self._name(), self._name()
             if key not in self:
@@ -92,24 +97,27 @@ class Variables(dict[str, np.ndarray]):
             self[alias] = self[key]
 
     def _take(self, form: str) -> int:
-        (value,) = struct.unpack_from("<" + form, self._data, self._at)
-        self._at += struct.calcsize(form)
+        """Read the next number; form: its letter in `struct`, as B, H or I."""
+        (value,) = struct.unpack_from("<" + form, self._data, self._position)
+        self._position += struct.calcsize(form)
         return int(value)
 
     def _name(self) -> str:
-        length = self._take("H")
-        start, self._at = self._at, self._at + length
-        return self._data[start : self._at - 1].decode()
+        """Read the next name, whose length counts the zero byte after it."""
+        start = self._position + 2
+        self._position = start + self._take("H")
+        return self._data[start : self._position - 1].decode()
 
     def _values(self, key: str, shape: tuple[int, ...], kind: str, n_bytes: int) -> np.ndarray:
+        """Read the next `n_bytes` as an array of a type in TYPES."""
         stored = np.dtype("<u2" if kind == "bfloat16" else kind)
         count = int(np.prod(shape, dtype=np.int64))
         if n_bytes != count * stored.itemsize:
             raise _Damaged(f"{key} of shape {shape} has {n_bytes} bytes")
         # A view of the mapped file: nothing is read before it is used.
-        values = np.frombuffer(self._data, stored, count, self._at).reshape(shape)
-        self._at += n_bytes
-        if shape:
+        values = np.frombuffer(self._data, stored, count, self._position).reshape(shape)
+        self._position += n_bytes
+        if shape:  # a single number is a setting, no weight
             self.types.add(kind)
         if kind == "bfloat16":
             # bfloat16 is the upper half of a float32.
@@ -120,7 +128,8 @@ class Variables(dict[str, np.ndarray]):
         raise UserError(f"{self._file}: no variable {key}; it is not a whole Whisper")
 
     def weight(self, key: str) -> np.ndarray:
-        """Return a floating-point tensor; integers are divided by their scale, one or one a row."""
+        """Return a variable as floating-point numbers: integers are divided by their scale, one for
+        the tensor or one for each row."""
         values = self[key]
         if values.dtype.kind == "f":
             return values
@@ -139,21 +148,22 @@ class Variables(dict[str, np.ndarray]):
 
 
 def tensors(v: Variables) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (name, values) of every tensor of the model under Hugging Face's names; embeddings,
+    """Yield (name, values) of every tensor of the model under Hugging Face's names; the embeddings,
     which are the output layer too, once. Raises UserError where one is missing or of a wrong shape.
     """
     for side in ("encoder", "decoder"):
         ours = f"model.{side}"
         yield f"{ours}.embed_positions.weight", v.weight(f"{side}/position_encodings/encodings")
         yield from _norm(v, f"{side}/layer_norm", f"{ours}.layer_norm")
-        in_decoder = side == "decoder"
+        is_decoder = side == "decoder"
+        norms = NORMS | DECODER_NORMS if is_decoder else NORMS
+        linears = LINEARS | DECODER_LINEARS if is_decoder else LINEARS
         for i in range(v.layers(side)):
-            at = f"{side}/layer_{i}"
-            for norm, name in (NORMS | (DECODER_NORMS if in_decoder else {})).items():
-                yield from _norm(v, f"{at}/{norm}", f"{ours}.layers.{i}.{name}")
-            for linear, names in (LINEARS | (DECODER_LINEARS if in_decoder else {})).items():
+            for norm, name in norms.items():
+                yield from _norm(v, f"{side}/layer_{i}/{norm}", f"{ours}.layers.{i}.{name}")
+            for linear, names in linears.items():
                 parts = [f"{ours}.layers.{i}.{name}" for name in names]
-                yield from _linear(v, f"{at}/{linear}", parts)
+                yield from _linear(v, f"{side}/layer_{i}/{linear}", parts)
     for conv in ("conv1", "conv2"):
         yield f"model.encoder.{conv}.weight", v.weight(f"encoder/{conv}/weight")
         yield f"model.encoder.{conv}.bias", v.weight(f"encoder/{conv}/bias")
@@ -161,7 +171,7 @@ def tensors(v: Variables) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def embeddings(v: Variables) -> str:
-    """Return the name of the token embeddings, (vocabulary, width); older converters number it."""
+    """Return the key of the token embeddings, (vocabulary, width); older converters number it."""
     plain = "decoder/embeddings/weight"
     return plain if plain in v else f"{plain}_0"
 
@@ -172,14 +182,16 @@ def _norm(v: Variables, theirs: str, ours: str) -> Iterator[tuple[str, np.ndarra
 
 
 def _linear(v: Variables, theirs: str, ours: list[str]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield weight and bias of the linear layers `ours`, which are fused, one after the other, in
+    `theirs`. Raises UserError where the shapes do not fit."""
     weight, bias = v.weight(f"{theirs}/weight"), v.weight(f"{theirs}/bias")
     if weight.ndim != 2 or len(weight) % len(ours) or bias.shape != weight.shape[:1]:
         raise UserError(
             f"{theirs}: weight {weight.shape} and bias {bias.shape} are not those of "
             f"{len(ours)} linear layers; convert the model again"
         )
-    halves: Any = zip(ours, np.split(weight, len(ours)), np.split(bias, len(ours)), strict=True)
-    for name, w, b in halves:
-        yield f"{name}.weight", w
-        if not name.endswith("k_proj"):  # Whisper's keys have none; the fused one is zero there
-            yield f"{name}.bias", b
+    weights, biases = np.split(weight, len(ours)), np.split(bias, len(ours))
+    for name, part_weight, part_bias in zip(ours, weights, biases, strict=True):
+        yield f"{name}.weight", part_weight
+        if not name.endswith("k_proj"):  # Whisper's have no bias; the fused layer has zeros there
+            yield f"{name}.bias", part_bias

