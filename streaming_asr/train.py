@@ -136,8 +136,7 @@ def _complete(config: DictConfig) -> None:
 
 
 def _require_data(config: DictConfig) -> None:
-    """Raise UserError where the shards or the manifest of dev are missing, with the command that
-    makes them."""
+    """Raise UserError, with the command that makes them, where shards or dev are missing."""
     if not Path(config.train_data).is_dir():
         remedy = f"streaming-asr data shards data=... out={config.train_data}"
         if config.model.get("name") == "mini":

@@ -29,8 +29,7 @@ class AlignmentCache:
     """The results of one aligner on one split."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        """Open the folder, or make it. Raises UserError where it cannot be written or was made with
-        other settings."""
+        """Open the folder. Raises UserError where it cannot be written or has other settings."""
         self.folder = folder
         settings_file = folder / "settings.json"
         before = None

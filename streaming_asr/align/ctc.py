@@ -63,6 +63,7 @@ class CtcAligner(OneByOne):
         self._model = emitter(path, model_path, device, dtype, target_lang)
 
     def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
+        """Return the words with times; for errors see `OneByOne.words`."""
         samples = utterance.load()
         if self._language not in (None, utterance.language or self._language):
             raise UserError(
@@ -139,8 +140,7 @@ def grow(
 def emitter(
     path: str | None, model_path: str, device: str, dtype: str, target_lang: str | None
 ) -> CtcModel:
-    """Return the CTC model at `path`, for the arguments see `CtcAligner`. Raises UserError where
-    there is none."""
+    """Return the CTC model of `CtcAligner`'s arguments. Raises UserError where there is none."""
     folder = english.branch_folder(model_path) if path is None else Path(path).expanduser()
     if (folder / "ctc_head.safetensors").is_file() or (folder / "branch.json").is_file():
         return U2Head(folder, model_path, device, dtype)
@@ -152,6 +152,7 @@ class TransformersCtc:
     """A model of transformers with a tokenizer of letters."""
 
     def __init__(self, path: str, device: str, dtype: str, target_lang: str | None) -> None:
+        """path: a folder or hub name. Raises UserError where it is not a CTC model's."""
         from transformers import AutoFeatureExtractor, AutoModelForCTC, AutoTokenizer
 
         from streaming_asr.whisper.load import DTYPES

@@ -17,8 +17,7 @@ N_REASONS = 10
 
 @dataclass(frozen=True)
 class Quality:
-    """The figures of a report. Errors are in ms over starts and ends of words, None where no true
-    times are known."""
+    """The figures of a report. Errors are over starts and ends; None without true times."""
 
     n_utterances: int
     n_aligned: int

@@ -56,6 +56,7 @@ class WhisperAligner(OneByOne):
         self._trim = trim_pauses
 
     def words(self, utterance: Utterance) -> tuple[TimedWord, ...]:
+        """Return the words with times; for errors see `OneByOne.words`."""
         import torch
 
         from streaming_asr.whisper.alignment import alignment_map
@@ -102,8 +103,7 @@ class WhisperAligner(OneByOne):
         return trim_pauses(words, samples) if self._trim else tuple(words)
 
     def _encode(self, samples: Samples, n_frames: int) -> Tensor:
-        """Return the encoding (1, n_frames, d) of samples (n,), padded to the whole context as in
-        Whisper's training."""
+        """Return the encoding (1, n_frames, d) of samples (n,), padded to the context for it."""
         import torch
         import torch.nn.functional as F
 

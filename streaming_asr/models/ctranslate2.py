@@ -45,8 +45,7 @@ class _Damaged(ValueError):
 
 
 def spec_of(folder: Path) -> str | None:
-    """Return the kind of model in a CTranslate2 folder, `WhisperSpec` for a Whisper; None where it
-    is no such folder."""
+    """Return the kind of model in a CTranslate2 folder, as `WhisperSpec`; None for others."""
     try:
         with (folder / "model.bin").open("rb") as stream:
             version, length = struct.unpack("<IH", stream.read(6))
@@ -128,8 +127,7 @@ class Variables(dict[str, np.ndarray]):
         raise UserError(f"{self._file}: no variable {key}; it is not a whole Whisper")
 
     def weight(self, key: str) -> np.ndarray:
-        """Return a variable as floating-point numbers: integers are divided by their scale, one for
-        the tensor or one for each row."""
+        """Return a floating-point tensor; integers are divided by their scales."""
         values = self[key]
         if values.dtype.kind == "f":
             return values

@@ -64,8 +64,7 @@ def _of_files(files: Iterable[Path]) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (name, float32 values) of the floating-point tensors in a file. Raises UserError where
-    it is damaged."""
+    """Yield (name, float32 values) of a file's floating-point tensors. Raises UserError."""
     import pickle
 
     import torch

@@ -92,8 +92,7 @@ def published() -> dict[str, PublishedWeights]:
 
 
 def detectors_folder() -> Path:
-    """Return the folder for Simul-Whisper's published detectors, one file for each size of
-    Whisper."""
+    """Return the folder of Simul-Whisper's published detectors, a file for each Whisper size."""
     return cache_root() / "published" / DETECTORS / "cif_models"
 
 
@@ -112,8 +111,7 @@ def reference(name: str) -> Reference | None:
 
 
 def cached(source: Reference) -> Path | None:
-    """Return the file or folder of a reference in the hub's cache; None where it is missing or
-    incomplete."""
+    """Return a reference's file or folder in the hub's cache; None if missing or incomplete."""
     from huggingface_hub import snapshot_download
 
     try:
@@ -188,8 +186,7 @@ def fetch(source: Reference) -> Path:
 
 
 def _refuse_others(source: Reference) -> None:
-    """Raise UserError for a whole model that method=native does not run, by its config.json in the
-    cache."""
+    """Raise UserError for a model that method=native does not run, by its cached config.json."""
     from huggingface_hub import try_to_load_from_cache
 
     file = try_to_load_from_cache(source.repository, "config.json", revision=source.revision)
@@ -260,8 +257,7 @@ def _listed(source: Reference, endpoint: str) -> list[str]:
 
 
 def _chosen(source: Reference, names: Sequence[str]) -> list[str]:
-    """Return which files of a repository to download, weights last. Raises UserError where it has
-    none that a method can use."""
+    """Return which files to download, weights last. Raises UserError where no method has a use."""
     card = [CARD] if CARD in names else []
     if source.file is not None:
         if source.file not in names:
@@ -337,8 +333,7 @@ def _hf_command(source: Reference) -> str:
 
 
 def licence_of(place: Path, source: Reference) -> str:
-    """Return the licence that the card of a downloaded repository states; place: what `fetch`
-    returned for `source`."""
+    """Return the licence that a repository's card states; place: the result of `fetch(source)`."""
     from huggingface_hub import metadata_load
 
     # The file may lie in a folder of the repository.

@@ -21,6 +21,7 @@ class DrawnAhead:
     Errors of `recipe.draw` are raised by the `draw` of the batch."""
 
     def __init__(self, recipe: Any, workers: int, first: int, *, rank: int, world: int) -> None:
+        """workers: processes. first: the first step. rank, world: as in `Recipe.draw`."""
         fork = multiprocessing.get_context("fork")  # not every recipe can be pickled
         self._progress = fork.Value("d", 0.0)
         loader = DataLoader(

@@ -31,8 +31,7 @@ class BatchCache:
         folder.mkdir(parents=True, exist_ok=True)
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> Any:
-        """Return the batch of step modulo n, as `Recipe.draw` does. Raises UserError where the disk
-        is full."""
+        """Return the batch of step modulo n. Raises UserError where the disk is full."""
         file = self._folder / f"{self._rank}-{step % self._n}.pt"
         if file.exists():
             return torch.load(file, weights_only=False)  # written by this very process

@@ -376,8 +376,7 @@ class _Training:
     # -- 4. evaluate ----------------------------------------------------------------------------
 
     def evaluation_is_due(self) -> bool:
-        """Return whether dev is to be evaluated now: every `evaluate_every` steps and at the
-        end, once for each step."""
+        """Return whether it is time: every `evaluate_every` steps and at the end."""
         is_time = self.ended or self.n_steps % self.config.evaluate_every == 0
         return is_time and self.evaluated_at != self.n_steps
 
@@ -426,8 +425,7 @@ class _Training:
             self._write_checkpoint()
 
     def _write_row(self, progress: float, figures: Mapping[str, float]) -> None:
-        """Write a row of the curve: the mean of each figure since the last row, and `figures` of
-        dev."""
+        """Write a row of the curve: means of the figures since the last row; `figures` of dev."""
         row = {key: float(value) / self.n_summed for key, value in self.sums.items()}
         row |= {"lr": self.groups[0]["lr"], "minutes": self.minutes}
         row |= {f"dev/{key}": value for key, value in figures.items()}
@@ -483,8 +481,7 @@ class _Training:
 
 
 def _save_state(state: Mapping[str, Any], file: Path) -> None:
-    """Write `state` with torch.save. Raises OSError, not torch's RuntimeError, as on a full
-    disk."""
+    """Write `state` with torch.save. Raises OSError, not torch's RuntimeError, on a full disk."""
     try:
         torch.save(state, file)
     except RuntimeError as error:
@@ -498,8 +495,7 @@ def _append(path: Path, row: Mapping[str, float]) -> None:
 
 
 def _cut_curve(path: Path, step: int) -> None:
-    """Remove the rows of a curve after `step`, the checkpoint's, whose steps are taken again, and
-    lines that are incomplete."""
+    """Remove the rows of a curve after the checkpoint's `step`, and incomplete lines."""
     if not path.exists():
         return
     lines = ""

@@ -71,6 +71,7 @@ class CorpusRecipe:
     model: nn.Module = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Read the corpus and dev. Raises UserError for speech that may not be trained on."""
         if self.augment is not None:
             self.augment = dict(self.augment)
             check_augment(self.augment)
@@ -166,8 +167,7 @@ def _card_of(folder: Path) -> str:
 
 @dataclass(kw_only=True, eq=False)
 class BlockRecipe(CorpusRecipe):
-    """Base of a recipe for a Whisper that encodes block by block. The subclass loads `whisper`
-    before it draws."""
+    """Base of a recipe for a Whisper that encodes block by block; the subclass loads `whisper`."""
 
     model_path: str
     start: str | None  # folder of an earlier stage or training to go on from
@@ -182,6 +182,7 @@ class BlockRecipe(CorpusRecipe):
     whisper: Whisper = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Look for the folder `start`. Raises UserError where it is missing."""
         super().__post_init__()
         self.begun = None if self.start is None else Path(self.start)
         if self.begun is not None and not self.begun.is_dir():
@@ -206,8 +207,7 @@ class BlockRecipe(CorpusRecipe):
         return {code: self.whisper.prompt(self.language or code) for code in languages}
 
     def one_prompt(self) -> list[int]:
-        """Return the prompt of all texts. Raises UserError where the corpus is in several
-        languages."""
+        """Return the prompt of all texts. Raises UserError for a corpus in several languages."""
         languages = sorted({item.language or "en" for item in self.items})
         if self.language is None and len(languages) > 1:
             raise UserError(
@@ -247,8 +247,7 @@ class BlockRecipe(CorpusRecipe):
         return log_mel(torch.from_numpy(audio), self.whisper.n_mels, block_ends=ends)
 
     def tokens(self, windows: Sequence[Window]) -> list[list[int]]:
-        """Return the text tokens of each window. Raises UserError where the decoder has no room for
-        them."""
+        """Return the text tokens of each window. Raises UserError for too many (`check_room`)."""
         tokens = [self.whisper.text_tokens(text_of(w)) for w in windows]
         self.check_room(max(map(len, tokens)))
         return tokens

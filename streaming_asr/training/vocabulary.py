@@ -20,6 +20,7 @@ class _Sliced(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean cross-entropy and the likeliest tokens; see `vocabulary_loss`."""
         gradient = torch.zeros_like(hidden, dtype=torch.float32)
         likeliest = torch.empty_like(labels)
         total = torch.zeros((), device=hidden.device)

@@ -294,8 +294,7 @@ def _silence(
 
 
 def _room_tone(clip: np.ndarray, n: int, seed: int) -> np.ndarray:
-    """Return (n,) float32 of noise with the spectrum and the level of the quietest 0.2 s of
-    `clip`."""
+    """Return (n,) float32 of noise with spectrum and level of the quietest 0.2 s of `clip`."""
     from scipy.fft import irfft, next_fast_len, rfft
 
     size = min(len(clip), SAMPLE_RATE // 5)

@@ -293,6 +293,7 @@ def _low_rank_update(what: str, module: str, pair: Mapping[str, torch.Tensor]) -
 def _check_shape(
     what: str, name: str, value: torch.Tensor, base: Mapping[str, torch.Tensor]
 ) -> None:
+    """Raise UserError where the model, whose tensors are `base`, has no `name` of this shape."""
     if name not in base or value.shape != base[name].shape:
         raise UserError(
             f"{what}: update {name} is {tuple(value.shape)}, this model has "

@@ -77,6 +77,7 @@ class HeadRows:
         heads: Sequence[tuple[int, int]],
         n_keys: int,
     ) -> None:
+        """heads: (layer, head) pairs."""
         self._cache, self._n_keys = cache, n_keys
         self._scale = decoder.head_size**-0.5
         self._by_layer: dict[int, list[int]] = {}

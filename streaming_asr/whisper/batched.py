@@ -157,8 +157,7 @@ def decode(
 
 
 def _attend(attention: Any, x: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the output (B, L, d) of an attention layer from `x` (B, L, d) to `source` (B, S, d),
-    without dropout."""
+    """Return the output (B, L, d) of attention from `x` (B, L, d) to `source` (B, S, d)."""
     n_heads = attention.num_heads
     q = split_heads(attention.q_proj(x), n_heads)
     k = split_heads(attention.k_proj(source), n_heads)

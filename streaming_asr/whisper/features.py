@@ -206,8 +206,7 @@ class StreamingLogMel:
         self._started = False
 
     def push(self, samples: torch.Tensor) -> torch.Tensor:
-        """Take in (batch, n) new samples; return the frames (batch, n_mels, k) that are complete
-        now, normalised; k may be 0."""
+        """Add (batch, n) samples; return the frames (batch, n_mels, k) that are complete now."""
         pending = torch.cat([self._pending, samples.to(self._pending)], dim=-1)
         if not self._started:
             if pending.shape[-1] <= N_FFT // 2:  # too few to reflect at the left edge

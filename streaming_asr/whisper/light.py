@@ -126,6 +126,7 @@ class WhisperNetwork(nn.Module):
     def __init__(
         self, config: JsonSettings, generation: JsonSettings, tensors: Mapping[str, Any]
     ) -> None:
+        """tensors: in one dtype, by transformers' names; they are not copied."""
         super().__init__()
         self.config, self.generation_config = config, generation
         self.model: Any = nn.Module()
@@ -393,6 +394,7 @@ def _attention(tensors: Mapping[str, torch.Tensor], name: str, n_heads: int) -> 
 def _layer(
     tensors: Mapping[str, torch.Tensor], name: str, attentions: Sequence[str], n_heads: int
 ) -> nn.Module:
+    """Return a layer of encoder or decoder; attentions: their names in transformers."""
     module = nn.Module()
     for attention in attentions:
         module.add_module(attention, _attention(tensors, f"{name}.{attention}", n_heads))
@@ -405,6 +407,7 @@ def _layer(
 
 
 def _encoder(tensors: Mapping[str, torch.Tensor], config: JsonSettings) -> nn.Module:
+    """Return the encoder's modules with the names of transformers' class."""
     module, name = nn.Module(), "model.encoder"
     module.add_module("conv1", _convolution(tensors, f"{name}.conv1", 1))
     module.add_module("conv2", _convolution(tensors, f"{name}.conv2", 2))
@@ -419,6 +422,7 @@ def _encoder(tensors: Mapping[str, torch.Tensor], config: JsonSettings) -> nn.Mo
 
 
 def _decoder(tensors: Mapping[str, torch.Tensor], config: JsonSettings) -> nn.Module:
+    """Return the decoder's modules with the names of transformers' class."""
     module, name = nn.Module(), "model.decoder"
     for part in ("embed_tokens", "embed_positions"):
         module.add_module(part, _weights(tensors, f"{name}.{part}"))

@@ -61,6 +61,7 @@ class Whisper:
         ).save_pretrained(folder)
 
     def _id(self, token: str) -> int:
+        """Return the id of a control token. Raises UserError where the tokenizer lacks it."""
         number = self.tokenizer.convert_tokens_to_ids(token)
         unknown = number == self.tokenizer.unk_token_id and token != self.tokenizer.unk_token
         if number is None or unknown:

@@ -23,8 +23,7 @@ def block_ends(n_frames: int, chunk_frames: int, first_chunk_frames: int) -> lis
 def whole_block_ends(
     n_frames: int, chunk_frames: int, first_chunk_frames: int, context_frames: int
 ) -> list[int]:
-    """Return the ends of the blocks that hold `n_frames`: whole ones, except that the context may
-    cut the last one short."""
+    """Return the ends of the whole blocks that hold `n_frames`; the context may cut the last."""
     n_later = max(0, -(-(n_frames - first_chunk_frames) // chunk_frames))  # blocks, rounded up
     n_whole = min(first_chunk_frames + n_later * chunk_frames, context_frames)
     return block_ends(n_whole, chunk_frames, first_chunk_frames)
@@ -37,7 +36,6 @@ def visible_until(ends: Sequence[int], device: torch.device | str = "cpu") -> to
 
 
 def mask_from_ends(ends: Sequence[int], device: torch.device | str = "cpu") -> torch.Tensor:
-    """Return the attention mask of blocks that end at `ends`: bool (n_frames, n_frames), True where
-    frame i (row) may see frame j."""
+    """Return bool (n_frames, n_frames) of blocks that end at `ends`; True: frame i may see j."""
     until = visible_until(ends, device)
     return torch.arange(until.numel(), device=device)[None, :] < until[:, None]

@@ -91,8 +91,7 @@ class OnlineBuffer:
         self._n_new += audio.size
 
     def process(self) -> list[Word]:
-        """Run a round: transcribe the whole buffer and trim it; return the words that became
-        final."""
+        """Transcribe the whole buffer and trim it; return the words that became final."""
         hypothesis = self._transcribe(self.prompt() or None)
         with self._recorder.part("policy"):
             # Else two hypotheses could agree on a piece, and half of a word would be committed.
@@ -104,8 +103,7 @@ class OnlineBuffer:
         return committed
 
     def finish(self) -> list[Word]:
-        """Make the whole text final and return its new words; audio that no round has transcribed
-        is transcribed first."""
+        """Transcribe audio that is new, make the whole text final and return its new words."""
         committed = self.process() if self.has_new_audio else []
         with self._recorder.part("finalise"):
             rest = self._agreement.finish()

@@ -63,8 +63,7 @@ class KeyPositions:
             cache[: self._n_rows, :, self._start : self._stop] = new
 
     def narrow(self, picks: torch.Tensor) -> None:
-        """Let `attend` be called from now on with only the queries at indices `picks` (rows, n) of
-        the new tokens."""
+        """Let `attend` take only the queries of new tokens at indices `picks` (rows, n)."""
         keys = torch.arange(self._stop, device=picks.device)
         positions = self._positions.expand(picks.shape[0], -1).gather(1, picks)
         self._mask = (keys <= positions[..., None])[:, None]

@@ -64,8 +64,7 @@ class Guide:
     """(vocabulary,) on the logits, in place of the decoder's `suppressed`."""
 
     def revise(self, live: Sequence[Hypothesis], log_probs: torch.Tensor) -> torch.Tensor:
-        """Return the log-probabilities (live, vocabulary) of the next token that the search uses,
-        given the decoder's."""
+        """Return the log-probabilities (live, vocabulary) to use in place of the decoder's."""
         return log_probs
 
     def narrow(self, best: int) -> bool:
@@ -216,8 +215,7 @@ class BeamSearch:
         return Wanted("decode", self.decoder.next_log_probs, part)
 
     def _limit(self, ended: list[Hypothesis]) -> float:
-        """Return the mean log-probability above which a hypothesis goes on once `beam` have ended;
-        infinity: none does."""
+        """Return the mean log-probability above which one goes on once `beam` have ended."""
         return math.inf if self.early_stopping else max(one.mean_log_prob for one in ended)
 
     def _refuse_short_copies(

@@ -91,8 +91,7 @@ def _nearest_edge(sounds: list[tuple[int, int]], first: int, stop: int) -> int |
 
 
 def _sounds(levels_db: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
-    """Return the parts of (frames,) levels that are louder than pauses: (first, stop) frames of
-    each."""
+    """Return the (first, stop) frames of the parts of (frames,) levels that are no pauses."""
     if len(levels_db) <= CLICK_FRAMES:
         return []
     # Without the loudest three frames, which may be a click.

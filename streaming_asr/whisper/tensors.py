@@ -82,8 +82,7 @@ def load_pickled(file: Path, what: str) -> Any:
 
 
 def _foreign_classes(file: Path) -> list[str]:
-    """Return the names (module.Class) in the file that torch does not load; [] where the file
-    cannot be read."""
+    """Return the names (module.Class) in a file that torch does not load; [] for a damaged one."""
     import torch
 
     list_names: Any = getattr(torch.serialization, "get_unsafe_globals_in_checkpoint", None)
@@ -104,8 +103,7 @@ def _as_stored_objects(names: Iterable[str]) -> AbstractContextManager[Any]:
 
 
 def _python_3_name(name: str) -> str:
-    """Return the name (module.Class) in Python 3 of one as Python 2 has it: torch.save writes
-    those."""
+    """Return a name (module.Class) as Python 3 has it; torch.save writes those of Python 2."""
     module, _, attribute = name.rpartition(".")
     return f"{IMPORT_MAPPING.get(module, module)}.{attribute}"
 

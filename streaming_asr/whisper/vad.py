@@ -113,14 +113,14 @@ class Gate:
         return _joined(stretches)
 
     def _take(self, block: Samples, n_through: int) -> list[Stretch]:
-        """Return the speech in one block, [] for none; its first `n_through` samples were returned
-        earlier."""
+        """Return the speech in one block without its first `n_through` samples; [] for none."""
         probability = self._probability(block)
         start = self._n_seen
         self._n_seen += block.size
         if not self.open:
             if probability < THRESHOLD:
-                n_stored = PRE_ROLL_SAMPLES + self._grid - 1  # so that a multiple lies before it
+                # As many samples as a stretch may need from before its first block of speech.
+                n_stored = PRE_ROLL_SAMPLES + self._grid - 1
                 self._before = np.concatenate([self._before, block])[-n_stored:]
                 return []
             begin = self._begin(start)

@@ -90,8 +90,7 @@ class BlockAudio(StreamState):
 
     @property
     def n_real(self) -> int:
-        """Return the frames of the window for which audio has arrived, the last one perhaps in
-        part."""
+        """Return the frames of the window for which audio has arrived, rounded up."""
         return -(-self.n_samples // FRAME_SAMPLES) - self.window_start
 
     def arrive(self, audio: Samples, last: bool) -> None:
@@ -109,8 +108,7 @@ class BlockAudio(StreamState):
         return self.n_samples >= self.next_end * FRAME_SAMPLES + self.lookahead
 
     def take_samples(self) -> torch.Tensor:
-        """Return the (n,) samples that the next block still needs, with its look-ahead; zeros after
-        the stream's end."""
+        """Return the (n,) samples that the next block still needs; zeros after the stream's end."""
         n_needed = self.next_end * FRAME_SAMPLES + self.lookahead - self.n_taken
         audio = np.concatenate(self.pending) if self.pending else np.zeros(0, np.float32)
         samples, rest = audio[:n_needed], audio[n_needed:]
@@ -162,8 +160,7 @@ class BlockWindow(BlockAudio):
     n_mel: int = 0
 
     def take_block(self) -> int:
-        """Put the next block's mel frames into the window; return the block's end in encoder frames
-        of the window."""
+        """Put the next block's mel frames into the window; return its end in encoder frames."""
         frames = self.features.push(self.take_samples()[None])[0]
         stop = self.n_mel + frames.shape[-1]
         self.mel[:, self.n_mel : stop] = frames
@@ -173,8 +170,7 @@ class BlockWindow(BlockAudio):
         return end
 
     def shift(self, start: int, shortest: int) -> list[int]:
-        """Let the window begin at its frame `start` as `begin_window` does, and move the mel
-        frames."""
+        """Call `begin_window` after moving the mel frames to the new start of the window."""
         n_mel = self.n_mel - 2 * start
         self.mel[:, :n_mel] = self.mel[:, 2 * start : self.n_mel].clone()
         self.n_mel = n_mel
