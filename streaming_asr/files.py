@@ -86,6 +86,13 @@ def check_name(path: Path) -> None:
         raise UserError(f"{str(path)!r}: its name is no UTF-8 text; rename it") from error
 
 
+def short_name(name: str, most: int = 80) -> str:
+    """Return a name of that many letters; a longer one is cut and ends with a hash of the whole."""
+    if len(name) <= most:
+        return name
+    return f"{name[:most]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
 def write_text(path: Path, text: str) -> Path:
     """Write all of `text` in UTF-8, or nothing, and return `path`. Raises UserError."""
     if path.is_dir():  # which `beside` would replace, with all that is in it

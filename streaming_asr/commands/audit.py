@@ -18,7 +18,7 @@ from streaming_asr.cells import folder as folders
 from streaming_asr.errors import UserError, check_range, parts_of_url
 from streaming_asr.events.invariants import TOLERANCE
 from streaming_asr.events.log import Step, UtteranceLog, read_log
-from streaming_asr.files import give_json, write_text
+from streaming_asr.files import give_json, short_name, write_text
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.metrics.losses import PARTS
 from streaming_asr.score.audit import Audit, PartErrors, Place, audit
@@ -296,19 +296,13 @@ def _lines(answer: Audit) -> list[str]:
 
 
 def _page(answer: Audit, verdict: str, stream: Path) -> Path:
-    from jinja2 import Environment, FileSystemLoader
-    from markupsafe import Markup
+    from streaming_asr.report.page import render
 
-    from streaming_asr.report.page import HERE, PALETTE
-
-    template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template(
-        "audit.html.j2"
-    )
     log = read_log(stream / folders.EVENTS, only={place.utt for place in answer.places})
     logged = {each.utt: each for each in log.utterances}
-    text = template.render(
+    text = render(
+        "audit.html.j2",
         title=f"Audit of {stream.parent.name}/{stream.name}",
-        css=Markup(PALETTE + (HERE / "page.css").read_text(encoding="utf-8")),
         verdict=verdict,
         heads=HEADS,
         rows=_texts(answer),
@@ -318,7 +312,7 @@ def _page(answer: Audit, verdict: str, stream: Path) -> Path:
         places=[(place, _clip(place, logged[place.utt])) for place in answer.places],
     )
     name = re.sub(r"[^\w.=,+-]", "_", f"{stream.resolve().parent.name}-{stream.resolve().name}")
-    return write_text(OUTPUT / f"{name[:80]}.html", text)
+    return write_text(OUTPUT / f"{short_name(name)}.html", text)
 
 
 def _clip(place: Place, log: UtteranceLog) -> str | None:

@@ -10,7 +10,6 @@ outputs/compare/<recording>/<settings>; the last line printed is the page's plac
 
 from __future__ import annotations
 
-import hashlib
 import re
 import webbrowser
 from collections.abc import Sequence
@@ -18,9 +17,8 @@ from pathlib import Path
 
 from streaming_asr.config.command_line import CommandLine, data_of
 from streaming_asr.errors import UserError
+from streaming_asr.files import short_name
 from streaming_asr.terminal import with_settings
-
-MAX_NAME = 80  # letters of a folder's name
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,9 +48,7 @@ def _compare(argv: list[str]) -> int:
     line.default_methods(2)
     # What else is asked of the recording has a page of its own.
     asked = "-".join(re.sub(r"[^\w.+]+", "-", each.lstrip("+~")) for each in sorted(line.settings))
-    if len(asked) > MAX_NAME:
-        asked = f"{asked[:MAX_NAME]}-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
-    line.default(tracker="none", name=f"'compare/{stem}/{asked}'")
+    line.default(tracker="none", name=f"'compare/{stem}/{short_name(asked)}'")
     line.settings += data_of(audio)
     line.default(**{"data.name": f"'{stem}'"})
     line.default(**{"data.align": "auto"})

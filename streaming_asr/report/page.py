@@ -57,21 +57,17 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
 
     Raises UserError where `folder` holds no result.
     """
-    from jinja2 import Environment, FileSystemLoader
     from markupsafe import Markup
 
     root = Path(folder)
     data = page_data(root)
     audio = data.pop("audio")
-    template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template(
-        "page.html.j2"
-    )
-    page = template.render(
+    page = render(
+        "page.html.j2",
         title=data["title"],
         subtitle=" · ".join([_subtitle(data["cells"]), *data["shared"]]),
         verdicts=data["verdicts"],
         clock=data["clock"],
-        css=Markup(PALETTE + (HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script()),
         data=Markup(_script_safe(data)),
         remarks=data["remarks"],
@@ -82,6 +78,16 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
     )
     path = Path(out) if out is not None else root / "report.html"
     return write_text(path, page)
+
+
+def render(template: str, **fields: Any) -> str:
+    """Return a page of a template of this folder, with the style of all pages."""
+    from jinja2 import Environment, FileSystemLoader
+    from markupsafe import Markup
+
+    css = Markup(PALETTE + (HERE / "page.css").read_text(encoding="utf-8"))
+    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True)
+    return environment.get_template(template).render(css=css, **fields)
 
 
 def script() -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -56,6 +56,7 @@ LEGEND = (
 )
 ANCHOR = 50  # final words behind which the draft's place is not looked for again
 Entry: TypeAlias = tuple[str, list[float | None]]  # a committed piece, its times and probability
+Screen: TypeAlias = tuple[Step, list[Entry], list[str]]  # after a step: all final text, the guess
 Figures: TypeAlias = dict[str, float | None]
 
 
@@ -67,29 +68,24 @@ def _entries(step: Step) -> list[Entry]:
     return list(zip(step.committed, times, strict=True))
 
 
-class _Rewriter:
-    """Makes steps of what stands on the screen after each."""
-
-    def __init__(self) -> None:
-        self._committed: list[Entry] = []
-
-    def step(self, step: Step, committed: Sequence[Entry], partial: Sequence[str]) -> Step:
-        """Return `step` with this text in place of its own."""
-        n_same = common_prefix(self._committed, committed)
-        retracted = len(self._committed) - n_same
-        new = list(committed[n_same:])
-        self._committed[n_same:] = new
+def _rewritten(log: UtteranceLog, screens: Iterable[Screen], **changes: Any) -> UtteranceLog:
+    """Return `log` with the steps of `screens`; `changes`: of its other fields."""
+    before: list[Entry] = []
+    steps = []
+    for step, committed, partial in screens:
+        n_same = common_prefix(before, committed)
+        new = committed[n_same:]
         has_times = any(value is not None for _, times in new for value in times)
-        return structs.replace(
-            step,
-            committed=[text for text, _ in new],
-            words=[times for _, times in new] if has_times else None,
-            partial=list(partial),
-            retracted=retracted,
+        steps.append(
+            structs.replace(
+                step,
+                committed=[text for text, _ in new],
+                words=[times for _, times in new] if has_times else None,
+                partial=list(partial),
+                retracted=len(before) - n_same,
+            )
         )
-
-
-def _rewritten(log: UtteranceLog, steps: list[Step], **changes: Any) -> UtteranceLog:
+        before = list(committed)
     violations = sum(step.retracted > 0 for step in steps)
     return replace(log, steps=steps, commit_violations=violations, **changes)
 
@@ -107,39 +103,44 @@ def join(draft: UtteranceLog, final: UtteranceLog) -> UtteranceLog:
         if each.status != "ok":
             error = f"{name}: {each.error or 'unknown error'}"
             return replace(final, steps=[], status="failed", error=error, commit_violations=0)
-    *guesses, last = [(step, False) for step in draft.steps]
-    *others, flush = [(step, True) for step in final.steps]
-    both = sorted([*guesses, last, *others], key=lambda each: each[0].audio_samples)
-    end = max(last[0].audio_samples, flush[0].audio_samples)
-    steps: list[Step] = []
-    rewriter, place = _Rewriter(), _Place()
+    # The steps of both have no schedule, and what both take together of memory is not known.
+    schedule = {"chunk_samples": None, "first_chunk_samples": None, "lookahead_samples": 0}
+    return _rewritten(final, _joined(draft, final), memory_peak_bytes=None, **schedule)
+
+
+def _joined(draft: UtteranceLog, final: UtteranceLog) -> Iterator[Screen]:
+    """Yield what is shown after each step of two logs, in the order in which their audio arrives,
+    the draft first; the flush of the final log is last."""
+    *others, flush = final.steps
+    both = [*((step, False) for step in draft.steps), *((step, True) for step in others)]
+    both.sort(key=lambda each: each[0].audio_samples)
+    end = max(draft.steps[-1].audio_samples, flush.audio_samples)
+    place = _Place()
     text: list[str] = []  # committed by the draft
     guess: list[str] = []  # all that the draft shows
     committed: list[Entry] = []
     unit = unit_of(final.language)
-    for step, is_final in [*both, flush]:
+    for step, is_final in both:
         if is_final:
             revise(committed, step.retracted, _entries(step))
         else:
             revise(text, step.retracted, step.committed)
             guess = list(unit_pieces("".join([*text, *step.partial]), unit))
-        is_last = step is flush[0]
-        rest = [] if is_last else guess
+        rest = guess
         if rest and committed:
             words = unit_pieces("".join(piece for piece, _ in committed), unit)
             rest = rest[place.of(list(map(light_key, words)), list(map(light_key, rest))) :]
             if rest and unit == "word" and not rest[0][0].isspace():
                 rest[0] = f" {rest[0]}"
-        changed = structs.replace(step, memory_bytes=None)  # what both take together is not known
-        if is_last:
-            changed.audio_samples = end
-        elif step.kind == "flush" or not is_final:
-            changed.kind = "audio"
-        if not is_final:
-            changed.language = None
-        steps.append(rewriter.step(changed, committed, rest))
-    no_schedule = {"chunk_samples": None, "first_chunk_samples": None, "lookahead_samples": 0}
-    return _rewritten(final, steps, memory_peak_bytes=None, **no_schedule)
+        kind = step.kind if is_final and step.kind != "flush" else "audio"
+        language = step.language if is_final else None
+        yield (
+            structs.replace(step, memory_bytes=None, kind=kind, language=language),
+            committed,
+            rest,
+        )
+    revise(committed, flush.retracted, _entries(flush))
+    yield structs.replace(flush, memory_bytes=None, audio_samples=end), committed, []
 
 
 class _Place:
@@ -258,12 +259,11 @@ def show(log: UtteranceLog, policy: Policy) -> UtteranceLog:
     """Return a log as it would have been shown; final words change only in when they come."""
     if log.status != "ok":
         return log
-    rewriter = _Rewriter()
-    steps = [rewriter.step(*each) for each in _held_back(log, policy)]
-    return _rewritten(log, steps)
+    return _rewritten(log, _held_back(log, policy))
 
 
-def _held_back(log: UtteranceLog, policy: Policy) -> Iterator[tuple[Step, list[Entry], list[str]]]:
+def _held_back(log: UtteranceLog, policy: Policy) -> Iterator[Screen]:
+    """Yield what is shown after each step of a log."""
     committed: list[Entry] = []
     keys: list[str] = []  # of all that the method shows
     since: list[int] = []  # of each word: since when it and all before it are as they are

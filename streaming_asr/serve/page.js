@@ -130,6 +130,14 @@ async function copy(name) {
   }
 }
 
+/* 0 and one to three round numbers up to `most`. */
+function roundTicks(most) {
+  const power = 10 ** Math.floor(Math.log10(most / 3));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= most / 3);
+  const n = Math.floor(most / step) + 1;
+  return Array.from({ length: n }, (_, k) => +(k * step).toPrecision(3));
+}
+
 function drawLag() {
   const figure = byId('lag');
   const width = figure.clientWidth || 700,
@@ -142,20 +150,20 @@ function drawLag() {
   const x = (s) => left + ((width - left - 8) * s) / maxX;
   const y = (s) => height - bottom - ((height - bottom - 10) * s) / maxY;
   figure.setAttribute('viewBox', `0 0 ${width} ${height}`);
-  const lines = [0, maxY / 2, maxY].flatMap((s) => [
+  const lines = roundTicks(maxY).flatMap((s) => [
     shape('line', { class: 'grid', x1: left, x2: width - 8, y1: y(s), y2: y(s) }),
-    shape('text', { x: left - 6, y: y(s) + 4, 'text-anchor': 'end' }, +s.toFixed(2) + ' s'),
+    shape('text', { x: left - 6, y: y(s) + 4, 'text-anchor': 'end' }, `${s} s`),
   ]);
-  for (const s of [0, maxX / 2, maxX]) {
+  for (const s of roundTicks(maxX)) {
     lines.push(
       shape(
         'text',
         {
           x: x(s),
           y: height - 6,
-          'text-anchor': s === 0 ? 'start' : s === maxX ? 'end' : 'middle',
+          'text-anchor': s === 0 ? 'start' : x(s) > width - 30 ? 'end' : 'middle',
         },
-        +s.toFixed(1) + ' s',
+        `${s} s`,
       ),
     );
   }

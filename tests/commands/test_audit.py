@@ -315,6 +315,15 @@ def test_two_logs_need_no_model_and_a_failed_recording_counts(
     assert "failed in the stream: 1 recordings" in capsys.readouterr().out
 
 
+def test_two_long_names_have_two_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    batch = a_cell(tmp_path / "batch", a=SHORT)
+    for end in ("a", "b"):
+        stream = a_cell(tmp_path / f"{'long' * 25}{end}", a=SHORT)
+        assert main([str(stream), "--batch", str(batch)]) == 0
+    assert len(list(Path("outputs/audit").glob("*.html"))) == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "texts", "error"),
     [

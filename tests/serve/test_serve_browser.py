@@ -93,6 +93,12 @@ def test_what_is_spoken_is_shown_by_both_methods_and_the_log_can_be_fetched(
     page.wait(f"({TEXT % 'loud'}.match(/loud/g) || []).length >= 3")
     page.wait("document.querySelector('[data-method=late] .guess').innerText.includes('loud')")
     assert page.run("document.querySelectorAll('#lag polyline[points]').length") == 2
+    labels = page.run("[...document.querySelectorAll('#lag text')].map((each) => each.textContent)")
+    seconds = [float(each.removesuffix(" s")) for each in labels]
+    of_x = seconds.index(0, 1)
+    for axis in (seconds[:of_x], seconds[of_x:]):  # multiples of 1, 2 or 5 times a power of ten
+        assert f"{axis[1]:.2e}"[:4] in ("1.00", "2.00", "5.00")
+        assert axis == pytest.approx([k * axis[1] for k in range(len(axis))])
     page.run("document.getElementById('stop').focus()")
     page.press("Space")
     page.wait("document.querySelectorAll('#logs button').length === 6")
