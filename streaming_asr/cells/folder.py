@@ -41,13 +41,14 @@ def is_piece(folder: Path) -> bool:
 
 
 def is_set_aside(path: Path) -> bool:
-    """Return whether `path` lies in a folder `<cell>.old-<n>`, or in a piece, whose whole cell is
-    read in its place."""
+    """Return whether a search for results leaves out `path`: it lies in a folder `<cell>.old-<n>`,
+    or in a piece, and the result of the whole cell is read instead of a piece's."""
     return is_piece(path) or any(re.search(r"\.old-\d+$", part) for part in path.parts)
 
 
 def cell_of(folder: Path) -> Path:
-    """Return the cell that a piece's folder is of; any other folder is its own cell."""
+    """Return the folder of the cell that `folder` is a piece of, or `folder` itself if it is no
+    piece."""
     return folder.parent.parent if is_piece(folder) else folder
 
 
@@ -57,31 +58,33 @@ def piece_folder(cell: Path, k: int, n: int) -> Path:
 
 
 def name_of(folder: Path) -> str:
-    """Return how messages call a cell's or a piece's folder."""
+    """Return the name of a folder for messages: `<cell>`, or `<cell>, piece 2 of 4`."""
     cell = cell_of(folder)
     return folder.name if cell == folder else f"{cell.name}, piece {folder.name.replace('-', ' ')}"
 
 
 def settings_of(name: str) -> dict[str, str]:
-    """Return the keys of `chunk=300ms,method=whisperrt`; a comma inside a value stays in it."""
-    parts = re.split(r",(?=[+~\w./@]+=)", name)
+    """Return the values by key of a cell's name, as of `chunk=300ms,method=whisperrt`; a comma
+    inside a value stays in it."""
+    parts = re.split(r",(?=[+~\w./@]+=)", name)  # only at a comma that a key and = follow
     return dict(part.lstrip("+~").split("=", 1) for part in parts if "=" in part)
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Return for each cell's name what it does not share with all others, as `ufal 1s beam=3`; the
-    name itself where two would look the same."""
-    settings = {name: settings_of(Path(name).name) for name in names}
-    every = [set(each.items()) for each in settings.values()]
-    shared = set.intersection(*every) if len(every) > 1 else set()
+    """Return a short text for each cell's name: its method and the settings that it does not share
+    with all other cells, as `ufal 1s beam=3`. A short text that two cells would have is replaced by
+    the name."""
+    by_name = {name: settings_of(Path(name).name) for name in names}
+    pairs_of_cells = [set(settings.items()) for settings in by_name.values()]
+    shared = set.intersection(*pairs_of_cells) if len(pairs_of_cells) > 1 else set()
     short = {}
-    for name, each in settings.items():
-        differing = {k: v for k, v in each.items() if k == "method" or (k, v) not in shared}
-        plain = [
-            v if k in ("method", "chunk") else f"{k.rpartition('.')[2]}={v}"
-            for k, v in differing.items()
-        ]
-        short[name] = " ".join(plain) or name
+    for name, settings in by_name.items():
+        words = []
+        for key, value in settings.items():
+            if key == "method" or (key, value) not in shared:
+                last_part = key.rpartition(".")[2]
+                words.append(value if key in ("method", "chunk") else f"{last_part}={value}")
+        short[name] = " ".join(words) or name
     texts = list(short.values())
     return {name: text if texts.count(text) == 1 else name for name, text in short.items()}
 
@@ -90,7 +93,8 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def header_of(folder: Path) -> dict[str, Any] | None:
-    """Return the header of a cell's log; None without a log and where the header is torn."""
+    """Return the header of a cell's log; None without a log and where the header is no whole line
+    of JSON."""
     try:
         check_file(folder / EVENTS)
         with (folder / EVENTS).open(encoding="utf-8") as log:
@@ -110,16 +114,15 @@ def result_of(folder: Path) -> dict[str, Any]:
 
 
 def finished(folder: Path, hashes: Mapping[str, str], metrics_version: int) -> bool:
-    """Return whether the folder holds the whole result of these hashes, scored by these metrics."""
+    """Return whether the folder holds a result of the same configuration, code, model and data
+    (`hashes`), scored by the same version of the metrics."""
     result = result_of(folder)
-    return bool(result) and (result.get("hashes"), result.get("metrics_version")) == (
-        dict(hashes),
-        metrics_version,
-    )
+    is_same_input = result.get("hashes") == dict(hashes)
+    return bool(result) and is_same_input and result.get("metrics_version") == metrics_version
 
 
 def failure(folder: Path) -> str | None:
-    """Return why a cell or a piece failed; None where it did not."""
+    """Return the error for which a cell or a piece failed; None if it did not fail."""
     try:
         check_file(folder / FAILED)
         return str(json.loads((folder / FAILED).read_text(encoding="utf-8"))["error"])
@@ -130,10 +133,11 @@ def failure(folder: Path) -> str | None:
 
 
 def saved_configuration(folder: Path) -> Path | None:
-    """Return the file of the configuration that a run saved before it began, all that a failed one
-    leaves; that of a piece where the cell has none of its own."""
-    parts = sorted(folder.glob(f"{PIECES}/*/{SAVED}/config.yaml"))
-    return next((path for path in (folder / SAVED / "config.yaml", *parts) if path.is_file()), None)
+    """Return the path of the configuration that a run saved before it began, which a failed run
+    leaves too; that of the first piece if the cell has none; None if no piece has one."""
+    of_pieces = sorted(folder.glob(f"{PIECES}/*/{SAVED}/config.yaml"))
+    candidates = (folder / SAVED / "config.yaml", *of_pieces)
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def saved_settings(folder: Path) -> list[str] | None:
@@ -148,8 +152,8 @@ def saved_settings(folder: Path) -> list[str] | None:
 
 
 def check_writable(folder: Path, setting: str = "output=<folder>") -> None:
-    """Raise UserError where no file can be written in `folder`, which is made if need be; it names
-    the `setting` that names another."""
+    """Make `folder` if it is missing, and raise UserError if no file can be written in it; the
+    message names the `setting` with which the user gives another folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -172,10 +176,10 @@ def saved_code(folder: Path) -> dict[str, str]:
 
 def save_configuration(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
     """Write the configuration of a cell and the settings of its command line."""
-    place = folder / SAVED
-    check_writable(place)
-    write_text(place / "config.yaml", OmegaConf.to_yaml(config))
-    write_text(place / SETTINGS, OmegaConf.to_yaml(OmegaConf.create(list(overrides))))
+    saved = folder / SAVED
+    check_writable(saved)
+    write_text(saved / "config.yaml", OmegaConf.to_yaml(config))
+    write_text(saved / SETTINGS, OmegaConf.to_yaml(OmegaConf.create(list(overrides))))
 
 
 def save_code(folder: Path, code: Mapping[str, str]) -> None:
@@ -184,25 +188,27 @@ def save_code(folder: Path, code: Mapping[str, str]) -> None:
 
 
 def save_failure(folder: Path, error: str) -> None:
-    """Write why a cell failed, unless a full disk is what failed."""
-    with suppress(UserError):
+    """Write why a cell failed; do nothing if the file cannot be written."""
+    with suppress(UserError):  # a full disk may be the reason of the failure
         text = json.dumps({"status": "failed", "error": error}, ensure_ascii=False)
         write_text(folder / FAILED, text + "\n")
 
 
 def discard(folder: Path) -> bool:
-    """Remove the folder of a cell of which nothing ran, with the empty folders above it; return
-    whether it was one."""
+    """Remove the folder of a cell that has no results, and the folders above it that are then
+    empty; return False, and remove nothing, if the cell has results."""
     if any(path.name not in (SAVED, FAILED, EVENTS) for path in folder.glob("*")):
         return False
+    log = folder / EVENTS
     with suppress(OSError):
-        if (folder / EVENTS).exists() and len((folder / EVENTS).read_bytes().splitlines()) > 1:
-            return False  # more than a header: it has begun
-        (folder / EVENTS).unlink(missing_ok=True)
+        if log.exists() and len(log.read_bytes().splitlines()) > 1:
+            return False  # more than a header: a recording has begun
+        log.unlink(missing_ok=True)
         shutil.rmtree(folder / SAVED, ignore_errors=True)
         forget_failure(folder)
-        for each in (folder, *folder.parents[:2]):  # of the cell, the experiment, the output
-            each.rmdir()
+        experiment, output = folder.parents[:2]
+        for each in (folder, experiment, output):
+            each.rmdir()  # raises OSError at the first that is not empty
     return True
 
 
@@ -211,51 +217,54 @@ def forget_failure(folder: Path) -> None:
     (folder / FAILED).unlink(missing_ok=True)
 
 
-def set_aside(folder: Path, *, but: str | None = None) -> Path:
-    """Move what a cell's folder holds, except `but`, to the first free `<cell>.old-<n>`; return
-    that folder. The cell's own stays, with only `but` in it."""
+def set_aside(folder: Path, *, keep: str | None = None) -> Path:
+    """Move the content of a cell's folder, except the entry named `keep`, into a new folder
+    `<cell>.old-<n>`, with the first free n; return the new folder."""
     n = 1
     while (old := folder.with_name(f"{folder.name}.old-{n}")).exists():
         n += 1
-    if but is None:
+    if keep is None:
         folder.rename(old)
-        folder.mkdir(exist_ok=True)  # another process may have been as fast
+        folder.mkdir(exist_ok=True)  # another process may have made it in between
         return old
     old.mkdir()
-    for path in [path for path in folder.iterdir() if path.name != but]:
-        path.rename(old / path.name)
+    for path in list(folder.iterdir()):
+        if path.name != keep:
+            path.rename(old / path.name)
     return old
 
 
 class Busy(UserError):
-    """Another process is writing the cell, which is then none of this process's business."""
+    """Another process is writing the cell, so this process leaves it."""
 
 
 @contextmanager
 def lock(folder: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Keep a second process out of the cell; the system frees the lock when the process dies.
+    """Keep other processes out of the cell while the `with` block runs, and make its folder.
 
-    Where another process holds it, `on_wait` is called and this one waits; without `on_wait`, Busy
-    is raised. The lock is a hidden file next to the folder, which may be set aside meanwhile.
+    If another process holds the lock, call `on_wait` and wait for it; without `on_wait`, raise
+    Busy. The system frees the lock of a process that dies. The lock is a hidden file next to the
+    folder and not in it, because the folder may be renamed while the lock is held.
     """
     from filelock import FileLock, Timeout
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     file = folder.with_name(f".{folder.name}.lock")
-    held = FileLock(file)
+    file_lock = FileLock(file)
     try:
-        held.acquire(blocking=False)
+        file_lock.acquire(blocking=False)
     except Timeout as error:
         if on_wait is None:
             raise Busy(
                 f"{folder}: another process is writing there; wait for it or stop it"
             ) from error
         on_wait()
-        held.acquire()
+        file_lock.acquire()
     try:
         folder.mkdir(exist_ok=True)
         yield
     finally:
-        with suppress(OSError):  # while held: who waits for the removed file opens a new one
+        # Before the release: removed after it, the file could be the next process's lock.
+        with suppress(OSError):
             file.unlink()
-        held.release()
+        file_lock.release()

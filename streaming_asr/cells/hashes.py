@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from streaming_asr.files import HERE
 
@@ -65,22 +65,27 @@ NEUTRAL = ("tracker", "name", "output", "pieces", "piece")
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """Return the hash of the settled configuration (plain containers), leaving out the settings
-    that cannot change a result."""
+    that cannot change a result.
+
+    Settings that were added later are left out at their default, so that earlier results, whose
+    configuration does not have them, keep their hash.
+    """
     relevant = {key: value for key, value in config.items() if key not in NEUTRAL}
-    if relevant.get("normaliser") == "whisper":  # the default, as if it were not there
+    if relevant.get("normaliser") == "whisper":
         del relevant["normaliser"]
-    if relevant.get("streams") is None:  # also the default
+    if relevant.get("streams") is None:
         relevant.pop("streams", None)
-    if relevant.get("gate") == "none":  # also the default
+    if relevant.get("gate") == "none":
         del relevant["gate"]
     data = relevant.get("data")
-    if isinstance(data, Mapping):  # also the default
+    if isinstance(data, Mapping):
         unset = {key for key in ("align", "ids", "join_s", "per_speaker") if data.get(key) is None}
         relevant["data"] = {key: value for key, value in data.items() if key not in unset}
-        if data.get("word_times") is not None:  # names the aligner, however it was chosen
+        # word_times names the aligner, so the setting that chose it makes no difference.
+        if data.get("word_times") is not None:
             relevant["data"]["align"] = "auto"
     method = relevant.get("method")
-    if isinstance(method, Mapping) and method.get("word_times") is None:  # also the default
+    if isinstance(method, Mapping) and method.get("word_times") is None:
         relevant["method"] = {key: value for key, value in method.items() if key != "word_times"}
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -111,13 +116,14 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     old, new = dict(_flat(before)), dict(_flat(now))
     names = [key for key in {**old, **new} if key.partition(".")[0] not in NEUTRAL]
     return [
-        f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}"
+        f"{key} {_as_yaml(old.get(key))} -> {_as_yaml(new.get(key))}"
         for key in names
         if old.get(key) != new.get(key)
     ]
 
 
 def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each setting of nested mappings as (`outer.inner`, value)."""
     for key, value in node.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
@@ -125,7 +131,7 @@ def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield f"{prefix}{key}", value
 
 
-def _shown(value: Any) -> str:
+def _as_yaml(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
@@ -137,36 +143,39 @@ def modules(*targets: str) -> dict[str, str]:
     the same folder tree that it imports, at the top of a file or inside a function.
     """
     digests: dict[str, str] = {}
-    waiting = [f"{PACKAGE}.{name.removesuffix('.py').replace('/', '.')}" for name in ALWAYS]
-    places = {name: file for name in waiting if (file := _file_in(HERE.parent, name))}
-    roots = {name: HERE.parent for name in places}
+    # The search follows imports. Of each module name: its file, and the folder (`root`) in which
+    # Python finds its first part, and so also the user's modules that it imports.
+    files: dict[str, Path] = {}
+    roots: dict[str, Path] = {}
+    for path in ALWAYS:
+        name = f"{PACKAGE}.{path.removesuffix('.py').replace('/', '.')}"
+        files[name], roots[name] = HERE / path, HERE.parent
     for target in targets:
         name = target.rpartition(".")[0]
         file = _file_of(name)
         if file is not None:
-            waiting.append(name)
-            places[name] = file
-            roots[name] = _root(name, file)
-    tried: set[tuple[Path, str]] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in digests or name not in places:
+            files[name], roots[name] = file, _root(name, file)
+    unread = list(files)
+    searched: set[tuple[Path, str]] = set()
+    while unread:
+        name = unread.pop()
+        if name in digests:
             continue
-        file, root = places[name], roots[name]
+        file, root = files[name], roots[name]
         module = _module(name, file, file.stat().st_mtime_ns)
         digests[name] = module.digest
         for imported in module.imports:
             if _is_ours(name) and not _is_ours(imported):
                 continue  # installed packages; the log's header has their versions
-            for each in _with_parents(imported):
-                inner = HERE.parent if _is_ours(each) else root
-                if (inner, each) in tried:
+            for candidate in _with_parents(imported):
+                candidate_root = HERE.parent if _is_ours(candidate) else root
+                if (candidate_root, candidate) in searched:
                     continue
-                tried.add((inner, each))
-                source = _file_in(inner, each)
-                if source is not None and _counts(each, source, name):
-                    places[each], roots[each] = source, inner
-                    waiting.append(each)
+                searched.add((candidate_root, candidate))
+                candidate_file = _file_in(candidate_root, candidate)
+                if candidate_file is not None and _counts(candidate, candidate_file, name):
+                    files[candidate], roots[candidate] = candidate_file, candidate_root
+                    unread.append(candidate)
     return dict(sorted(digests.items()))
 
 
@@ -182,19 +191,21 @@ def digest(source: str) -> str:
 def is_outside(file: Path) -> bool:
     """Return whether a file of this package cannot change an answer (OUTSIDE, training)."""
     parts = file.relative_to(HERE).parts
-    places = {"/".join(parts[:n]) for n in range(1, len(parts) + 1)}
-    if places & INSIDE:
+    paths = {"/".join(parts[:n]) for n in range(1, len(parts) + 1)}  # the file and its folders
+    if paths & INSIDE:
         return False
-    return bool(places & OUTSIDE.keys()) or "train" in file.stem.split("_")
+    return bool(paths & OUTSIDE.keys()) or "train" in file.stem.split("_")
 
 
 def _counts(name: str, source: Path, importer: str) -> bool:
-    """Return whether the file of an imported module is part of the code."""
+    """Return whether the file `source` of the module `name`, which `importer` imports, can change
+    an answer."""
     if _is_ours(name):
         return not is_outside(source)
-    # Of installed packages only the method's own.
-    is_installed = {"site-packages", "dist-packages"} & set(source.parts)
-    return not is_installed or name.partition(".")[0] == importer.partition(".")[0]
+    # Of installed packages only the one that holds the method counts.
+    is_installed = bool({"site-packages", "dist-packages"} & set(source.parts))
+    is_same_package = name.partition(".")[0] == importer.partition(".")[0]
+    return is_same_package or not is_installed
 
 
 def _is_ours(name: str) -> bool:
@@ -210,10 +221,12 @@ def _with_parents(name: str) -> list[str]:
 def _file_in(root: Path, name: str) -> Path | None:
     """Return the file of a module below `root`; None where there is none."""
     parts = name.split(".")
-    if _is_ours(name):  # the package's folder has any name
+    if _is_ours(name):  # a checkout's folder may have another name than the package
         root, parts = HERE, parts[1:]
-    place = root.joinpath(*parts)
-    candidates = (place.with_suffix(".py"), place / "__init__.py") if parts else ()
+    if not parts:
+        return None
+    path = root.joinpath(*parts)
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
     return next((file for file in candidates if file.is_file()), None)
 
 
@@ -238,45 +251,54 @@ def _root(name: str, file: Path) -> Path:
 
 @cache
 def _module(name: str, file: Path, changed_ns: int) -> Module:
-    """Return what a file holds; `changed_ns` is when it changed, so that a sweep reads it once."""
+    """Return the digest and the imports of a file. The cache reads it once for all cells of a sweep
+    and again after a change, as the time of the change, `changed_ns`, is part of the key."""
     source = file.read_text(encoding="utf-8")
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     return Module(digest(source), tuple(dict.fromkeys(_imports(ast.parse(source), package))))
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:
-    """Yield every name that a file may import, in functions and as `_target_` too."""
+    """Yield every name that a file in `package` may import, in functions and as `_target_` too.
+
+    Of `from a import b` both a and a.b, as b may be a module; some names are thus no modules.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            parts = package.split(".")
-            around = parts[: len(parts) - node.level + 1] if node.level else []
-            base = ".".join([*around, *([node.module] if node.module else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(text := node.value, str):
-            yield from [text] if _is_name_of_ours(text) else []
+            base = [node.module] if node.module else []
+            if node.level:  # one dot is this package, each further dot the one around it
+                parts = package.split(".")
+                base = parts[: len(parts) - node.level + 1] + base
+            module = ".".join(base)
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and _is_name_of_ours(node.value):
+            yield node.value
 
 
-def _is_name_of_ours(text: str) -> bool:
-    """Return whether a text is a name in this package, as a `_target_` is."""
-    return text.startswith(f"{PACKAGE}.") and all(part.isidentifier() for part in text.split("."))
+def _is_name_of_ours(value: object) -> TypeGuard[str]:
+    """Return whether a constant is a dotted name in this package, as a `_target_` is."""
+    if not isinstance(value, str) or not value.startswith(f"{PACKAGE}."):
+        return False
+    return all(part.isidentifier() for part in value.split("."))
 
 
 # -- what a program is ----------------------------------------------------------------------
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
+    """Remove from a tree, and return it, every statement that is only a text."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            code = [statement for statement in body if not _is_text(statement)]
+            code = [statement for statement in body if not _is_only_text(statement)]
             node.body = code or [ast.Pass()]  # type: ignore[attr-defined]
     return tree
 
 
-def _is_text(node: ast.stmt) -> bool:
+def _is_only_text(node: ast.stmt) -> bool:
     value = node.value if isinstance(node, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
@@ -285,17 +307,19 @@ def _is_empty_string(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value == ""
 
 
-# `ctx` follows from the place of a name, the others from comments and prefixes.
+# Fields that change nothing: `ctx` (load or store) follows from where a name is, `kind` is the
+# prefix u of a text, the others are comments.
 _UNNEEDED = ("ctx", "kind", "type_comment", "type_ignores")
 
 
 def _written(node: object) -> Iterator[str]:
-    """Yield the text of a tree: the kind of each node and its fields that hold something."""
-    if isinstance(node, ast.JoinedStr):
+    """Yield the text of a node, list or constant in pieces: the type of each node and its fields,
+    without those that are empty or in _UNNEEDED."""
+    if isinstance(node, ast.JoinedStr):  # an f-string
         # Python 3.12.1 ends a format with an empty string.
         yield "JoinedStr"
         yield from _written([v for v in node.values if not _is_empty_string(v)])
-    elif isinstance(node, ast.Constant):
+    elif isinstance(node, ast.Constant):  # the type tells 1 from True and 1.0
         yield f"{type(node.value).__name__}:{node.value!a}"
     elif isinstance(node, ast.AST):
         yield f"{type(node).__name__}("
@@ -308,8 +332,8 @@ def _written(node: object) -> Iterator[str]:
         yield ")"
     elif isinstance(node, list):
         yield "["
-        for each in node:
-            yield from _written(each)
+        for item in node:
+            yield from _written(item)
             yield ";"
         yield "]"
     else:

@@ -25,11 +25,10 @@ from streaming_asr.terminal import exit_status, loading
 
 
 def build(node: DictConfig | Mapping[str, Any], **extra: Any) -> Any:
-    """Return the object that a node with `_target_` describes; only here configuration becomes
-    code.
+    """Return the object that a node with `_target_` describes.
 
-    Raises UserError for settings that do not fit the target (`check_arguments`), and what the
-    target raises, not Hydra's wrapping of it.
+    extra: further arguments of the constructor. Raises UserError for settings that do not fit the
+    target (`check_arguments`), and what the target raises, not Hydra's wrapping of it.
     """
     plain = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     try:
@@ -41,15 +40,16 @@ def build(node: DictConfig | Mapping[str, Any], **extra: Any) -> Any:
 
 
 def new_method(name: str, model_path: str | Path | None = None, **settings: Any) -> Any:
-    """Return the method of conf/method/<name>.yaml, with `settings` in place of those there.
+    """Return the method of conf/method/<name>.yaml, with `settings` instead of its own values.
 
     For programs that call a method outside a run: on the CPU, at 300 ms, without trained weights
-    unless `settings` name them.
+    unless `settings` name them. Raises UserError for a setting that the method does not have.
     """
     node = OmegaConf.load(CONF_DIR / "method" / f"{name}.yaml")
-    top = {"chunk": "300ms", "first_chunk": None, "device": "cpu", "dtype": "float32"}
-    top["guard"] = "none"  # as in the papers
-    config = OmegaConf.create({"method": node, "model": {"path": str(model_path)}, **top})
+    # The method's file refers to these settings of a run.
+    run = {"chunk": "300ms", "first_chunk": None, "device": "cpu", "dtype": "float32"}
+    run["guard"] = "none"  # as in the papers
+    config = OmegaConf.create({"method": node, "model": {"path": str(model_path)}, **run})
     if "weights" in config.method:
         config.method.weights = None
     unknown = sorted(set(settings) - set(config.method))
@@ -60,27 +60,27 @@ def new_method(name: str, model_path: str | Path | None = None, **settings: Any)
 
 
 def program(config_name: str, job: Callable[[DictConfig], Any], *, loads: str | None = None) -> int:
-    """Run `job` on the configuration that the command line makes of conf/<config_name>.yaml and
-    return the exit status: the job's own where it returns one, 2 for a UserError, which is told.
+    """Run `job` on conf/<config_name>.yaml with the settings of the command line, and return the
+    exit status: what the job returns, 0 for None, and 2 for a UserError, whose message is printed.
 
-    What is asked with --help or --cfg, and a sweep, Hydra does. loads: what the job will load,
-    which is printed first.
+    Hydra itself answers --help and --cfg and runs a sweep. loads: what the job will load, which is
+    printed first.
     """
 
-    statuses: list[int] = []
+    statuses: list[int] = []  # of the jobs that Hydra calls, whose return values it drops
 
-    def exit_code(config: DictConfig) -> int:
+    def status_of(config: DictConfig) -> int:
         with explained():
             return int(job(config) or 0)
 
-    def each(config: DictConfig) -> None:
-        statuses.append(exit_status(lambda: exit_code(config)))
+    def called_by_hydra(config: DictConfig) -> None:
+        statuses.append(exit_status(lambda: status_of(config)))
 
     def run() -> int:
         line = CommandLine(sys.argv[1:])
         line.default_data()
         if line.asks or line.multirun:
-            by_hydra(config_name, each, line.argv, sys.argv[0])
+            by_hydra(config_name, called_by_hydra, line.argv, sys.argv[0])
             return max(statuses, default=0)
         if loads is not None:
             loading(loads)
@@ -88,13 +88,13 @@ def program(config_name: str, job: Callable[[DictConfig], Any], *, loads: str | 
         begin(full)
         with open_dict(full):
             del full["hydra"]
-        return exit_code(full)
+        return status_of(full)
 
     return exit_status(run)
 
 
 def begin(full: DictConfig) -> None:
-    """Set what Hydra would set before a job: its own node for `HydraConfig.get`, the logging."""
+    """Do what Hydra does before a job: set its own node for `HydraConfig.get`, and the logging."""
     HydraConfig.instance().set_config(full.copy())
     configure_log(full.hydra.job_logging, full.hydra.verbose)
 
@@ -102,10 +102,11 @@ def begin(full: DictConfig) -> None:
 def by_hydra(
     config_name: str, job: Callable[[DictConfig], Any], argv: Sequence[str], prog: str
 ) -> None:
-    """Let Hydra take the command line and call `job`, in this process or in a launcher's.
+    """Let Hydra read the command line `argv` and call `job`, in this process or in a launcher's.
 
-    --help is answered here: Hydra reads every file of conf/ for it, which takes a second. With
-    --resolve what cannot be resolved is refused here, as Hydra prints its own traceback.
+    prog: the program's name in Hydra's messages. --help is answered here, since Hydra would read
+    every file of conf/ first, which takes a second. With --resolve, a setting that cannot be
+    resolved raises UserError here, since Hydra would print a traceback.
     """
     if {"-h", "--help", "--resolve"} & set(argv):
         line = CommandLine(argv)
@@ -120,8 +121,8 @@ def by_hydra(
     elif {"-h", "--help"} & set(argv):
         print(Template(template).safe_substitute(CONFIG=OmegaConf.to_yaml(full)))
         return
-    before, sys.argv = sys.argv, [prog, *argv]
+    old_argv, sys.argv = sys.argv, [prog, *argv]
     try:
         hydra.main(config_path=str(CONF_DIR), config_name=config_name, version_base="1.3")(job)()
     finally:
-        sys.argv = before
+        sys.argv = old_argv

@@ -36,51 +36,60 @@ class CommandLine:
 
     def __init__(self, argv: Sequence[str]) -> None:
         check_options(argv)
-        self._given = list(argv)
+        self._arguments = list(argv)
         self.settings: list[str] = []
         self.multirun, self.config_dir, self.asks = False, None, False
-        rest = iter(argv)
-        for argument in rest:
+        arguments = iter(argv)
+        for argument in arguments:
             if argument in MULTIRUN:
                 self.multirun = True
             elif argument in CONFIG_DIR:
-                self.config_dir = next(rest, None)
+                self.config_dir = next(arguments, None)  # the option's value
                 if not self.config_dir or not Path(self.config_dir).is_dir():
-                    named = " ".join(filter(None, (argument, self.config_dir)))
-                    raise UserError(f"{named}: no such folder; name one of configuration files")
+                    option = f"{argument} {self.config_dir or ''}".strip()
+                    raise UserError(f"{option}: no such folder; name one of configuration files")
             elif argument.startswith("-"):
                 self.asks = True
             else:
                 self.settings.append(argument)
         _check_commas(self.settings)
-        for key in map(key_of, [each for each in self.settings if each.endswith("=")]):
-            if is_path(key):
+        for setting in self.settings:
+            key = key_of(setting)
+            if setting.endswith("=") and is_path(key):
                 raise UserError(f"{key}=: is empty; name a file or a folder, or leave {key} out")
-        if not self.asks and (bare := [s for s in self.settings if s[:1] != "~" and "=" not in s]):
-            for key, unit in pairwise(self.settings):
-                if unit in ("ms", "s") and key[-1:].isdigit():
-                    raise UserError(f"{key} {unit}: holds a blank; write {key}{unit}")
-            check_bare(self.settings)
-            raise UserError(
-                f"{bare[0]}: settings are written key=value; a recording is audio={bare[0]} for "
-                f"live and compare, data=folder data.path={bare[0]} for the others"
-            )
+        if not self.asks:  # `--cfg job` puts a word without = among the settings
+            self._check_are_settings()
+
+    def _check_are_settings(self) -> None:
+        """Raise UserError for the first word that is neither `key=value` nor `~key`."""
+        words = [s for s in self.settings if not s.startswith("~") and "=" not in s]
+        if not words:
+            return
+        for before, word in pairwise(self.settings):
+            if word in ("ms", "s") and before[-1:].isdigit():
+                raise UserError(f"{before} {word}: holds a blank; write {before}{word}")
+        check_bare(self.settings)
+        raise UserError(
+            f"{words[0]}: settings are written key=value; a recording is audio={words[0]} for "
+            f"live and compare, data=folder data.path={words[0]} for the others"
+        )
 
     @property
     def argv(self) -> list[str]:
-        """Return the arguments as Hydra takes them, which refuses -m among the settings."""
+        """Return the arguments in an order that Hydra takes: it refuses -m after a setting."""
         if self.asks:
-            return sorted(self._given, key=lambda argument: argument not in MULTIRUN)
-        options = [MULTIRUN[0]] * self.multirun
-        options += [CONFIG_DIR[0], self.config_dir] if self.config_dir else []
+            return sorted(self._arguments, key=lambda argument: argument not in MULTIRUN)
+        options = [MULTIRUN[0]] if self.multirun else []
+        if self.config_dir:
+            options += [CONFIG_DIR[0], self.config_dir]
         return [*options, *self.settings]
 
     def get(self, key: str) -> str | None:
-        """Return the value of a setting, the last where it stands twice; None without it."""
+        """Return the value of the last setting with this key; None if there is none."""
         return next((value_of(s) for s in reversed(self.settings) if key_of(s) == key), None)
 
     def pop(self, key: str, default: str | None = None) -> str | None:
-        """Return the value of a setting and take it away; `default` without it."""
+        """Remove a setting and return its value; `default` if there is none."""
         value = self.get(key)
         self.settings = [setting for setting in self.settings if key_of(setting) != key]
         return default if value is None else value
@@ -90,24 +99,26 @@ class CommandLine:
         self.settings += [f"{key}={v}" for key, v in values.items() if self.get(key) is None]
 
     def default_data(self) -> None:
-        """Add the corpus that `data.path=FILE` alone means."""
+        """Where `data.path=FILE` is given and no corpus, add the corpus for that kind of file."""
         path = self.get("data.path")
         if path is not None and self.get("experiment") is None:
             self.default(data="manifest" if path.endswith(MANIFESTS) else "folder")
 
     def default_methods(self, n: int) -> None:
-        """Where no method is given, add `n` that serve any voice; add the methods' chunk and
-        threads where those are not given."""
+        """Where no method is given, add the first `n` (1 or 2) that serve any voice; then add the
+        chunk and the threads that are best for the methods, where those are not given."""
         if self.get("method") is None:
             model, language = self.get("model"), self.get("language")
-            has_word = model in (None, "tiny.en") or (model, language) == ("base", "en")
-            names = WITH_HUSH_WORD if has_word else WITHOUT
+            # The package has a trained hush word for these models; that of base is English.
+            has_hush_word = model in (None, "tiny.en") or (model, language) == ("base", "en")
+            names = WITH_HUSH_WORD if has_hush_word else WITHOUT
             self.default(method=",".join(names[:n]))
         if self.get("experiment") is None:
-            row = defaults_of([name.strip() for name in str(self.get("method")).split(",")])
-            self.default(chunk=row.chunk)
-            if row.threads is not None:
-                self.default(threads=str(row.threads))
+            methods = [name.strip() for name in str(self.get("method")).split(",")]
+            defaults = defaults_of(methods)
+            self.default(chunk=defaults.chunk)
+            if defaults.threads is not None:
+                self.default(threads=str(defaults.threads))
 
 
 def data_of(path: Path) -> list[str]:
@@ -122,27 +133,34 @@ def is_path(key: str) -> bool:
 
 
 def check_bare(words: Sequence[str]) -> None:
-    """Raise UserError for a setting whose key and value stand apart, as in `method ufal`."""
-    for key, value in pairwise([*words, "<value>"]):
-        if key in SETTINGS:
-            value = "<value>" if "=" in value else value
-            raise UserError(f"{key}: settings are written key=value; write {key}={value}")
+    """Raise UserError for a word that is the name of a setting, as in `method ufal`; the message
+    takes the next word for its value."""
+    for word, following in pairwise([*words, "<value>"]):
+        if word in SETTINGS:
+            value = "<value>" if "=" in following else following
+            raise UserError(f"{word}: settings are written key=value; write {word}={value}")
 
 
 def _check_commas(settings: Sequence[str]) -> None:
-    """Raise UserError for a comma with nothing before or behind it."""
-    for setting, after in pairwise([*settings, ""]):
-        if not re.search(r"=,|,,|,$", setting) or setting[-1:] in "'\"]}":
+    """Raise UserError for a comma in a list of values that has no value before or after it."""
+    for setting, following in pairwise([*settings, ""]):
+        is_quoted = setting[-1:] in "'\"]}"  # there a comma is part of the value
+        if is_quoted or not re.search(r"=,|,,|,$", setting):
             continue
-        whole = setting if "=" in after or not setting.endswith(",") else setting + after
-        remedy = re.sub(r"=,", "=", re.sub(r",+", ",", whole)).rstrip(",")
+        # After `chunk=1s, 2s` the next argument is one more value; with `=` it is a setting.
+        is_continued = setting.endswith(",") and "=" not in following
+        values = setting + following if is_continued else setting
+        remedy = re.sub(r"=,", "=", re.sub(r",+", ",", values)).rstrip(",")
         raise UserError(f"{setting}: a comma joins two values, without blanks; write {remedy}")
 
 
 def check_options(argv: Sequence[str], extra: Sequence[str] = ()) -> None:
-    """Raise UserError for text that is no UTF-8 and for a setting written as an option; `own`: the
-    options of the command."""
-    for at, argument in enumerate(argv):
+    """Raise UserError for an argument that is no UTF-8 and for a setting written as an option, as
+    `--chunk 1s`.
+
+    extra: the names of the command's options, without `--`, besides Hydra's.
+    """
+    for argument, following in pairwise([*argv, "<value>"]):
         try:
             argument.encode()
         except UnicodeEncodeError as error:
@@ -150,5 +168,5 @@ def check_options(argv: Sequence[str], extra: Sequence[str] = ()) -> None:
         name = key_of(argument.removeprefix("--"))
         if argument.startswith("--") and name not in (*HYDRAS, *extra):
             key = name.replace("-", "_")
-            value = value_of(argument) or next(iter(argv[at + 1 : at + 2]), "<value>")
+            value = value_of(argument) or following
             raise UserError(f"{argument}: settings are written key=value; write {key}={value}")

@@ -47,9 +47,10 @@ PLUGINS = {
 def compose_raw(
     overrides: Sequence[str] = (), *, config_name: str = "run", config_dir: str | None = None
 ) -> DictConfig:
-    """Return what Hydra composes, with its `hydra` node; `config_dir` is searched too.
+    """Return the configuration that Hydra composes of these overrides, with its `hydra` node.
 
-    model=mini by itself takes data=mini, as it hears no other speech. Raises UserError.
+    config_dir: a further folder of configuration files. model=mini without a corpus takes
+    data=mini, as it recognises no other speech. Raises UserError for what Hydra refuses.
     """
     for override in overrides:
         if group := re.match(r"[+~]*(method|model|data|tracker|experiment)=[\[{]", override):
@@ -61,7 +62,8 @@ def compose_raw(
             )
     settings = [*overrides, *mini_data(overrides)] if config_name in ("run", "align") else overrides
     extra = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
-    before = get_gh_backup()  # within a job of Hydra's its state is set, and would be refused
+    # Hydra refuses to compose while its global state is set, as it is within one of its jobs.
+    state = get_gh_backup()
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
@@ -75,8 +77,8 @@ def compose_raw(
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise explain(error, overrides, config_name, config_dir) from error
     finally:
-        restore_gh_from_backup(before)
-    if (key := next(_with_nul(OmegaConf.to_container(full, resolve=False)), None)) is not None:
+        restore_gh_from_backup(state)
+    for key in _with_nul(OmegaConf.to_container(full, resolve=False)):
         raise UserError(f"{key}: holds a NUL character, which no path or name has; leave it out")
     if full.hydra.job.chdir:
         raise UserError(
@@ -86,10 +88,13 @@ def compose_raw(
 
 
 def _with_nul(node: Any, key: str = "") -> Iterator[str]:
-    """Yield the keys whose values hold a NUL."""
+    """Yield the keys, as `method.beam`, of the texts below `node` that hold a NUL character.
+
+    key: of the node itself, '' for the whole configuration.
+    """
     if isinstance(node, dict | list):
-        items = node.items() if isinstance(node, dict) else enumerate(node)
-        for name, value in items:
+        children = node.items() if isinstance(node, dict) else enumerate(node)
+        for name, value in children:
             yield from _with_nul(value, f"{key}.{name}" if key else str(name))
     elif isinstance(node, str) and "\0" in node:
         yield key
@@ -105,14 +110,16 @@ def _of_yaml(error: YAMLError) -> UserError:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Within it what OmegaConf raises is a UserError: a resolver's own, or what `explain` says."""
+    """Turn what OmegaConf raises in the `with` block into a UserError: the one that a resolver
+    raised, or the one that `explain` makes."""
     try:
         yield
     except OmegaConfBaseException as error:
-        raise _cause(error) or explain(error) from error
+        raise _user_error_behind(error) or explain(error) from error
 
 
-def _cause(error: BaseException | None) -> UserError | None:
+def _user_error_behind(error: BaseException | None) -> UserError | None:
+    """Return the first UserError among an exception and its causes; None if there is none."""
     while error is not None:
         if isinstance(error, UserError):
             return error
@@ -132,30 +139,19 @@ def explain(
     config_name: str = "run",
     config_dir: str | None = None,
 ) -> UserError:
-    """Return Hydra's refusal as value, rule and remedy, with the nearest name if any."""
+    """Return an exception of Hydra or OmegaConf as a UserError with value, rule and remedy.
+
+    They have one class for many mistakes, so the mistake is read from the text of the message.
+    overrides, config_name, config_dir: what was composed (`compose_raw`).
+    """
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, option = str(error.missing_cfg_file).rpartition("/")
-        options = sorted(str(o) for o in error.options or ())
-        outer, _, owner = group.partition("/")
-        plain = re.sub(r"[\W_]", "", option.lower())
-        names = [PUBLISHED_AS.get(name) for name in (plain, plain.removeprefix("whisper"))]
-        meant = names[0] or names[1] or option.removeprefix("whisper-")
-        near = did_you_mean(meant, options)
-        if outer in BY_PATH and "/" in group:
-            path = f"{owner}/{option}"
-            near = near if outer == "model" else ""
-            return UserError(f"{outer}={path}: no such {outer}{near}; {BY_PATH[outer]}{path}")
-        return UserError(
-            f"{group}={option}: no such {group or 'configuration'}{near}; "
-            f"there are {', '.join(options) or 'none'}{PLUGINS.get(group, '')}"
-        )
+        return _no_such_option(error)
     text = f"{error}\n{error.__cause__ or ''}"
     missing = re.search(
         r"Could not (?:override|append to config at) '([^']+)'|full_key: (\S+)", text
     )
     if "not in" in text and missing:
-        key = next(group for group in missing.groups() if group)
-        return _no_such_key(key, overrides, config_name, config_dir)
+        return _no_such_key(missing[1] or missing[2], overrides, config_name, config_dir)
     if lacking := re.match(r"You must specify '(\w+)'", text):
         return UserError(
             f"{lacking[1]}: has no default; give {lacking[1]}=NAME of conf/{lacking[1]}/"
@@ -165,40 +161,67 @@ def explain(
             f"{several[1]}: several values where one is taken; `streaming-asr run -m` and "
             "`streaming-asr compare audio=FILE` take several"
         )
-    if text.startswith("Config group override"):  # what Hydra says of method=null
+    if text.startswith("Config group override"):  # Hydra's message for method=null
         return UserError(
             "method, model, data and tracker: each takes the name of one file in conf/<group>/, "
             f"as tracker=none ({text.strip()})"
         )
     if "nterpolation" in text:
         reason = text.partition("resolving interpolation: ")[2] or text
-        place = re.search(r"full_key: (\S+)", text)
+        full_key = re.search(r"full_key: (\S+)", text)
         return UserError(
-            f"{place[1] + ': ' if place else ''}{reason.strip().splitlines()[0]}; ${{...}} names "
-            "another setting, or an environment variable as ${oc.env:NAME,default}"
+            f"{full_key[1] + ': ' if full_key else ''}{reason.strip().splitlines()[0]}; ${{...}} "
+            "names another setting, or an environment variable as ${oc.env:NAME,default}"
         )
+    return _wrong_value(text)
+
+
+def _no_such_option(error: MissingConfigException) -> UserError:
+    """Return the refusal of a file of conf/ that does not exist, as of method=alignat."""
+    group, _, option = str(error.missing_cfg_file).rpartition("/")
+    options = sorted(str(name) for name in error.options or ())
+    letters = re.sub(r"[\W_]", "", option.lower())
+    published = PUBLISHED_AS.get(letters) or PUBLISHED_AS.get(letters.removeprefix("whisper"))
+    near = did_you_mean(published or option.removeprefix("whisper-"), options)
+    outer_group, _, owner = group.partition("/")
+    if outer_group in BY_PATH and owner:  # model=OWNER/REPO, a name of the hub
+        path = f"{owner}/{option}"
+        near = near if outer_group == "model" else ""
+        remedy = f"{BY_PATH[outer_group]}{path}"
+        return UserError(f"{outer_group}={path}: no such {outer_group}{near}; {remedy}")
+    return UserError(
+        f"{group}={option}: no such {group or 'configuration'}{near}; "
+        f"there are {', '.join(options) or 'none'}{PLUGINS.get(group, '')}"
+    )
+
+
+def _wrong_value(text: str) -> UserError:
+    """Return OmegaConf's message `text` about the value of a setting as one line, with the rule and
+    the remedy where it is a usual mistake."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [f"{line.partition(': ')[2]}: " for line in lines if line.startswith("full_key")]
-    kind = re.search(r"Value '(.*)' of type .* could not be converted to (\w+)", text)
-    if named and kind and kind[2] in KINDS:
-        return UserError(f"{named[0][:-2]}={kind[1]}: must be {KINDS[kind[2]]}")
-    several = re.search(r"Cannot convert '(?:list|dict)' to string: '(.*)'$", text, re.M)
-    if named and several:
-        return UserError(f"{named[0][:-2]}={several[1]}: must be one value, no list and no mapping")
-    if named and "is not Optional" in text:
-        return UserError(f"{named[0][:-2]}=null: must have a value; leave it out for its default")
-    message = [
+    keys = [line.partition(": ")[2] for line in lines if line.startswith("full_key")]
+    reasons = [
         line for line in lines if not line.startswith(("full_key", "object_type", "Error merging"))
     ]
-    return UserError(
-        "".join(named[:1]) + (message[-1] if named and message else " ".join(message[:2]))
-    )
+    if not keys:
+        return UserError(" ".join(reasons[:2]))
+    key = keys[0]
+    kind = re.search(r"Value '(.*)' of type .* could not be converted to (\w+)", text)
+    if kind and kind[2] in KINDS:
+        return UserError(f"{key}={kind[1]}: must be {KINDS[kind[2]]}")
+    several = re.search(r"Cannot convert '(?:list|dict)' to string: '(.*)'$", text, re.M)
+    if several:
+        return UserError(f"{key}={several[1]}: must be one value, no list and no mapping")
+    if "is not Optional" in text:
+        return UserError(f"{key}=null: must have a value; leave it out for its default")
+    return UserError(f"{key}: {''.join(reasons[-1:])}")
 
 
 def _no_such_key(
     key: str, overrides: Sequence[str], config_name: str, config_dir: str | None
 ) -> UserError:
-    """Return the refusal of a key that the configuration has not, with the names it has there."""
+    """Return the refusal of a key that the configuration does not have, with the nearest name and
+    the keys that there are next to it."""
     setting = next((override for override in overrides if key_of(override) == key), key)
     if key == "experiment":  # a group, so its file has set keys of its own name
         return UserError(
@@ -208,21 +231,22 @@ def _no_such_key(
     try:
         rest = [override for override in overrides if override != setting]
         config = compose_raw(rest, config_name=config_name, config_dir=config_dir)
-    except UserError:  # of something else that is wrong; this comes first
+    except UserError:  # another setting is wrong too, so the names are not available
         return UserError(f"{setting}: no such key")
     path, _, last = key.rpartition(".")
     parent = OmegaConf.select(config, path) if path else config
-    if parent is None:  # it is the first part that is not there
-        wrong = key.partition(".")[0]
-        return UserError(f"{setting}: no {wrong} to set{did_you_mean(wrong, map(str, config))}")
+    if parent is None:  # the first part of the key does not exist
+        first = key.partition(".")[0]
+        return UserError(f"{setting}: no {first} to set{did_you_mean(first, map(str, config))}")
     names = sorted(set(map(str, parent)) - {"hydra", "_target_"})
-    # By the last part of the name: where it is meant, with the group it is in.
-    places = {name: f"{path}.{name}" if path else name for name in names}
+    # Full keys by their last part. A key of the top level may be meant for one of the groups.
+    full_keys = {name: f"{path}.{name}" if path else name for name in names}
     for group in GROUPS if not path else ():
         for name in config.get(group) or ():
-            places.setdefault(str(name), f"{group}.{name}")
-    near = did_you_mean(last, places)
-    meant = near.removeprefix("; did you mean ").removesuffix("?")
-    near = f"; did you mean {places[meant]}?" if near else ""
+            full_keys.setdefault(str(name), f"{group}.{name}")
+    near = did_you_mean(last, full_keys)
+    if near:
+        nearest = near.removeprefix("; did you mean ").removesuffix("?")
+        near = f"; did you mean {full_keys[nearest]}?"
     listed = ", ".join(names) or f"no settings before {path}=<name> is given"
     return UserError(f"{setting}: no such key{near}; {path or config_name} has {listed}")

@@ -53,17 +53,19 @@ METHODS = {
 def aligner_of(languages: Iterable[str]) -> tuple[str, str]:
     """Return the aligner of a corpus in these languages and the Whisper it runs on.
 
-    A corpus in several languages has one aligner too; without a language it is in English.
+    A corpus in several languages has one aligner for all, OTHER_ALIGNER; a corpus that names no
+    language is English.
     """
-    spoken = set(languages) or {"en"}
-    return ALIGNERS.get(spoken.pop(), OTHER_ALIGNER) if len(spoken) == 1 else OTHER_ALIGNER
+    distinct = set(languages) or {"en"}
+    return ALIGNERS.get(distinct.pop(), OTHER_ALIGNER) if len(distinct) == 1 else OTHER_ALIGNER
 
 
 def defaults_of(methods: Sequence[str]) -> Defaults:
     """Return the chunk and the threads for methods that run on the same audio.
 
-    The chunk is the longest of theirs, since what is compared has one chunk. A method that is not
-    in the table, as one of the user's own, has the defaults of conf/run.yaml.
+    The chunk is the longest of theirs, as methods are compared at one chunk; the threads are None
+    unless all methods have the same. A method that is not in the table, as one of the user's own,
+    has the defaults of conf/run.yaml.
     """
     rows = [METHODS.get(name, Defaults()) for name in methods]
     chunk = max((row.chunk for row in rows), key=parse_duration)

@@ -35,37 +35,42 @@ def cell_name(
     sources: Sequence[Mapping[str, str]] = (),
 ) -> str:
     """Return the name of a cell's folder: method and chunk, then the settings that differ from
-    their defaults, sorted; of a piece, the folder inside the cell's.
+    their defaults, sorted by key; of a piece, `<cell>/pieces/<k>-of-<n>`.
 
     overrides: the command line's, and those of a sweep's axes. The same configuration has the same
     name: an override that repeats the default does not count. sources: where Hydra searched for
     files (hydra.runtime.config_sources).
     """
-    folders = [each["path"] for each in sources if each["schema"] == "file"]
+    folders = [source["path"] for source in sources if source["schema"] == "file"]
     searchpath = ",".join(f"file://{path}" for path in folders if path != str(CONF_DIR))
-    parts = {"method": method, "chunk": format_duration(parse_duration(chunk))}
-    rest = {}
+    values = {"method": method, "chunk": format_duration(parse_duration(chunk))}
+    differing = {}
     for override in overrides:
         key = key_of(override)
         is_named = key.split(".")[0] not in UNNAMED or key.startswith("method.")
         if is_named and not _repeats_default(override, overrides, searchpath):
             value = value_of(override)
-            # The name of a recording's file is no setting.
-            rest[key] = re.sub("[,=]", "_", value) if key.endswith(".path") else value
-    text = ",".join(f"{k}={v}" for k, v in [*parts.items(), *sorted(rest.items())])
+            # `,` and `=` in a path would look like another setting in the name.
+            differing[key] = re.sub("[,=]", "_", value) if key.endswith(".path") else value
+    text = ",".join(f"{k}={v}" for k, v in [*values.items(), *sorted(differing.items())])
     text = re.sub(r"[^\w=,.+\-]", "_", text.replace("'", "").replace('"', ""))
-    if len(text.encode()) > 200:
+    if len(text.encode()) > 200:  # most file systems take 255 bytes
         text = f"{text[:180]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     return text if piece is None else f"{text}/pieces/{piece}-of-{pieces}"
 
 
 def _repeats_default(override: str, overrides: Sequence[str], searchpath: str) -> bool:
-    """Return whether an override gives the value that its setting has without it."""
+    """Return whether an override gives the value that its setting has without it.
+
+    Of the other `overrides` only the choices of files count, which bring their own defaults.
+    """
     key = key_of(override)
-    if override[:1] in "+~":
+    if override[:1] in "+~":  # adds or removes a setting, which has no default then
         return False
-    groups = tuple(o for o in overrides if key_of(o) in GROUPS and key_of(o) != key)
-    default = _composed((*groups, f"hydra.searchpath=[{searchpath}]") if searchpath else groups)
+    choice_of_files = [o for o in overrides if key_of(o) in GROUPS and key_of(o) != key]
+    if searchpath:
+        choice_of_files.append(f"hydra.searchpath=[{searchpath}]")
+    default = _composed(tuple(choice_of_files))
     if default is None:
         return False
     choices = default.hydra.runtime.choices

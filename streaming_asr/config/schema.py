@@ -29,8 +29,8 @@ def setting(
 ) -> Any:
     """Return a field of a configuration: its default and the values it may have.
 
-    A number lies between `least` and `most`, a text is one of `one_of` or matches `pattern`, which
-    the `rule` says in words.
+    A number must lie between `least` and `most` (inclusive); a text must be one of `one_of` or
+    match `pattern` as a whole. rule: the pattern in words, for the message.
     """
     allowed = {"least": least, "most": most, "one_of": one_of, "pattern": pattern, "rule": rule}
     return field(default=default, metadata=allowed)
@@ -39,18 +39,20 @@ def setting(
 def check_settings(config: Any, schema: type) -> None:
     """Raise UserError for the first setting of `config` that its `schema` does not allow."""
     for each in fields(schema):
-        key, rules = each.name, each.metadata
-        if not rules or (value := config[key]) is None:
+        key, allowed = each.name, each.metadata
+        if not allowed or config[key] is None:
             continue
-        if rules["one_of"]:
-            check_one_of(rules["one_of"], **{key: value})
-        elif isinstance(value, str) and not re.fullmatch(rules["pattern"], value):
-            raise UserError(f"{key}={value}: {rules['rule']}")
-        elif isinstance(value, int | float) and not rules["least"] <= value <= rules["most"]:
-            limits = f"{rules['least']} " + (
-                "or more" if rules["most"] == math.inf else f"to {rules['most']}"
+        value = config[key]
+        if allowed["one_of"]:
+            check_one_of(allowed["one_of"], **{key: value})
+        elif isinstance(value, str) and not re.fullmatch(allowed["pattern"], value):
+            raise UserError(f"{key}={value}: {allowed['rule']}")
+        elif isinstance(value, int | float) and not allowed["least"] <= value <= allowed["most"]:
+            limit = "or more" if allowed["most"] == math.inf else f"to {allowed['most']}"
+            raise UserError(
+                f"{key}={value}: must be {allowed['least']} {limit}; leave {key} out for its "
+                "default"
             )
-            raise UserError(f"{key}={value}: must be {limits}; leave {key} out for its default")
 
 
 # A folder within another: neither absolute nor upwards.
@@ -88,7 +90,7 @@ class RunConfig:
     device: str = device_setting(MISSING)
     dtype: str = setting(MISSING, one_of=(*DTYPES, "int8"))
     guard: str = setting(MISSING, one_of=("repeats", "none"))  # of methods that decode freely
-    gate: str = setting(MISSING, one_of=("none", "speech"))  # speech: nothing else is heard
+    gate: str = setting(MISSING, one_of=("none", "speech"))  # speech: the method gets only speech
     # of error rates; null: whisper, or whisper_marks for languages with vowel signs
     normaliser: str | None = setting(MISSING, one_of=NORMALISERS)
     seed: int = setting(MISSING, least=0, most=2**32 - 1)
@@ -101,17 +103,18 @@ def key_of(setting: str) -> str:
 
 
 def value_of(setting: str) -> str:
-    """Return what stands behind the first `=` of a setting; '' without one."""
+    """Return the text after the first `=` of a setting; '' without one."""
     return setting.partition("=")[2]
 
 
 def _choices(*groups: str) -> str:
-    """Return the options of groups of conf/, a line each, for a command's help."""
-    options = {group: sorted(f.stem for f in (CONF_DIR / group).glob("*.yaml")) for group in groups}
-    return "\n".join(
-        textwrap.fill(f"{group}: {', '.join(names)}", 80, subsequent_indent="  ")
-        for group, names in options.items()
-    )
+    """Return the names of the files in folders of conf/, as `method: chunkformer, ...`, for a
+    command's help; lines of at most 80 characters."""
+    lines = []
+    for group in groups:
+        names = sorted(file.stem for file in (CONF_DIR / group).glob("*.yaml"))
+        lines.append(textwrap.fill(f"{group}: {', '.join(names)}", 80, subsequent_indent="  "))
+    return "\n".join(lines)
 
 
 def _explained(file: str) -> str:
@@ -119,17 +122,20 @@ def _explained(file: str) -> str:
     path = CONF_DIR / f"{file}.yaml"
     if not path.is_file():  # in a folder of the user's own
         return "  see its own file"
+    # The settings lie between the list of defaults, if any, and Hydra's own node.
     _, _, text = path.read_text(encoding="utf-8").rpartition("defaults:\n")
     lines = text.partition("\nhydra:")[0].splitlines()
-    # Neither what other settings fill nor the list of defaults.
-    keys = [line for line in lines if not re.match(r"_target_|  - |\w+: \$|$", line)]
-    return "\n".join(f"  {line}" for line in keys)
+    # Left out: the class, the items of the list, a setting `$`... that others fill, empty lines.
+    left_out = re.compile(r"_target_|  - |\w+: \$|$")
+    return "\n".join(f"  {line}" for line in lines if not left_out.match(line))
 
 
 def _of_paper(*names: str, _root_: Any) -> Any:
-    """Return what `recipe.paper`, the settings that a paper prints, has under these names in turn.
+    """Return the value of `recipe.paper`, the settings that a paper prints, under these nested
+    keys: `${of_paper:base,lr}` is recipe.paper.base.lr.
 
-    Raises UserError for a name that the paper has nothing for, as a model it did not train.
+    Raises UserError for a key that the paper has no settings for, as a model it did not train.
+    _root_: the whole configuration, which OmegaConf gives.
     """
     values = _root_.recipe.paper
     for name in names:
