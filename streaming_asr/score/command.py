@@ -86,32 +86,32 @@ def _score(argv: Sequence[str]) -> int:
     if arguments.folder is None:
         raise UserError("no folder given; give a folder of results, such as outputs/default")
     sort_key(arguments.sort)  # before anything is written
-    names = tuple(METRICS) if arguments.all else _names(arguments.metrics or "")
+    names = tuple(METRICS) if arguments.all else _metrics_of(arguments.metrics or "")
     results: dict[Path, dict[str, Any]] = {}
-    refused = []
+    errors = []
     for cell in find_cells(arguments.folder):
         try:
-            scored = score_folder(cell, normaliser=arguments.normaliser)
-            results[cell] = scored | {"metrics": with_wer(scored["metrics"])}
+            result = score_folder(cell, normaliser=arguments.normaliser)
+            results[cell] = result | {"metrics": with_wer(result["metrics"])}
         except UserError as error:  # one damaged log does not keep the others from their numbers
-            refused.append(error)
+            errors.append(error)
     if arguments.json is not None:
         runs = [each.row() for each in read_results(arguments.folder)] if results else []
         give_json({"runs": runs}, arguments.json)
-    # Without names the table is that of `report`; with them every metric that was asked for.
-    if arguments.json == "-":
-        pass
-    elif results and not names:
-        print_table(arguments.folder, wide=arguments.wide, sort=arguments.sort)
-        _print_remarks(results)
-    elif results:
-        _print_results(results, names)
-    for reason in refused:
-        print(f"error: {reason}", file=sys.stderr)
-    return 2 if refused else 0
+    if results and arguments.json != "-":
+        if names:
+            _print_results(results, names)
+        else:  # the table of `report`
+            print_table(arguments.folder, wide=arguments.wide, sort=arguments.sort)
+            _print_remarks(results)
+    for error in errors:
+        print(f"error: {error}", file=sys.stderr)
+    return 2 if errors else 0
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _metrics_of(text: str) -> tuple[str, ...]:
+    """Return the metrics that a comma-separated text names, and those to be read next to WER.
+    Raises UserError for another name."""
     names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
     for name in names:
         if name not in METRICS:
@@ -121,20 +121,20 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str]) -> None:
-    """Print the metrics that were asked for, the best run by the first of them on top."""
+    """Print a table of these metrics, a row for each cell, the best by the first metric on top."""
     first = METRICS[names[0]]
     sign = -1 if first.better == "higher" else 1
 
-    def place(folder: Path) -> tuple[bool, float]:
+    def rank(folder: Path) -> tuple[bool, float]:
         value = results[folder]["metrics"][first.name]
         return value is None, sign * (value or 0)
 
     rows = [["cell", "n", *map(_header, names)]]
     short = short_names(list(map(str, results)))
-    for folder in sorted(results, key=place):
+    for folder in sorted(results, key=rank):
         values = [_with_interval(results[folder], name) for name in names]
         rows.append([short[str(folder)], str(results[folder]["n_utterances"]), *values])
-    if len(names) > 8 and len(results) <= 4:  # too wide: one metric per row
+    if len(names) > 8 and len(results) <= 4:  # too wide for a screen: a row for each metric
         rows = [list(column) for column in zip(*rows, strict=True)]
     show_table(rows[0], rows[1:])
     directions = {METRICS[name].better for name in names} - {None}
@@ -149,20 +149,21 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str])
 
 
 def _print_remarks(results: Mapping[Path, dict[str, Any]]) -> None:
-    """Print what the intervals were drawn over, and who failed or said nothing."""
+    """Print what the intervals were drawn over, and how many recordings failed or got no word."""
     for drawn in dict.fromkeys(drawn_over(result) for result in results.values()):
         print(f"intervals: 95 %, over {drawn}")
     short = short_names(list(map(str, results)))
     for folder, result in results.items():
-        counts = (result[f"n_{what}"] for what in ("failed", "silent", "utterances"))
+        counts = result["n_failed"], result["n_silent"], result["n_utterances"]
         for remark in lost(short[str(folder)], *counts):
             print(remark)
 
 
 def _with_interval(result: Mapping[str, Any], name: str) -> str:
+    """Return a metric of a run and, on a second line, its 95 % interval if it has one."""
     value = _number(result["metrics"][name])
-    low_high = result["intervals"]["metrics"].get(name)
-    return f"{value}\n{_number(low_high[0])}–{_number(low_high[1])}" if low_high else value
+    bounds = result["intervals"]["metrics"].get(name)
+    return f"{value}\n{_number(bounds[0])}–{_number(bounds[1])}" if bounds else value
 
 
 def print_definitions() -> None:

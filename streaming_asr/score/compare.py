@@ -119,7 +119,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _margins(texts: Sequence[str], clock: str) -> list[Limit]:
-    """Return by how much a run may be worse. Raises UserError for what is not compared."""
+    """Return the margins of `--worse wer=0.5`: by how much a run may be worse. Raises UserError for
+    a metric that is not compared."""
     compared = {"wer", *(name.format(clock=clock) for name in LATENCY.values())}
     margins = parse_limits("--worse", texts, differences=True)
     for margin in margins:
@@ -131,28 +132,32 @@ def _margins(texts: Sequence[str], clock: str) -> list[Limit]:
 
 
 def _judged(comparison: Comparison, margin: Limit) -> tuple[str, bool]:
-    """Return in words whether the run is worse by more than the margin, and whether it is."""
+    """Return a sentence on whether the run is worse by more than the margin, and whether the gate
+    fails: if the whole interval is above the margin, or if there is no measurement."""
     estimate = comparison.differences.get(margin.metric)
-    by = f"by more than {with_unit(margin.metric, f'{margin.value:g}')}"
-    of = f"{comparison.run.name}: {margin.name}"
+    by_margin = f"by more than {with_unit(margin.metric, f'{margin.value:g}')}"
+    subject = f"{comparison.run.name}: {margin.name}"
     if estimate is None:
-        return f"{of}: cannot be judged, nothing of it was measured", True
+        return f"{subject}: cannot be judged, nothing of it was measured", True
     if estimate.low is None:
-        return f"{of}: not worse {by}, but there is no interval", False
-    is_worse = estimate.low > margin.value  # of all that is compared, more is worse
-    return f"{of}: {'WORSE' if is_worse else 'not surely worse'} {by}", is_worse
+        return f"{subject}: not worse {by_margin}, but there is no interval", False
+    is_worse = estimate.low > margin.value  # of every metric that is compared, more is worse
+    return f"{subject}: {'WORSE' if is_worse else 'not surely worse'} {by_margin}", is_worse
 
 
 def read_runs(
     paths: Sequence[str], *, clock: str = "ca", normaliser: str | None = None
 ) -> list[Run]:
-    """Return every cell at or below each path, in order. Raises UserError for one cell twice."""
+    """Read every cell at or below each path, in order. Raises UserError for one cell twice.
+
+    clock: `ca` or `cu`, of the latency. normaliser: of the WER; None for that of each run.
+    """
     folders = [folder for path in paths for folder in find_cells(path)]
-    seen: set[Path] = set()
+    resolved: set[Path] = set()
     for folder in folders:
-        if folder.resolve() in seen:
+        if folder.resolve() in resolved:
             raise UserError(f"{folder}: given twice; a run is compared with another run")
-        seen.add(folder.resolve())
+        resolved.add(folder.resolve())
     names = [folder.resolve().name for folder in folders]
     return [
         _read(folder, str(folder) if names.count(name) > 1 else name, clock, normaliser)
@@ -161,14 +166,16 @@ def read_runs(
 
 
 def _read(folder: Path, name: str, clock: str, normaliser: str | None) -> Run:
+    """Return the run of one cell, called `name`. Raises UserError if no utterance is finished."""
     log = read_log(folder / EVENTS)
     if not log.utterances:
         raise UserError(f"{folder}: no utterance is finished; run it before comparing it")
-    seen = traces(log, normaliser)
+    utterances = traces(log, normaliser)
     recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-    sample = Sample.of(seen, clock=clock, recordings=recordings)
-    lost = log.header.get("unmeasured") or ()  # of an imported log: what its source cannot tell
-    if any(name.format(clock=clock) in lost for name in LATENCY.values()):
+    sample = Sample.of(utterances, clock=clock, recordings=recordings)
+    # An imported log names the metrics that its source does not give.
+    unmeasured = log.header.get("unmeasured") or ()
+    if any(metric.format(clock=clock) in unmeasured for metric in LATENCY.values()):
         sample = replace(sample, latencies=None)
     for utterance in log.utterances:  # the steps of a whole sweep take much memory
         utterance.steps = []
@@ -177,20 +184,20 @@ def _read(folder: Path, name: str, clock: str, normaliser: str | None) -> Run:
         name=name,
         utterances={utterance.utt: utterance for utterance in log.utterances},
         sample=sample,
-        n_failed=sum(one.error is not None for one in seen),
-        n_silent=sum(not one.hypothesis for one in seen),
+        n_failed=sum(trace.error is not None for trace in utterances),
+        n_silent=sum(not trace.hypothesis for trace in utterances),
         cpu=str((log.header.get("machine") or {}).get("cpu")),
         chunk=(log.header.get("config") or {}).get("chunk"),
         is_best_effort=any(utterance.feed != "fixed" for utterance in log.utterances),
-        task=task_of_log(log, seen),
+        task=task_of_log(log, utterances),
     )
 
 
 def compare(
     runs: Sequence[Run], against: str | None = None, *, other_task: bool = False
 ) -> list[Comparison]:
-    """Return each run beside its baseline: the first run, or with `against` the one of its corpus
-    whose folder's name contains that.
+    """Compare each run with its baseline: the first run, or with `against` the run of the same
+    corpus whose folder's name contains that text. A run that is its own baseline is left out.
 
     Raises UserError for runs of different utterances, and for those of different tasks unless
     `other_task` allows it.
@@ -208,16 +215,18 @@ def compare(
 
 
 def _baseline(run: Run, runs: Sequence[Run], against: str) -> Run:
+    """Return the baseline of `run`: the one of `runs` whose name contains `against`, on the same
+    utterances; of several the one at the same chunk. Raises UserError for none or several."""
     named = [each for each in runs if against in each.folder.resolve().name]
     if not named:
         raise UserError(
             f"--against {against}: no cell is named so; there are "
             f"{', '.join(each.name for each in runs[:8])}"
         )
-    if run in named:  # a baseline is its own, and no comparison
+    if run in named:  # a baseline is not compared with another baseline
         return run
     candidates = [each for each in named if each.utterances.keys() == run.utterances.keys()]
-    if len(candidates) > 1:  # of several chunks the run's own
+    if len(candidates) > 1:
         candidates = [each for each in candidates if each.chunk == run.chunk] or candidates
     if len(candidates) == 1:
         return candidates[0]
@@ -267,15 +276,17 @@ def _check_same_corpus(run: Run, baseline: Run) -> None:
 
 
 def _check_same_task(run: Run, baseline: Run) -> None:
-    for utt, mine in run.utterances.items():
+    """Raise UserError if an utterance has different audio or another reference in the two runs, or
+    if they were scored in different ways."""
+    for utt, utterance in run.utterances.items():
         other = baseline.utterances[utt]
-        # An imported log knows no audio and may know no times: then the rest must agree.
         properties = {
-            "reference": (mine.text, other.text),
-            "audio": (mine.audio_hash, other.audio_hash),
+            "reference": (utterance.text, other.text),
+            "audio": (utterance.audio_hash, other.audio_hash),
         }
-        for what, (ours, theirs) in properties.items():
-            if None not in (ours, theirs) and ours != theirs:
+        for what, (value, other_value) in properties.items():
+            # None: an imported log has no hash of the audio.
+            if None not in (value, other_value) and value != other_value:
                 raise UserError(
                     f"{run.name} and {baseline.name} have another {what} for utterance {utt}; they "
                     "are of different versions of a corpus: run one of them again, or compare them "
@@ -317,30 +328,26 @@ def table(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 
 def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) -> None:
-    names = [run.name for each in comparisons for run in (each.run, each.baseline)]
-    short = short_names(names)
+    """Print a table for each metric, and below them what they share and the remarks.
+
+    rows: of `table`. A column names the baseline of each row if there is more than one.
+    """
+    short = short_names([run.name for each in comparisons for run in (each.run, each.baseline)])
     baselines = {each.baseline.name for each in comparisons}
+    has_several = len(baselines) > 1
+    heads = ["run", "minus"] if has_several else ["run"]
+    text_columns = range(len(heads))
+    heads += ["difference", "95 % interval", "p (Holm)", "differ"]
     for name in dict.fromkeys(row["metric"] for row in rows):
-        metric = METRICS[name]
-        heads = ["run", *(["minus"] if len(baselines) > 1 else [])]
         lines = []
-        for row in (row for row in rows if row["metric"] == name):
-            texts = [short[row[key]] for key in ("run", "baseline")[: min(len(baselines), 2)]]
-            if "difference" in row:
-                bounds, p_value = row["interval"], row["p_holm"]
-                texts += [
-                    f"{row['difference']:+.3f}",
-                    "–" if bounds is None else f"{bounds[0]:+.3f} to {bounds[1]:+.3f}",
-                    "–" if p_value is None else f"{p_value:.4f}",
-                    f"{row['n_differ']} of {row['n_drawn']}",
-                ]
-            else:
-                texts += ["–"] * 4
-            lines.append(texts)
-        text_columns = range(len(heads))
-        heads += ["difference", "95 % interval", "p (Holm)", "differ"]
-        show_table(heads, lines, text_columns=text_columns, title=f"{name} ({metric.unit})")
-    if len(baselines) == 1:
+        for row in rows:
+            if row["metric"] == name:
+                names = [short[row["run"]]]
+                if has_several:
+                    names.append(short[row["baseline"]])
+                lines.append([*names, *_numbers_of(row)])
+        show_table(heads, lines, text_columns=text_columns, title=f"{name} ({METRICS[name].unit})")
+    if not has_several:
         print(f"baseline: {short[baselines.pop()]}")
     for task in dict.fromkeys(title(each.run.task) for each in comparisons):
         print(f"task: {task}")
@@ -352,8 +359,22 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
         print(remark)
 
 
+def _numbers_of(row: Mapping[str, Any]) -> list[str]:
+    """Return the difference, its interval, its p and how many differ, as texts of a table."""
+    if "difference" not in row:
+        return ["–", "–", "–", "–"]
+    bounds, p_value = row["interval"], row["p_holm"]
+    return [
+        f"{row['difference']:+.3f}",
+        "–" if bounds is None else f"{bounds[0]:+.3f} to {bounds[1]:+.3f}",
+        "–" if p_value is None else f"{p_value:.4f}",
+        f"{row['n_differ']} of {row['n_drawn']}",
+    ]
+
+
 def _remarks(comparison: Comparison, short: Mapping[str, str]) -> list[str]:
-    """Return what a reader must know before believing a difference; `short`: names of the runs."""
+    """Return what a reader must know before believing a difference: failed and silent utterances,
+    missing latencies, different machines. short: short names of the runs by name."""
     remarks = []
     run, baseline = short[comparison.run.name], short[comparison.baseline.name]
     for each, name in ((comparison.baseline, baseline), (comparison.run, run)):

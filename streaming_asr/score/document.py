@@ -103,7 +103,7 @@ class Document(msgspec.Struct):
 
 
 def lines_of(folder: Path) -> list[Line]:
-    """Return the lines of a cell's utterances.jsonl, none where it is not there or damaged."""
+    """Return the lines of a cell's utterances.jsonl; [] if it is missing or damaged."""
     path = folder / folders.UTTERANCES
     try:
         check_file(path)
@@ -113,21 +113,21 @@ def lines_of(folder: Path) -> list[Line]:
 
 
 def document_of(path: Path) -> dict[str, Any]:
-    """Return a metrics.json. Raises ValueError for one that the report cannot show, or whose
-    numbers no run can have."""
+    """Return the content of a metrics.json. Raises ValueError for one that the report cannot show,
+    or whose numbers no run can have."""
     check_file(path)
     document: dict[str, Any] = msgspec.json.decode(path.read_bytes())
     if fault := violation(document, Document):
         raise ValueError(fault.text("the document"))
-    drawn = (document.get("intervals") or {}).get("metrics") or {}
+    intervals = (document.get("intervals") or {}).get("metrics") or {}
     for name, value in document["metrics"].items():
         low, high = _bounds(name)
-        values = [value, *(drawn.get(name) or ())]
-        if wrong := [v for v in values if v is not None and not low <= v <= high]:
-            raise ValueError(f"{name} is {wrong[0]:g}, which is not from {low:g} to {high:g}")
-    for name, (low, high) in ((name, each) for name, each in drawn.items() if each):
-        if low > high:
-            raise ValueError(f"the interval of {name} is from {low:g} to {high:g}")
+        for number in (value, *(intervals.get(name) or ())):
+            if number is not None and not low <= number <= high:
+                raise ValueError(f"{name} is {number:g}, which is not from {low:g} to {high:g}")
+    for name, interval in intervals.items():
+        if interval and interval[0] > interval[1]:
+            raise ValueError(f"the interval of {name} is from {interval[0]:g} to {interval[1]:g}")
     counts = {what: document.get(f"n_{what}") or 0 for what in ("utterances", "failed", "silent")}
     if max(counts["failed"], counts["silent"]) > counts["utterances"]:
         raise ValueError(f"of {counts['utterances']} utterances {counts} are counted")
@@ -135,16 +135,18 @@ def document_of(path: Path) -> dict[str, Any]:
 
 
 def _bounds(name: str) -> tuple[float, float]:
+    """Return the lowest and the highest value that a metric can have, in its unit."""
     unit = METRICS[name].unit if name in METRICS else None
-    if unit is None:  # of another version
+    if unit is None:  # a metric of another version
         return -MOST, MOST
     return BOUNDS.get(name) or BOUNDS.get(unit) or (0.0, MOST)
 
 
 def saved_config(folder: Path) -> Mapping[str, Any]:
-    """Return the configuration that a run saved before it began, all that a failed one leaves; none
-    where it is damaged."""
-    if (path := folders.saved_configuration(folder)) is None:
+    """Return the configuration that a run saved before it began, which a failed run leaves too; {}
+    if it is missing or damaged."""
+    path = folders.saved_configuration(folder)
+    if path is None:
         return {}
     import yaml
 

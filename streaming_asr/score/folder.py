@@ -39,22 +39,22 @@ def score_folder(
     cell: str | None = None,
     normaliser: str | None = None,
 ) -> dict[str, Any]:
-    """Score folder/events.jsonl, write metrics.json and utterances.jsonl beside it, return the
+    """Score folder/events.jsonl, write metrics.json and utterances.jsonl next to it, and return the
     content of metrics.json.
 
-    What is not given is taken from the log's header (`config`), from an earlier metrics.json
-    (`hashes`, `experiment`, `cell`), else from the folder's name. `normaliser` is by default that
-    of the log's run. Raises UserError where the log is missing or the folder cannot be written, and
-    InvalidLog for a log that must not be scored: then metrics.json says why and holds no number.
+    An argument that is None is taken from the log's header (`config`), from an earlier metrics.json
+    (`hashes`, `experiment`, `cell`), else from the folder's name. normaliser: default that of the
+    run. Raises UserError if the log is missing or the folder cannot be written, and InvalidLog for
+    a log that breaks a rule; metrics.json then has the broken rules and no number.
     """
     folder = Path(folder)
     earlier = result_of(folder)
-    place = folder.resolve()
+    absolute = folder.resolve()
     names = {
         "schema": SCHEMA,
         "metrics_version": METRICS_VERSION,
-        "experiment": experiment or earlier.get("experiment") or place.parent.name,
-        "cell": cell or earlier.get("cell") or place.name,
+        "experiment": experiment or earlier.get("experiment") or absolute.parent.name,
+        "cell": cell or earlier.get("cell") or absolute.name,
     }
     try:
         log = read_log(folder / EVENTS)
@@ -67,29 +67,33 @@ def score_folder(
         write_text(folder / RESULT, _json({**names, **document}, indent=1) + "\n")
         (folder / UTTERANCES).unlink(missing_ok=True)
         raise
-    seen = traces(log, normaliser)
-    # What an imported log cannot tell: these stay null, whatever the formulas make of its gaps.
+    utterances = traces(log, normaliser)
+    # The source of an imported log does not give these. They stay null, though the formulas would
+    # compute a number from the gaps of the log.
     unmeasured = frozenset(log.header.get("unmeasured") or ()) & METRICS.keys()
+    metrics = compute(utterances) | dict.fromkeys(unmeasured)
+    failed = [{"utt": t.utt, "error": t.error} for t in utterances if t.error is not None]
+    warnings = [*_lacking(log), *(log.header.get("warnings") or ()), *language_warnings(utterances)]
     result = {
         **names,
         "config": dict(config if config is not None else log.header.get("config") or {}),
-        "task": task_of_log(log, seen),
+        "task": task_of_log(log, utterances),
         "hashes": dict(hashes if hashes is not None else earlier.get("hashes") or {}),
         "versions": log.header.get("versions") or {},
         "machine": log.header.get("machine") or {},
-        "normaliser": normalisers(seen),
-        "unit": sorted({trace.unit for trace in seen}),
-        "warnings": [*_lacking(log), *(log.header.get("warnings") or ()), *language_warnings(seen)],
-        "n_utterances": len(seen),
-        "n_failed": sum(t.error is not None for t in seen),
+        "normaliser": normalisers(utterances),
+        "unit": sorted({trace.unit for trace in utterances}),
+        "warnings": warnings,
+        "n_utterances": len(utterances),
+        "n_failed": len(failed),
         "n_slipped": sum((u.pacing_slip_s or 0.0) > SLIP_S for u in log.utterances),
         # Lagging (AL, LAAL, DAL, AP) is a mean over the others, as in SimulEval.
-        "n_silent": sum(not t.hypothesis for t in seen),
-        "failed": [{"utt": t.utt, "error": t.error} for t in seen if t.error is not None],
-        "metrics": (metrics := compute(seen) | dict.fromkeys(unmeasured)),
-        "intervals": _intervals(log, seen, metrics),
+        "n_silent": sum(not trace.hypothesis for trace in utterances),
+        "failed": failed,
+        "metrics": metrics,
+        "intervals": _intervals(log, utterances, metrics),
     }
-    lines = "".join(_json(_line(t, unmeasured)) + "\n" for t in seen)
+    lines = "".join(_json(_line(trace, unmeasured)) + "\n" for trace in utterances)
     write_text(folder / UTTERANCES, lines)
     write_text(folder / RESULT, _json(result, indent=1) + "\n")
     return result
@@ -98,69 +102,76 @@ def score_folder(
 def write_cell(
     folder: Path, header: Mapping[str, Any], utterances: Sequence[UtteranceLog], advice: str
 ) -> dict[str, Any]:
-    """Write a log as the cell `folder` with its scores and return those, or write nothing.
+    """Write a log as the new cell `folder`, score it, and return the content of metrics.json.
 
-    advice: what the error says first. Raises UserError where the log would be invalid, the folder
-    exists or the disk is full.
+    advice: the first line of the error for an invalid log. Raises UserError if the log is invalid,
+    the folder exists or the disk is full; then no folder is left.
     """
     if folder.exists():
         raise UserError(f"{folder}: is there already; remove it, or name another with --into")
-    place = folder.resolve()
-    listed = [f"{each.utt}: {text}" for each in utterances for _, text in broken(each)]
+    absolute = folder.resolve()
+    violations = [f"{each.utt}: {text}" for each in utterances for _, text in broken(each)]
     try:
-        if listed:
-            raise InvalidLog(folder, listed)
+        if violations:
+            raise InvalidLog(folder, violations)
         with beside(folder) as scratch:
             scratch.mkdir()
             with EventWriter(scratch / EVENTS, header) as writer:
                 for utterance in utterances:
                     writer.write_utterance(utterance)
-            return score_folder(scratch, experiment=place.parent.name, cell=place.name)
+            return score_folder(scratch, experiment=absolute.parent.name, cell=absolute.name)
     except InvalidLog as error:
-        listed = error.violations[:N_LISTED]
-        raise UserError("\n  ".join([advice, *listed])) from error
+        raise UserError("\n  ".join([advice, *error.violations[:N_LISTED]])) from error
 
 
 def _intervals(log: Log, traces: Sequence[Trace], metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the intervals of those metrics that the run has."""
+    """Return the `intervals` of metrics.json (`score.sample.intervals`), only of the metrics that
+    the run has."""
     recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-    drawn = intervals(Sample.of(traces, recordings=recordings), shares(traces))
-    drawn["metrics"] = {
-        name: each for name, each in drawn["metrics"].items() if metrics.get(name) is not None
+    document = intervals(Sample.of(traces, recordings=recordings), shares(traces))
+    document["metrics"] = {
+        name: bounds
+        for name, bounds in document["metrics"].items()
+        if metrics.get(name) is not None
     }
-    return drawn
+    return document
 
 
 def _lacking(log: Log) -> list[str]:
-    """Return how many recordings lack, where the log was cut short."""
-    promised, n = log.header.get("n_utterances"), len(log.utterances)
-    if not isinstance(promised, int) or n >= promised:
+    """Return a warning where the log has fewer recordings than its header says; else []."""
+    n_expected, n = log.header.get("n_utterances"), len(log.utterances)
+    if not isinstance(n_expected, int) or n >= n_expected:
         return []
-    return [f"the log has {n} of the {promised} recordings that its header promises"]
+    return [f"the log has {n} of the {n_expected} recordings that its header promises"]
 
 
 def language_warnings(traces: Sequence[Trace]) -> list[str]:
-    """Return what is doubtful in how the normaliser, and the unit, fit the references."""
+    """Return warnings where the normaliser, or the unit (word or character), does not fit the
+    script of the references."""
     texts: dict[str | None, list[str]] = {}
-    dropped = set()
+    without_signs = set()  # languages whose vowel signs the normaliser removes
     for trace in traces:
         texts.setdefault(trace.language, []).append(trace.reference)
-        if trace.normaliser == "whisper" and language_code(trace.language or "en") in MARKED:
-            dropped.add(language_code(trace.language or "en"))
-    warnings = [each for language in texts if (each := mismatch(language, texts[language]))]
-    if dropped:
+        language = language_code(trace.language or "en")
+        if trace.normaliser == "whisper" and language in MARKED:
+            without_signs.add(language)
+    mismatches = [mismatch(language, references) for language, references in texts.items()]
+    warnings = [warning for warning in mismatches if warning]
+    if without_signs:
         warnings.append(
-            f"normaliser whisper drops the vowel signs of {', '.join(sorted(dropped))}, so wrong "
-            "words may count as right; score with --normaliser whisper_marks"
+            f"normaliser whisper drops the vowel signs of {', '.join(sorted(without_signs))}, so "
+            "wrong words may count as right; score with --normaliser whisper_marks"
         )
     return warnings
 
 
 def _line(utterance: Trace, unmeasured: Collection[str]) -> dict[str, Any]:
+    """Return the line of utterances.jsonl for an utterance, with null for the parts of metrics that
+    are in `unmeasured`."""
     line = utterance_line(utterance)
-    for field, clock in (("latency", ""), ("latency_parts", "_mean_ca_s")):
+    for field, ending in (("latency", ""), ("latency_parts", "_mean_ca_s")):
         for name in line[field]:
-            if f"word_latency_{name}{clock}" in unmeasured:
+            if f"word_latency_{name}{ending}" in unmeasured:
                 line[field][name] = None
     if "rtf_total" in unmeasured:
         line["compute_s"] = None
@@ -170,20 +181,21 @@ def _line(utterance: Trace, unmeasured: Collection[str]) -> dict[str, Any]:
 
 
 def find_cells(root: str | Path) -> list[Path]:
-    """Return every folder at or below `root` that holds an events.jsonl, leaving out those set
-    aside. Cells whose pieces are all finished are joined first.
+    """Return every folder at or below `root` that holds an events.jsonl, without those set aside.
+    Cells whose pieces are all finished are joined first.
 
-    Raises UserError for none, and for pieces of different runs in one cell."""
+    Raises UserError if there is none, and for a cell with pieces of different runs.
+    """
     root = Path(root)
     if not root.is_dir():
         raise no_folder(root)
-    split = sorted(path.parent for path in root.rglob(PIECES) if path.is_dir())
-    lacking = [cell for cell in split if number_of_pieces(cell) and not join(cell)]
+    split_cells = sorted(path.parent for path in root.rglob(PIECES) if path.is_dir())
+    not_joined = [cell for cell in split_cells if number_of_pieces(cell) and not join(cell)]
     cells = sorted(
         path.parent for path in root.rglob(EVENTS) if not is_set_aside(path.relative_to(root))
     )
-    if not cells and lacking:
-        raise UserError(f"{lacking[0]}: {unfinished(lacking[0])}")
+    if not cells and not_joined:
+        raise UserError(f"{not_joined[0]}: {unfinished(not_joined[0])}")
     if not cells:
         raise UserError(
             f"{root}: holds no {EVENTS}; give a folder that `python -m streaming_asr.run` wrote"
@@ -192,8 +204,8 @@ def find_cells(root: str | Path) -> list[Path]:
 
 
 def one_cell(place: str | Path) -> Path:
-    """Return the cell that a folder or an events.jsonl names. Raises UserError for none and for
-    several."""
+    """Return the only cell at or below a folder, or that of an events.jsonl. Raises UserError for
+    none and for several."""
     path = Path(place)
     cells = find_cells(path.parent if path.name == EVENTS else path)
     if len(cells) > 1:

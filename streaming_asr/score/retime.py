@@ -89,47 +89,49 @@ def main(argv: Sequence[str]) -> int:
 
 
 def recordings_of(folder: str | Path, slowdown: float = 1.0) -> list[streams.RecordingSteps]:
-    """Return the recordings of one cell with the time of each step, on a machine so many times
-    slower. Raises UserError as `retime` does."""
+    """Return the recordings of one cell with the compute time of each step multiplied by
+    `slowdown`. Raises UserError as `retime` does."""
     check_range(0, 1e9, above=True, slowdown=slowdown)
     log, _ = own_times(Path(folder))
     return [
-        each._replace(c=np.rint(each.c * slowdown).astype(np.int64))
-        for each in streams.recordings(log)
+        recording._replace(c=np.rint(recording.c * slowdown).astype(np.int64))
+        for recording in streams.recordings(log)
     ]
 
 
 def retime(
     folder: str | Path, traces: Sequence[str | Path] = (), *, slowdown: float = 1.0
 ) -> Retimed:
-    """Return the metrics of one cell under the compute of several runs of it.
+    """Return the metrics of one cell with the compute times of several runs of it.
 
-    Raises UserError where the runs are not of the same steps, where streams shared their steps
-    (their time is no stream's own), where the text depended on the time (feed best_effort), and
-    where a log was imported from a file that does not tell the time of every step.
+    folder: the cell. traces: folders of further runs of the same cell. slowdown: a factor on all
+    compute times. Raises UserError if the runs do not have the same steps, if streams shared their
+    steps (the time of a step is then not of one stream), if the text depended on the time (feed
+    best_effort), and if a log was imported from a file without the time of every step.
     """
     check_range(0, 1e9, above=True, slowdown=slowdown)
-    read = [own_times(Path(path)) for path in (folder, *traces)]
-    logs = [{each.utt: each for each in log.utterances} for log, _ in read]
-    lost = {name for _, names in read for name in names}
-    for path, log in zip(traces, logs[1:], strict=True):
-        _check_same_steps(logs[0], log, Path(folder), Path(path))
-    measured = traces_of(read[0][0])
-    times = [[compute_times(log[each.utt].steps) for each in measured] for log in logs]
-    medians = [median_trace([trace_of[k] for trace_of in times]) for k in range(len(measured))]
-    untold = dict.fromkeys(lost)
+    logs_and_gaps = [own_times(Path(path)) for path in (folder, *traces)]
+    runs = [{each.utt: each for each in log.utterances} for log, _ in logs_and_gaps]
+    # None for every metric that one of the logs does not measure.
+    unmeasured = dict.fromkeys(name for _, names in logs_and_gaps for name in names)
+    for path, run in zip(traces, runs[1:], strict=True):
+        _check_same_steps(runs[0], run, Path(folder), Path(path))
+    measured = traces_of(logs_and_gaps[0][0])
+    # Compute times of the steps, by run and utterance; the median is over the runs.
+    times = [[compute_times(run[trace.utt].steps) for trace in measured] for run in runs]
+    medians = [median_trace(of_runs) for of_runs in zip(*times, strict=True)]
     return Retimed(
-        n_traces=len(logs),
+        n_traces=len(runs),
         slowdown=slowdown,
-        measured=compute(measured) | untold,
-        retimed=compute(_with(measured, medians, slowdown)) | untold,
-        traces=[compute(_with(measured, each, slowdown)) | untold for each in times],
+        measured=compute(measured) | unmeasured,
+        retimed=compute(_with_times(measured, medians, slowdown)) | unmeasured,
+        traces=[compute(_with_times(measured, of_run, slowdown)) | unmeasured for of_run in times],
     )
 
 
 def own_times(folder: Path) -> tuple[Log, list[str]]:
-    """Return the log of a cell whose every step has its own time, and the metrics that the log of
-    another tool lacks. Raises UserError as `retime` does."""
+    """Return the log of a cell, in which each step has a compute time of its own, and the metrics
+    that the log of another tool does not measure. Raises UserError as `retime` does."""
     cell = one_cell(folder)
     log = read_log(cell / EVENTS)
     for utterance in log.utterances:
@@ -148,48 +150,54 @@ def own_times(folder: Path) -> tuple[Log, list[str]]:
             f"{cell}: imported from a file without {' and '.join(sorted(missing))}, so no step's "
             "time is known; only a log of every step and its compute can be replayed or retimed"
         )
-    lost = [name for name in log.header.get("unmeasured") or () if name in METRICS]
-    return log, lost
+    unmeasured = [name for name in log.header.get("unmeasured") or () if name in METRICS]
+    return log, unmeasured
 
 
-# Another text would have other steps, whose times say nothing of these.
 def _check_same_steps(
-    ours: dict[str, UtteranceLog], theirs: dict[str, UtteranceLog], folder: Path, other: Path
+    run: dict[str, UtteranceLog], other_run: dict[str, UtteranceLog], folder: Path, other: Path
 ) -> None:
-    if ours.keys() != theirs.keys():
+    """Raise UserError unless two runs have the same utterances and the same steps in each: with
+    another text a step does other work, so its time does not apply.
+
+    run, other_run: logs by utterance, from `folder` and `other`.
+    """
+    if run.keys() != other_run.keys():
         raise UserError(
-            f"{other}: of other utterances than {folder} ({len(theirs)} and {len(ours)}); a trace "
-            "is another run of the same cell"
+            f"{other}: of other utterances than {folder} ({len(other_run)} and {len(run)}); a "
+            "trace is another run of the same cell"
         )
-    for utt, mine in ours.items():
+    for utt, utterance in run.items():
         for what in ("audio_samples", "committed", "partial"):
-            one = [getattr(step, what) for step in mine.steps]
-            if one != [getattr(step, what) for step in theirs[utt].steps]:
+            values = [getattr(step, what) for step in utterance.steps]
+            if values != [getattr(step, what) for step in other_run[utt].steps]:
                 raise UserError(
                     f"{other}: another {what} than {folder} in utterance {utt}; a trace is another "
                     "run of the same cell, with the same text"
                 )
 
 
-def _with(traces: Sequence[Trace], times: Sequence[Times], slowdown: float) -> list[Trace]:
-    """Return the traces with other compute times, queued anew."""
-    return [
-        replace(
-            each,
-            steps=queued(
-                [
-                    replace(step, compute_s=float(c_s) * slowdown)
-                    for step, c_s in zip(each.steps, of_steps, strict=False)
-                ]
-            ),
-        )
-        for each, of_steps in zip(traces, times, strict=True)
-    ]
+def _with_times(traces: Sequence[Trace], times: Sequence[Times], slowdown: float) -> list[Trace]:
+    """Return the traces with other compute times of their steps, times `slowdown`, and with the
+    queue computed again.
+
+    times: of each trace, the seconds of each step, (n_steps,).
+    """
+    retimed = []
+    for trace, compute_s in zip(traces, times, strict=True):
+        steps = [
+            replace(step, compute_s=float(step_s) * slowdown)
+            for step, step_s in zip(trace.steps, compute_s, strict=False)
+        ]
+        retimed.append(replace(trace, steps=queued(steps)))
+    return retimed
 
 
 def _print(retimed: Retimed) -> None:
+    """Print a row for each metric of SHOWN: measured, retimed and, of several traces, the range."""
     heads = ["metric", "measured", f"retimed x {retimed.slowdown:g}"]
-    heads += [f"{retimed.n_traces} traces"] if retimed.n_traces > 1 else []
+    if retimed.n_traces > 1:
+        heads.append(f"{retimed.n_traces} traces")
     rows = []
     for name in SHOWN:
         row = [name, format_number(retimed.measured[name]), format_number(retimed.retimed[name])]
@@ -198,6 +206,7 @@ def _print(retimed: Retimed) -> None:
             row.append("–" if span is None else f"{span[0]:.3f} to {span[1]:.3f}")
         rows.append(row)
     show_table(heads, rows)
-    room = retimed.retimed["headroom"]
-    if room is not None and room < 1:
-        print(f"this machine does not keep up: it would have to be {1 / room:.1f} times faster")
+    headroom = retimed.retimed["headroom"]
+    if headroom is not None and headroom < 1:
+        factor = f"{1 / headroom:.1f}"
+        print(f"this machine does not keep up: it would have to be {factor} times faster")

@@ -42,8 +42,11 @@ class Sample:
         clock: str = "ca",
         recordings: Mapping[str, str | None] | None = None,
     ) -> Sample:
-        """Return the sample of these traces; `recordings` names the recording of an utterance where
-        several come from one."""
+        """Return the sample of these traces.
+
+        clock: `ca` or `cu`, of the latencies. recordings: the recording of each utterance by the
+        utterance's name, as several utterances may come from one recording.
+        """
         word_times = [timed(trace) for trace in traces]
         n_spoken = sum(len(words.spoken) for words in word_times if words)
         latencies = [words.latencies("committed", clock) if words else [] for words in word_times]
@@ -60,44 +63,57 @@ class Sample:
 
     @property
     def clusters(self) -> Clusters:
-        """What a draw draws of this run."""
+        """The clusters (speakers, recordings or utterances) that a bootstrap draws from."""
         return statistics.clusters(self.speakers, self.recordings)
 
     def in_order_of(self, utts: Sequence[str]) -> Sample:
         """Return the same utterances in the order of `utts`."""
-        at = {utt: k for k, utt in enumerate(self.utts)}
-        order = [at[utt] for utt in utts]
-        moved = {
-            name: None if (values := getattr(self, name)) is None else [values[k] for k in order]
-            for name in ("utts", "speakers", "recordings", "errors", "latencies")
-        }
-        return replace(self, **moved)  # type: ignore[arg-type]
+        index_of = {utt: k for k, utt in enumerate(self.utts)}
+        order = [index_of[utt] for utt in utts]
+        latencies = None if self.latencies is None else [self.latencies[k] for k in order]
+        return replace(
+            self,
+            utts=list(utts),
+            speakers=[self.speakers[k] for k in order],
+            recordings=[self.recordings[k] for k in order],
+            errors=[self.errors[k] for k in order],
+            latencies=latencies,
+        )
 
     def statistics(self, clusters: Clusters) -> Statistics:
-        """Return what maps draws of `clusters` to WER in % and the quantiles of word latency, by
-        metric name."""
+        """Return the function that computes, of bootstrap draws, the metrics of each draw: WER in
+        percent and the quantiles of word latency in seconds, by name.
+
+        The function takes how often each cluster is drawn, (n_draws, n_clusters), and returns
+        arrays of (n_draws,).
+        """
         errors = statistics.sums([each.errors for each in self.errors], clusters)
         words = statistics.sums([each.words for each in self.errors], clusters)
         pool = None
         if self.latencies is not None:
-            pooled = [value for values in self.latencies for value in values]
-            owners = np.repeat(clusters.of, [len(values) for values in self.latencies])
-            pool = Pool(pooled, owners.tolist(), clusters.n)
+            pooled = [latency_s for of_words in self.latencies for latency_s in of_words]
+            n_words = [len(of_words) for of_words in self.latencies]
+            clusters_of_words = np.repeat(clusters.of, n_words)
+            pool = Pool(pooled, clusters_of_words.tolist(), clusters.n)
 
-        def of_draws(counts: Counts) -> dict[str, Values]:
-            draws = {"wer": 100.0 * statistics.rate(counts, errors, words)}
+        def metrics_of_draws(counts: Counts) -> dict[str, Values]:
+            metrics = {"wer": 100.0 * statistics.rate(counts, errors, words)}
             if pool is not None:
                 quantiles = pool.quantiles(counts, tuple(LATENCY))
                 for name, values in zip(LATENCY.values(), quantiles, strict=True):
-                    draws[name.format(clock=self.clock)] = values
-            return draws
+                    metrics[name.format(clock=self.clock)] = values
+            return metrics
 
-        return of_draws
+        return metrics_of_draws
 
 
 def shares(traces: Sequence[Trace]) -> dict[str, list[tuple[float, float]]]:
-    """Return, for metrics that are a share of the whole corpus, numerator and denominator of each
-    utterance by name; (0, 0) where its words are not timed."""
+    """Return, for two metrics that are a ratio of sums over the corpus, the pair (numerator,
+    denominator) of each utterance, by the metric's name; (0, 0) if its words have no times.
+
+    For `arwer_grid_ca` errors and words on the grid, for `word_latency_coverage` words with a
+    latency and spoken words.
+    """
     pairs: dict[str, list[tuple[float, float]]] = {
         "arwer_grid_ca": [],
         "word_latency_coverage": [],
@@ -116,23 +132,26 @@ def shares(traces: Sequence[Trace]) -> dict[str, list[tuple[float, float]]]:
 def intervals(
     sample: Sample, rates: Mapping[str, Sequence[tuple[float, float]]] | None = None
 ) -> dict[str, Any]:
-    """Return what metrics.json says of one run: the 95 % intervals of WER, word latency and `rates`
-    (see `shares`), and what was drawn; empty where there is nothing to draw from."""
+    """Return the `intervals` of metrics.json: the 95 % intervals of WER, word latency and `rates`
+    (pairs as of `shares`), and what was drawn. Without utterances no metric has an interval."""
     clusters = sample.clusters
-    base = sample.statistics(clusters)
-    sums = {
-        name: [statistics.sums(column, clusters) for column in zip(*pairs, strict=True)]
-        for name, pairs in (rates or {}).items()
-        if pairs
-    }
+    statistics_of_sample = sample.statistics(clusters)
+    sums = {}  # numerators and denominators, (n_clusters,) each
+    for name, pairs in (rates or {}).items():
+        if pairs:
+            numerators, denominators = zip(*pairs, strict=True)
+            sums[name] = (
+                statistics.sums(numerators, clusters),
+                statistics.sums(denominators, clusters),
+            )
 
-    def of_draws(counts: Counts) -> Mapping[str, Values]:
-        ranges = dict(base(counts))
-        for name, (above, below) in sums.items():
-            ranges[name] = 100.0 * statistics.rate(counts, above, below)
-        return ranges
+    def metrics_of_draws(counts: Counts) -> Mapping[str, Values]:
+        metrics = dict(statistics_of_sample(counts))
+        for name, (numerator, denominator) in sums.items():
+            metrics[name] = 100.0 * statistics.rate(counts, numerator, denominator)
+        return metrics
 
-    ranges = statistics.bootstrap(of_draws, clusters.n) if clusters.n else {}
+    estimates = statistics.bootstrap(metrics_of_draws, clusters.n) if clusters.n else {}
     return {
         "level": statistics.LEVEL,
         "drawn": clusters.kind,
@@ -140,50 +159,61 @@ def intervals(
         "note": clusters.note,
         "metrics": {
             name: [estimate.low, estimate.high]
-            for name, estimate in ranges.items()
+            for name, estimate in estimates.items()
             if estimate is not None and estimate.low is not None
         },
     }
 
 
 def difference(clusters: Clusters, first: Sample, second: Sample) -> dict[str, Estimate | None]:
-    """Return the first minus the second, for the metrics that both have: WER by sign flips, word
-    latency by the bootstrap.
+    """Return `first` minus `second` by metric, for the metrics that both have: WER in points, with
+    a test by sign flips, and word latency in seconds, by the bootstrap.
 
-    Both hold the same utterances in the same order, which `clusters` are of, and see the same
-    draws: what is hard for both cancels.
+    Both have the same utterances in the same order, and `clusters` are of these. Each draw is the
+    same for both, so that recordings that are hard for both add no variance.
     """
-    ours, theirs = (each.statistics(clusters) for each in (first, second))
+    first_statistics, second_statistics = first.statistics(clusters), second.statistics(clusters)
 
-    def of_draws(counts: Counts) -> dict[str, Values]:
-        above, below = ours(counts), theirs(counts)
+    def differences_of_draws(counts: Counts) -> dict[str, Values]:
+        metrics, other_metrics = first_statistics(counts), second_statistics(counts)
         return {
-            name: value - below[name]
-            for name, value in above.items()
-            if name in below and name != "wer"
+            name: values - other_metrics[name]
+            for name, values in metrics.items()
+            if name in other_metrics and name != "wer"
         }
 
     differences = {"wer": _wer_difference(clusters, first, second)}
-    late = statistics.bootstrap(of_draws, clusters.n)
-    pairs = zip(first.latencies or (), second.latencies or (), clusters.of, strict=False)
-    n_differ = len({int(cluster) for mine, other, cluster in pairs if mine != other})
-    for name, estimate in late.items():
-        if estimate is not None and n_differ < statistics.LEAST:
+    latency_estimates = statistics.bootstrap(differences_of_draws, clusters.n)
+    differing_clusters: set[int] = set()
+    if first.latencies is not None and second.latencies is not None:
+        for latencies, other_latencies, cluster in zip(
+            first.latencies, second.latencies, clusters.of, strict=True
+        ):
+            if latencies != other_latencies:
+                differing_clusters.add(int(cluster))
+    n_differ = len(differing_clusters)
+    for name, estimate in latency_estimates.items():
+        if estimate is None:
+            differences[name] = None
+            continue
+        if n_differ < statistics.LEAST:  # too few for an interval or a p-value
             estimate = Estimate(estimate.value)
-        differences[name] = estimate and replace(estimate, n_differ=n_differ)
+        differences[name] = replace(estimate, n_differ=n_differ)
     return differences
 
 
 def _wer_difference(clusters: Clusters, first: Sample, second: Sample) -> Estimate | None:
-    """Return the difference in points. Another normaliser may count the reference's words anew."""
-    words, other_words = (
-        statistics.sums([each.words for each in sample.errors], clusters)
-        for sample in (first, second)
-    )
-    ours, theirs = (
-        statistics.sums([each.errors for each in sample.errors], clusters)
-        for sample in (first, second)
-    )
+    """Return the difference of WER in points; None without a reference word.
+
+    The two may count different numbers of reference words, if they have different normalisers.
+    The second's errors are therefore scaled to the first's words: the sum of the differences over
+    the first's words is then exactly the difference of the two rates.
+    """
+    words = statistics.sums([each.words for each in first.errors], clusters)
+    errors = statistics.sums([each.errors for each in first.errors], clusters)
+    other_words = statistics.sums([each.words for each in second.errors], clusters)
+    other_errors = statistics.sums([each.errors for each in second.errors], clusters)
     if not other_words.sum():
         return None
-    return statistics.flip(100.0 * (ours - theirs * (words.sum() / other_words.sum())), words)
+    scale = words.sum() / other_words.sum()
+    return statistics.flip(100.0 * (errors - other_errors * scale), words)

@@ -37,6 +37,7 @@ MAIN = (
     "word_latency_coverage",
     "rtf_total",
 )
+# The others, in the order in which a table leaves them out until it fits the screen.
 SPARE = ("rtf_cpu", "normalised_erasure", "arwer_grid_ca", "word_latency_shown_p50_ca_s")
 MEANINGS = {
     "wer": "WER: word errors per 100 words spoken",
@@ -55,9 +56,10 @@ FEW = 20  # recordings, of which a WER says little
 
 
 def heading_of(name: str) -> tuple[str, int] | None:
-    """Return the heading of a headline metric on one line and its digits; None for the others."""
-    for each, heading, digits in HEADLINE:
-        if each == name:
+    """Return the heading (on one line) and the number of decimals of a metric of HEADLINE; None for
+    other metrics."""
+    for metric, heading, digits in HEADLINE:
+        if metric == name:
             return heading.replace("\n", " "), digits
     return None
 
@@ -72,28 +74,28 @@ def sort_key(text: str | None) -> str:
 
 
 def ranked(results: Sequence[Result], metric: str = "wer") -> list[Result]:
-    """Return the cells, those of one data together, the best by `metric` first; those that have no
-    such number are last."""
+    """Return the cells sorted by corpus and, of one corpus, the best by `metric` first and those
+    without the metric last; failed cells are at the end."""
 
-    def place(result: Result) -> tuple[bool, str, bool, float, float]:
+    def rank(result: Result) -> tuple[bool, str, bool, float, float]:
         value = result.metrics.get(metric)
         failed = result.error is not None
         return failed, result.split, value is None, *_merit(result, metric)
 
-    return sorted(results, key=place)
+    return sorted(results, key=rank)
 
 
 def _merit(result: Result, metric: str) -> tuple[float, float]:
-    """Return what sorts cells by a metric, the least first; of equals, the one whose words are
-    final soonest."""
+    """Return the sort key of a cell by a metric: the best cell has the lowest; between equals the
+    median commit latency decides."""
     sign = -1 if METRICS[metric].better == "higher" else 1
     return sign * (result.metrics.get(metric) or 0.0), result.or_last(MAIN[1])
 
 
 def best_of(results: Sequence[Result], metric: str = "wer") -> list[Result]:
-    """Return for each data the streaming cell that is best by `metric`, where several can be
-    compared and differ."""
-    able = [
+    """Return for each corpus the streaming cell that is best by `metric`; none for a corpus with
+    one comparable cell, or where all are equal."""
+    comparable = [
         result
         for result in ranked(results, metric)
         if not (result.error or result.is_odd or BATCH in result.notes)
@@ -101,20 +103,21 @@ def best_of(results: Sequence[Result], metric: str = "wer") -> list[Result]:
         and result.metrics.get(metric) is not None
     ]
     best = []
-    for split in dict.fromkeys(result.split for result in able):
-        here = [result for result in able if result.split == split]
-        if _merit(here[0], metric) != _merit(here[-1], metric):
-            best.append(here[0])
+    for split in dict.fromkeys(result.split for result in comparable):
+        of_split = [result for result in comparable if result.split == split]
+        first, last = of_split[0], of_split[-1]
+        if _merit(first, metric) != _merit(last, metric):
+            best.append(first)
     return best
 
 
 def table(folder: Path | str, *, wide: bool = False, sort: str | None = None) -> Group:
-    """Return the results under `folder`, one row per cell, and what must be known of them below.
+    """Return the results under `folder` as a table, a row for each cell, with remarks below.
 
-    It has the columns of MAIN, and more of HEADLINE where the screen has room; wide: all of them,
-    in several tables if need be. The rows of one data stand together, the best by the metric `sort`
-    first. The title has what all rows share. Word latency is after the end of the word, with
-    compute (the FIFO clock). Raises UserError where `folder` holds no result.
+    It has the columns of MAIN, and more of HEADLINE if the screen has room. wide: all columns, in
+    several tables if needed. sort: the metric whose best value comes first within each corpus. The
+    title has the settings that all rows share. Word latency counts from the end of the word, with
+    compute (the FIFO clock). Raises UserError if `folder` holds no result.
     """
     from rich.console import Group
     from rich.text import Text
@@ -125,86 +128,104 @@ def table(folder: Path | str, *, wide: bool = False, sort: str | None = None) ->
     splits = {result.split for result in results}
     columns = _columns(results, metric)
     best = best_of(results, metric)
-    remarks: list[str] = []
+    has_several = len(splits) > 1
+    remarks: list[str] = []  # each only once; a row has the number of its remark
     rows = []
     for result in results:
-        notes = [*result.notes, *([f"failed: {result.error}"] if result.error else [])]
-        if notes and (remark := "; ".join(notes)) not in remarks:
-            remarks.append(remark)
-        mark = ["*"] if result in best else []
-        mark += [f"[{remarks.index('; '.join(notes)) + 1}]"] if notes else []
-        name = " ".join(
-            [result.method, *(w for w in result.variant.split() if w not in shared), *mark]
-        )
-        split = [result.split] if len(splits) > 1 else []
-        numbers = [
-            "failed"
-            if result.error and at == 0
-            else format_number(result.metrics.get(name), digits)
-            for at, (name, _, digits) in enumerate(columns)
-        ]
-        rows.append([name, *split, result.chunk, *numbers])
-    heads = ["method", *(["data"] if len(splits) > 1 else []), "chunk"]
-    at_of = {name: at for at, (name, _, _) in enumerate(columns, start=len(heads))}
-    title = [*(splits if len(splits) == 1 else ()), *model_of_all(results), *sorted(shared)]
+        label = [result.method, *(word for word in result.variant.split() if word not in shared)]
+        if result in best:
+            label.append("*")
+        notes = [*result.notes, f"failed: {result.error}"] if result.error else result.notes
+        if notes:
+            remark = "; ".join(notes)
+            if remark not in remarks:
+                remarks.append(remark)
+            label.append(f"[{remarks.index(remark) + 1}]")
+        numbers = [format_number(result.metrics.get(name), digits) for name, _, digits in columns]
+        if result.error and numbers:
+            numbers[0] = "failed"
+        split = [result.split] if has_several else []
+        rows.append([" ".join(label), *split, result.chunk, *numbers])
+    heads = ["method", "data", "chunk"] if has_several else ["method", "chunk"]
+    column_of = {name: k for k, (name, _, _) in enumerate(columns, start=len(heads))}
+    title = [*model_of_all(results), *sorted(shared)]
+    if not has_several:
+        title = [*splits, *title]
     grid = Grid(
         [*heads, *(heading for _, heading, _ in columns)],
         rows,
         text_columns=range(len(heads) - 1),
         title=" · ".join(filter(None, title)),
-        spare=() if wide else [at_of[n] for n in SPARE if n in at_of and n != metric],
-        legend=_legend(at_of, metric, bool(best)),
+        spare=() if wide else [column_of[n] for n in SPARE if n in column_of and n != metric],
+        legend=_legend(column_of, metric, bool(best)),
         styles=["red" if r.error else "bold" if r in best else None for r in results],
     )
-    remarks = [f"[{at}] {text}" for at, text in enumerate(remarks, start=1)]
+    remarks = [f"[{number}] {remark}" for number, remark in enumerate(remarks, start=1)]
     texts = map(wrapped, [*remarks, *remarks_of(results)])
-    # A path in a remark stays in one piece, to be copied.
+    # A path in a remark stays on one line, to be copied.
     return Group(grid, *(Text(text, no_wrap=True, overflow="ignore") for text in texts))
 
 
 def _columns(results: Sequence[Result], metric: str) -> list[tuple[str, str, int]]:
-    """Return name, heading and digits of the columns that some run has a number for: recordings
-    without texts have no errors to count. The metric that sorts is one of them."""
-    first = [each for each in HEADLINE if each[0] == metric]
-    if not first:
-        first = [(metric, f"{metric.replace('_', ' ')}\n{METRICS[metric].unit}".strip(), 3)]
-    columns = [*HEADLINE, *(each for each in first if each not in HEADLINE)]
+    """Return (name, heading, decimals) of HEADLINE and of the metric that sorts, without those that
+    no result has a number for: recordings without texts have no errors to count. A failed result
+    counts as if it had every number."""
+    columns = list(HEADLINE)
+    if heading_of(metric) is None:
+        heading = f"{metric.replace('_', ' ')}\n{METRICS[metric].unit}".strip()
+        columns.append((metric, heading, 3))
     return [
-        each
-        for each in columns
-        if any(result.metrics.get(each[0]) is not None or result.error for result in results)
+        column
+        for column in columns
+        if any(result.metrics.get(column[0]) is not None or result.error for result in results)
     ]
 
 
-def _legend(at_of: Mapping[str, int], metric: str, has_best: bool) -> dict[int, str]:
-    """Return what the columns mean, by their place; the first says what is better."""
+def _legend(column_of: Mapping[str, int], metric: str, has_best: bool) -> dict[int, str]:
+    """Return the lines of the legend by the number of the column that they explain; the first, of
+    column 0, explains the star and which direction is better.
+
+    column_of: the column of each metric. metric: the one that sorts. has_best: a row has a star.
+    """
     sorted_by = (heading_of(metric) or (metric,))[0].removesuffix(" %")
-    legend = {at_of[name]: text for name, text in MEANINGS.items() if name in at_of}
+    legend = {column_of[name]: text for name, text in MEANINGS.items() if name in column_of}
     star = f"* the streaming run that is best by {sorted_by}. " if has_best else ""
-    higher = ", except coverage" if "word_latency_coverage" in at_of else ""
+    higher = ", except coverage" if "word_latency_coverage" in column_of else ""
     return {0: f"{star}Lower is better{higher}", **legend}
 
 
 def remarks_of(results: Sequence[Result]) -> list[str]:
-    """Return what must be known of all runs together: on the page as in the terminal."""
+    """Return the remarks on all runs together, for the page and the terminal: no references, few
+    recordings, the error of the aligner that timed the words."""
     remarks = []
-    if not all(result.is_labelled for result in results):
-        late = any(r.metrics.get(MAIN[1]) is not None for r in results if not r.is_labelled)
-        of = ", and the latencies are of words that one method transcribed" if late else ""
+    unlabelled = [result for result in results if not result.is_labelled]
+    if unlabelled:
+        has_latency = any(result.metrics.get(MAIN[1]) is not None for result in unlabelled)
+        latencies = ", and the latencies are of words that one method transcribed"
         remarks.append(
-            f"no reference: without texts next to the audio no errors can be counted{of}; put "
+            "no reference: without texts next to the audio no errors can be counted"
+            f"{latencies if has_latency else ''}; put "
             "talk.txt next to talk.wav and give data.align=auto for errors and latencies, or "
             "`streaming-asr compare talk.wav` for methods side by side"
         )
-    judged = [result for result in results if result.metrics.get("wer") is not None]
-    n = max((result.document.get("n_utterances") or 0 for result in judged), default=0)
-    if 0 < n < FEW:
-        remarks.append(f"few recordings ({n}): chance decides much of such a WER; run more of them")
+    n_utterances = max(
+        (
+            result.document.get("n_utterances") or 0
+            for result in results
+            if result.metrics.get("wer") is not None
+        ),
+        default=0,
+    )
+    if 0 < n_utterances < FEW:
+        remarks.append(
+            f"few recordings ({n_utterances}): chance decides much of such a WER; run more of them"
+        )
     return [*remarks, *errors_of_times(results)]
 
 
 def errors_of_times(results: Sequence[Result]) -> list[str]:
-    """Return for each aligner that timed the words of a run's latency how wrong its times are."""
+    """Return a remark for each aligner that timed the words of a run's latency: the median error of
+    its times in ms."""
     timed = [result for result in results if result.metrics.get(MAIN[1]) is not None]
     remarks = []
     for name in dict.fromkeys(result.aligner for result in timed if result.aligner):
@@ -233,14 +254,16 @@ def print_table(folder: Path | str, *, wide: bool = False, sort: str | None = No
 
 
 def shared_settings(results: Sequence[Result]) -> set[str]:
-    """Return the settings that all of several rows share, which no row need repeat."""
-    return (
-        set.intersection(*(set(r.variant.split()) for r in results)) if len(results) > 1 else set()
-    )
+    """Return the settings that all rows share, which no row then repeats; none of a single row."""
+    if len(results) < 2:
+        return set()
+    return set.intersection(*(set(result.variant.split()) for result in results))
 
 
 def model_of_all(results: Sequence[Result]) -> set[str]:
-    """Return the model where all rows are of one and none names it."""
+    """Return {`model=<name>`} if all rows are of one model and no row names it; else set()."""
     models = {result.model for result in results} - {""}
-    named = any(word.startswith("model=") for result in results for word in result.variant.split())
-    return {f"model={name}" for name in models} if len(models) == 1 and not named else set()
+    is_in_a_row = any(
+        word.startswith("model=") for result in results for word in result.variant.split()
+    )
+    return {f"model={name}" for name in models} if len(models) == 1 and not is_in_a_row else set()
