@@ -88,13 +88,13 @@ def _score(argv: Sequence[str]) -> int:
     sort_key(arguments.sort)  # before anything is written
     names = tuple(METRICS) if arguments.all else _metrics_of(arguments.metrics or "")
     results: dict[Path, dict[str, Any]] = {}
-    errors = []
+    refused = []
     for cell in find_cells(arguments.folder):
         try:
             result = score_folder(cell, normaliser=arguments.normaliser)
             results[cell] = result | {"metrics": with_wer(result["metrics"])}
         except UserError as error:  # one damaged log does not keep the others from their numbers
-            errors.append(error)
+            refused.append(error)
     if arguments.json is not None:
         runs = [each.row() for each in read_results(arguments.folder)] if results else []
         give_json({"runs": runs}, arguments.json)
@@ -104,9 +104,9 @@ def _score(argv: Sequence[str]) -> int:
         else:  # the table of `report`
             print_table(arguments.folder, wide=arguments.wide, sort=arguments.sort)
             _print_remarks(results)
-    for error in errors:
-        print(f"error: {error}", file=sys.stderr)
-    return 2 if errors else 0
+    for reason in refused:
+        print(f"error: {reason}", file=sys.stderr)
+    return 2 if refused else 0
 
 
 def _metrics_of(text: str) -> tuple[str, ...]:
