@@ -8,16 +8,16 @@ up to the difference.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import committed_words, read_log
+from streaming_asr.events.log import UtteranceLog, committed_words, read_log
 from streaming_asr.metrics import Trace, compute, traces
 from streaming_asr.metrics.intervals import Clusters, Estimate, flip, sums
 from streaming_asr.metrics.latency import timed
@@ -110,70 +110,83 @@ def audit(stream: Path, batch: Path) -> Audit:
     """
     runs = read_runs([str(stream), str(batch)])
     check_same(runs[0], runs[1])
-    ours = read_log(stream / EVENTS)
-    theirs = read_log(batch / EVENTS)
-    logged = {each.utt: each for each in theirs.utterances}
-    for each in ours.utterances:
+    stream_log, batch_log = read_log(stream / EVENTS), read_log(batch / EVENTS)
+    logged = {each.utt: each for each in batch_log.utterances}
+    for each in stream_log.utterances:
         check_lengths(each, logged[each.utt], ("stream", "batch"))
-    kind = (ours.header.get("config") or {}).get("normaliser")
-    mine = traces(ours, kind)
-    other = {each.utt: each for each in traces(theirs, kind)}
-    is_labelled = any(each.reference.strip() for each in mine)
-    pairs: list[tuple[Trace, Trace]] = []
-    for trace in mine:
-        base = other[trace.utt]
-        if not is_labelled:
-            heard = committed_words(logged[trace.utt].steps)
-            times = [(text.strip(), at[0], at[1]) for text, at in heard]
-            words = [TimedWord(t, s, e) for t, s, e in times if s is not None and e is not None]
-            timed_words = tuple(words) if words and len(words) == len(times) else None
-            changes: dict[str, Any] = {"reference": base.hypothesis, "words": timed_words}
-            trace, base = replace(trace, **changes), replace(base, **changes)
-        pairs.append((trace, base))
+    normaliser = (stream_log.header.get("config") or {}).get("normaliser")
+    of_batch = {each.utt: each for each in traces(batch_log, normaliser)}
+    pairs = [(each, of_batch[each.utt]) for each in traces(stream_log, normaliser)]
+    is_labelled = any(trace.reference.strip() for trace, _ in pairs)
+    if not is_labelled:
+        pairs = [_against_batch(*pair, logged[pair[0].utt]) for pair in pairs]
     return _audit(pairs, runs[0].sample.clusters, is_labelled)
 
 
+def _against_batch(stream: Trace, batch: Trace, log: UtteranceLog) -> tuple[Trace, Trace]:
+    """Return both traces with batch's text as their reference, and its word times where all of its
+    words have them; `log`: of batch."""
+    entries = [(text.strip(), times[0], times[1]) for text, times in committed_words(log.steps)]
+    words = [TimedWord(t, s, e) for t, s, e in entries if s is not None and e is not None]
+    changes: dict[str, Any] = {"reference": batch.hypothesis, "words": None}
+    if words and len(words) == len(entries):
+        changes["words"] = tuple(words)
+    return replace(stream, **changes), replace(batch, **changes)
+
+
 def _audit(pairs: Sequence[tuple[Trace, Trace]], clusters: Clusters, is_labelled: bool) -> Audit:
-    references = [trace.normalise.words(trace.reference) for trace, _ in pairs]
+    """Return the audit of the traces of stream and batch, a pair for each recording."""
+    streams, batches = ([pair[side] for pair in pairs] for side in (0, 1))
+    references = [each.normalise.words(each.reference) for each in streams]
+    texts = [each.normalise.words(each.hypothesis) for each in streams]
+    stream_blocks, batch_blocks = (
+        list(map(blocks, side, references)) for side in (streams, batches)
+    )
+    stream_counts, batch_counts = (
+        list(map(counts, side)) for side in (stream_blocks, batch_blocks)
+    )
     n_words = [len(words) for words in references]
-    both_blocks = [
-        (blocks(trace, words), blocks(base, words))
-        for (trace, base), words in zip(pairs, references, strict=True)
-    ]
-    both = [[counts(each) for each in side] for side in zip(*both_blocks, strict=True)]
     if not sum(n_words):
-        n = [sum(sum(each.values()) for each in side) for side in both]
+        n = sum(sum(each.values()) for each in stream_counts)
         raise UserError(
-            f"no speech: neither reference nor batch has a word, the stream has {n[0]}; give "
+            f"no speech: neither reference nor batch has a word, the stream has {n}; give "
             "recordings with speech"
         )
 
     def row(name: str, parts: Sequence[str]) -> PartErrors:
-        errors = [
+        """Return the errors of some parts together, as one row."""
+        of_stream, of_batch = (
             np.array([sum(each[part] for part in parts) for each in side], dtype=np.float64)
-            for side in both
-        ]
-        weights = sums(n_words, clusters)
-        difference = flip(100 * sums(list(errors[0] - errors[1]), clusters), weights)
+            for side in (stream_counts, batch_counts)
+        )
+        points = 100 * sums(list(of_stream - of_batch), clusters)
+        difference = flip(points, sums(n_words, clusters))
         assert difference is not None
-        rates = [100 * float(each.sum()) / sum(n_words) for each in errors]
-        return PartErrors(name, rates[0], rates[1], difference)
+        stream, batch = (
+            100 * float(errors.sum()) / sum(n_words) for errors in (of_stream, of_batch)
+        )
+        return PartErrors(name, stream, batch, difference)
 
-    stream = [trace for trace, _ in pairs]
-    texts = [trace.normalise.words(trace.hypothesis) for trace in stream]
-    n_cuts = sum(len(boundaries(t, words)) for t, words in zip(stream, texts, strict=True))
+    n_cuts = sum(len(boundaries(*each)) for each in zip(streams, texts, strict=True))
     n_gaps = sum(max(len(words) - 1, 0) for words in texts)
+    places = (
+        _places(*each) for each in zip(pairs, references, stream_blocks, batch_blocks, strict=True)
+    )
     return Audit(
         total=row("errors", tuple(PARTS)),
         parts=[row(part, [part]) for part in PARTS],
         drawn=f"{clusters.n} {clusters.kind}s",
         is_labelled=is_labelled,
-        places=_places(pairs, references, both_blocks),
-        metrics=compute(stream),
-        growth=growth(stream),
+        places=sorted(chain.from_iterable(places), key=lambda each: -each.n)[:N_PLACES],
+        metrics=compute(streams),
+        growth=growth(streams),
         gaps=n_cuts / n_gaps if n_gaps else 0.0,
-        n_failed=tuple(sum(t.error is not None for t in side) for side in zip(*pairs, strict=True)),  # type: ignore[arg-type]
+        n_failed=(_n_failed(streams), _n_failed(batches)),
     )
+
+
+def _n_failed(side: Sequence[Trace]) -> int:
+    return sum(trace.error is not None for trace in side)
 
 
 def growth(streams: Sequence[Trace]) -> float | None:
@@ -193,27 +206,34 @@ def growth(streams: Sequence[Trace]) -> float | None:
 
 
 def _places(
-    pairs: Sequence[tuple[Trace, Trace]],
-    references: Sequence[tuple[str, ...]],
-    both_blocks: Sequence[tuple[list[ErrorBlock], list[ErrorBlock]]],
-) -> list[Place]:
-    places = []
-    for (trace, base), words, (mine, others) in zip(pairs, references, both_blocks, strict=True):
-        texts = [each.normalise.words(each.hypothesis) for each in (trace, base)]
-        of_batch = place(words, texts[1])
-        for block in mine:
-            usual = sum(block.i0 <= e.i <= block.i1 for each in others for e in each.errors)
-            if (n := len(block.errors) - usual) <= 0:
-                continue
-            i0, i1 = max(block.i0 - AROUND, 0), block.i1 + AROUND
-            near = [w for w, p in zip(texts[1], of_batch, strict=True) if i0 <= p.n_before < i1]
-            heard = texts[0][max(block.j0 - AROUND, 0) : block.j1 + AROUND]
-            parts = [error.part for error in block.errors]
-            part = max(dict.fromkeys(parts), key=parts.count)
-            spoken = (words[i0:i1], heard, near)
-            times = _times(trace, block)
-            places.append(Place(trace.utt, *times, part, n, *(" ".join(w) for w in spoken)))
-    return sorted(places, key=lambda each: -each.n)[:N_PLACES]
+    pair: tuple[Trace, Trace],
+    reference: Sequence[str],
+    stream_blocks: Sequence[ErrorBlock],
+    batch_blocks: Sequence[ErrorBlock],
+) -> Iterator[Place]:
+    """Yield the places of one recording where the stream makes errors that batch does not make."""
+    stream, batch = (each.normalise.words(each.hypothesis) for each in pair)
+    batch_places = place(reference, batch)
+    batch_errors = [error.i for block in batch_blocks for error in block.errors]
+    for block in stream_blocks:
+        n = len(block.errors) - sum(block.i0 <= i <= block.i1 for i in batch_errors)
+        if n <= 0:
+            continue
+        i0, i1 = max(block.i0 - AROUND, 0), block.i1 + AROUND
+        parts = [error.part for error in block.errors]
+        start, end = _times(pair[0], block)
+        yield Place(
+            utt=pair[0].utt,
+            start=start,
+            end=end,
+            part=max(dict.fromkeys(parts), key=parts.count),
+            n=n,
+            reference=" ".join(reference[i0:i1]),
+            stream=" ".join(stream[max(block.j0 - AROUND, 0) : block.j1 + AROUND]),
+            batch=" ".join(
+                word for word, at in zip(batch, batch_places, strict=True) if i0 <= at.n_before < i1
+            ),
+        )
 
 
 def _times(trace: Trace, block: ErrorBlock) -> tuple[float, float]:
