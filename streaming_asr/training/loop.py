@@ -298,7 +298,8 @@ class _Training:
     # -- 2. draw, 3. step -----------------------------------------------------------------------
 
     def step(self, progress: float) -> None:
-        """Take one step of the optimizers, on `accumulate` batches of each rank."""
+        """Take one step of the optimizers, on `accumulate` batches of each rank, of which the last
+        one's figures are logged."""
         config, accelerator = self.config, self.accelerator
         factor = lr_factor(config, self.n_steps, progress)
         for group in self.groups:

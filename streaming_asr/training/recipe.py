@@ -182,7 +182,7 @@ class BlockRecipe(CorpusRecipe):
     whisper: Whisper = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Look for the folder `start`. Raises UserError where it is missing."""
+        """Read the corpus and dev, and look for the folder `start`. Raises UserError."""
         super().__post_init__()
         self.begun = None if self.start is None else Path(self.start)
         if self.begun is not None and not self.begun.is_dir():
@@ -190,6 +190,7 @@ class BlockRecipe(CorpusRecipe):
                 f"start={self.start}: no such folder; give that of an earlier stage, or null"
             )
         self.begun_from = None if self.start is None else published_name(self.start)
+        # A part of the seed (`rng`).
         self.drawn_after = () if self.begun is None else (_card_of(self.begun),)
 
     def rng(self, *key: object) -> random.Random:
