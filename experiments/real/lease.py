@@ -2,7 +2,7 @@
 
     python -m experiments.real.lease pack --model FOLDER --speech MANIFEST... --dev MANIFEST
         [--sound MANIFEST...] [--alignments FOLDER...] [--speechocean762 FOLDER]
-        [--start ADAPTER] [--wheels FOLDER] --out PARTS
+        [--start ADAPTER] [--branch FOLDER] [--wheels FOLDER] --out PARTS
     python -m experiments.real.lease receive --parts PARTS --work WORK [--wait_s 600]
     python -m experiments.real.lease train --parts PARTS --work WORK --out RESULTS --minutes 9
         [--stages NAME...] [--settings KEY=VALUE...]
@@ -67,7 +67,7 @@ class Stage:
     ranked: bool = True  # its adapter has the rank of all
 
 
-CAUSAL = ("decoder", "encoder", "given")
+CAUSAL = ("joint", "decoder", "encoder", "given")
 STAGES = (
     Stage(
         "encoder",
@@ -83,6 +83,19 @@ STAGES = (
         ("encoder", "given"),
         # the mean of the end is kept, and a look at more of dev would take the GPU for minutes
         ("recipe=whisperrt_voices", "recipe.target.n_dev=1", "recipe.fit.evaluate_every=1000000"),
+    ),
+    Stage(
+        "joint",
+        "whisperrt",
+        2.0,
+        ("decoder", "encoder", "given"),
+        (
+            "recipe=whisperrt_voices",
+            "recipe.target.learn=all",
+            "recipe.target.distil=frames",
+            "recipe.target.n_dev=1",
+            "recipe.fit.evaluate_every=1000000",
+        ),
     ),
     Stage("u2", "u2", 1.5, CAUSAL, ("recipe=u2_branch", "recipe.target.batch=16"), ranked=False),
     Stage(
@@ -188,7 +201,7 @@ def pack(options: argparse.Namespace) -> None:
 
     if options.out.exists() and any(options.out.iterdir()):
         raise UserError(f"--out {options.out}: holds files already; remove them or name another")
-    for option in ("model", "start", "wheels"):
+    for option in ("model", "start", "branch", "wheels"):
         folder = getattr(options, option)
         if folder is not None and not folder.is_dir():
             raise UserError(f"--{option} {folder}: no such folder; correct the path")
@@ -199,7 +212,7 @@ def pack(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     parts = Parts(options.out, int(options.part_mib * MIB))
     folders = {"wheels": options.wheels, f"model/{options.model.name}": options.model}
-    for name, folder in (folders | {"given": options.start}).items():
+    for name, folder in (folders | {"given": options.start, "branch": options.branch}).items():
         for file in sorted(folder.rglob("*")) if folder is not None else ():
             if file.is_file():
                 parts.add({f"{name}/{file.relative_to(folder)}": file.read_bytes()})
@@ -462,6 +475,8 @@ class Run:
         start = next((s for s in map(self.result, stage.starts) if s is not None), None)
         if stage.starts and start is None and "given" not in stage.starts:
             return {"ended": f"nothing to start from: {', '.join(stage.starts)} left no weights"}
+        if stage.method == "u2" and start is not None:
+            start = self._branch_behind(start)
         log = self.work / f"{stage.name}.log"
         with log.open("w") as stream:
             process = subprocess.Popen(
@@ -522,6 +537,21 @@ class Run:
             method = next(each.method for each in STAGES if each.name == stage)
             folder = self.work / "outputs" / "train" / self.model / method / stage
         return folder if folder.is_dir() else None
+
+    def _branch_behind(self, adapter: Path) -> Path:
+        """Return the folder of the packed branch with `adapter`, or `adapter` where none was
+        packed: a branch that learned behind one adapter goes on behind another."""
+        packed = self.work / "files" / "branch"
+        if not packed.is_dir():
+            return adapter
+        folder = self.work / "branch_to_go_on_from"
+        shutil.copytree(packed, folder, dirs_exist_ok=True)
+        for name in ("adapter_config.json", "adapter_model.safetensors"):
+            shutil.copyfile(adapter / name, folder / name)
+        card = json.loads((folder / "branch.json").read_text(encoding="utf-8"))
+        card["adapter"] = _sha256(folder / "adapter_model.safetensors")
+        (folder / "branch.json").write_text(json.dumps(card) + "\n", encoding="utf-8")
+        return folder
 
     def _training(self, stage: Stage) -> Path:
         return self.work / "outputs" / "training" / self.model / stage.method / stage.name
@@ -592,6 +622,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     packs.add_argument("--speechocean762", help="folder, or name on the hub")
     packs.add_argument("--dev", type=Path, required=True, help="manifest")
     packs.add_argument("--start", type=Path, help="folder of an adapter to go on from")
+    packs.add_argument("--branch", type=Path, help="folder of a branch of U2 to go on from")
     packs.add_argument("--wheels", type=Path, help="folder of wheels that the machine lacks")
     packs.add_argument("--part_mib", type=float, default=PART_MIB)
     packs.add_argument("--out", type=Path, required=True, help="folder of the parts")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.corpora.alignments import UNKNOWN, read_textgrid
-from streaming_asr.corpora.audio import duration_s
+from streaming_asr.corpora.audio import duration_s, load_audio
 from streaming_asr.corpora.lists import speaker_hash
 from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.corpora.obtain import clone_once
@@ -29,6 +29,7 @@ from streaming_asr.corpora.published import is_split, named_rows
 from streaming_asr.corpora.rows import text_lines, text_of, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
+from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.terminal import exit_status
 
 MANIFESTS = ("train.jsonl", "manifest.jsonl")
@@ -254,11 +255,12 @@ def write(rows: Iterator[Row], manifest: Path) -> tuple[int, int]:
     missing = 0
     for row in rows:
         file = row["audio_filepath"].absolute()
-        length_s = duration_s(file)
-        if not length_s:
+        try:  # the header of an MP3 may state no length
+            length_s = duration_s(file) or len(load_audio(file)) / SAMPLE_RATE
+        except UserError as error:
             missing += 1
             if file.is_file():
-                print(f"left out: {file}: not readable as audio", file=sys.stderr)
+                print(f"left out: {error}", file=sys.stderr)
             continue
         read = {"id": file.stem, "duration": round(length_s, 3), "language": "en"}
         line = {**read, **row, "audio_filepath": str(file)}

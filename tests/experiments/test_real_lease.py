@@ -17,6 +17,7 @@ from toy_corpus import toy_corpus
 from experiments.real import lease
 from experiments.real.lease import LeaseError, Parts, Run, Stage, main, receive
 from streaming_asr.corpora.shards import read_shards
+from streaming_asr.methods.u2.branch_files import ADAPTER_FILES, sha256_of
 
 
 @pytest.fixture(autouse=True)
@@ -242,6 +243,23 @@ def test_an_unknown_stage_is_refused(tmp_path, capsys):
     assert "--stages ear: no such stage; there are encoder, decoder" in capsys.readouterr().err
 
 
+def test_a_packed_branch_goes_on_behind_another_adapter(tmp_path):
+    run = Run(tmp_path, tmp_path / "out", 0.0, "toy")
+    adapter, packed = tmp_path / "adapter", tmp_path / "files" / "branch"
+    adapter.mkdir()
+    for name in ADAPTER_FILES:
+        (adapter / name).write_text(f"the new {name}")
+    assert run._branch_behind(adapter) == adapter
+    packed.mkdir(parents=True)
+    (packed / "branch.safetensors").write_text("the branch")
+    (packed / "branch.json").write_text('{"rank": 64, "adapter": "of the old one"}')
+    folder = run._branch_behind(adapter)
+    assert (folder / "branch.safetensors").read_text() == "the branch"
+    assert (folder / ADAPTER_FILES[0]).read_text() == f"the new {ADAPTER_FILES[0]}"
+    card = json.loads((folder / "branch.json").read_text())
+    assert card == {"rank": 64, "adapter": sha256_of(adapter)}
+
+
 # -- the rehearsal ------------------------------------------------------------------------------
 
 
@@ -272,8 +290,8 @@ def test_every_stage_runs_on_a_cpu_from_the_packed_parts(tmp_path):
         with tarfile.open(tmp_path / "results" / f"{stage.name}.tar") as tar:
             weights[stage.name] = {member.name for member in tar}
             card = json.load(tar.extractfile("weights/training.json"))
-        start = {"encoder": None, "decoder": "encoder", "u2": "decoder", "hush_word": None}
-        start |= {"segmenter": "decoder", "star": "segmenter"}
+        start = {"encoder": None, "decoder": "encoder", "joint": "decoder", "u2": "joint"}
+        start |= {"hush_word": None, "segmenter": "joint", "star": "segmenter"}
         assert card.get("start") == start[stage.name]
     assert "weights/adapter_model.safetensors" in weights["decoder"]
     assert "weights/branch.safetensors" in weights["u2"]
