@@ -38,13 +38,17 @@ def launch(processes: int) -> int | None:
         for rank in range(processes)
     ]
     try:
-        while all(rank.poll() is None for rank in ranks):
+        is_running = True
+        status = 0
+        while is_running and not status:
             time.sleep(0.5)
-        status = next((rank.returncode for rank in ranks if rank.poll()), 0)
+            codes = [rank.poll() for rank in ranks]
+            is_running = None in codes
+            status = next((code for code in codes if code), 0)
     except KeyboardInterrupt:
         status = 130
     for rank in ranks:
         if status:  # else the others would wait for the gradients of the one that failed
             rank.terminate()
         rank.wait()
-    return status or next((rank.returncode for rank in ranks if rank.returncode), 0)
+    return status

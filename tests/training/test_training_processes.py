@@ -18,7 +18,7 @@ import sys
 import time
 from streaming_asr.training.launch import launch
 from streaming_asr.training.loop import fit
-code = launch(2)
+code = launch(N_RANKS)
 if code is not None:
     sys.exit(code)
 import torch
@@ -44,14 +44,25 @@ if os.environ["RANK"] == "1":
     sys.exit(3)
 time.sleep(10_000)  # as if it waited for the other's gradients
 """
+FAIL_LATER = """
+import os
+if os.environ["RANK"] == "0":
+    sys.exit(0)
+time.sleep(1)
+if os.environ["RANK"] == "1":
+    sys.exit(3)
+time.sleep(10_000)
+"""
 
 
 pytestmark = pytest.mark.slow
 
 
-def two_processes(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedProcess:
+def processes(
+    tmp_path: Path, script: str, *arguments: str, n_ranks: int = 2
+) -> subprocess.CompletedProcess:
     file = tmp_path / "train.py"
-    file.write_text(HEAD + script)
+    file.write_text(HEAD.replace("N_RANKS", str(n_ranks)) + script)
     return subprocess.run(
         [sys.executable, str(file), *arguments],
         capture_output=True,
@@ -60,9 +71,9 @@ def two_processes(tmp_path: Path, script: str, *arguments: str) -> subprocess.Co
     )
 
 
-def test_whisperrts_adapter_is_the_same_from_two_processes_and_from_one(tmp_path: Path) -> None:
+def test_whisperrts_adapter_is_the_same_from_processes_and_from_one(tmp_path: Path) -> None:
     model, corpus = str(tiny_folder()), str(toy_corpus(tmp_path))
-    ran = two_processes(tmp_path, TRAIN, str(tmp_path / "two"), model, corpus)
+    ran = processes(tmp_path, TRAIN, str(tmp_path / "two"), model, corpus)
     assert ran.returncode == 0, ran.stderr
     assert "2 process(es)" in ran.stdout
     model_before = Recipe(model, corpus).model
@@ -77,4 +88,8 @@ def test_whisperrts_adapter_is_the_same_from_two_processes_and_from_one(tmp_path
 
 
 def test_a_rank_that_fails_ends_the_others(tmp_path: Path) -> None:
-    assert two_processes(tmp_path, FAIL).returncode == 3
+    assert processes(tmp_path, FAIL).returncode == 3
+
+
+def test_a_rank_that_fails_after_another_has_ended_ends_the_others(tmp_path: Path) -> None:
+    assert processes(tmp_path, FAIL_LATER, n_ranks=3).returncode == 3
