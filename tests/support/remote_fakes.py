@@ -55,13 +55,13 @@ class Answered(Remote):
 
     def start(self, **settings: Any) -> Any:
         state = super().start(**settings)
-        state.untold = Arrived()
+        state.pending = Arrived()
         return state
 
     def step(self, state: Any, audio: Samples, *, last: bool) -> Update:
         update = super().step(state, audio, last=last)
         self.n_sent += len(audio) > 0
-        until(lambda: state.untold.n >= self.answers.get(self.n_sent, 0))
+        until(lambda: state.pending.n >= self.answers.get(self.n_sent, 0))
         return update
 
 

@@ -55,9 +55,10 @@ class Padding:
 def make_padding(
     kind: str, whisper: Whisper, *, length_s: float | None = None, weights: str | None = None
 ) -> Padding:
-    """Return the padding of that name for this model; `weights` holds the hush word.
+    """Return the padding of that name for this model.
 
-    length_s: of zeros and noise, default 0.5; a hush word has its own length. Raises UserError.
+    weights: folder or file of the hush word. length_s: of zeros and noise, default 0.5. Raises
+    UserError on a setting that does not fit and on a padding of more than half of the context.
     """
     check_one_of(PADDINGS, padding=kind)
     if length_s is not None and kind not in ("zeros", "noise"):
@@ -93,22 +94,23 @@ def make_padding(
 
 
 def load_hush(path: str | Path, whisper: Whisper) -> Padding:
-    """Load a folder that training left, or its file. Raises UserError where it does not fit."""
+    """Load the hush word of a folder that training wrote, or of its file.
+
+    Raises UserError where there is none or it is for another model.
+    """
     remedy = "give the folder that `python -m streaming_asr.train method=hush_word` made"
     tensors = weights_at(path, FILE_NAME, "hush word", remedy)
     samples, mel = tensors.get("samples"), tensors.get("mel")
     if samples is not None and samples.ndim == 1 and samples.numel() > 0:
         return Padding("hush", samples=samples.float().to(whisper.device))
-    if (
-        mel is not None
-        and mel.ndim == 2
-        and mel.shape[0] == whisper.n_mels
-        and not mel.shape[1] % 2
-    ):
-        return Padding("hush", mel=mel.float().to(whisper.device))
+    if mel is not None and mel.ndim == 2:
+        n_mels, n_mel_frames = mel.shape
+        if n_mels == whisper.n_mels and n_mel_frames % 2 == 0:
+            return Padding("hush", mel=mel.float().to(whisper.device))
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     raise UserError(
-        f"hush word {str(path)!r} holds { ({k: tuple(v.shape) for k, v in tensors.items()}) }; "
-        f"`samples` (n,) or `mel` ({whisper.n_mels}, 2 n) is wanted"
+        f"hush word {str(path)!r} holds {shapes}; `samples` (n,) or `mel` ({whisper.n_mels}, 2 n) "
+        "is wanted"
     )
 
 
@@ -125,20 +127,21 @@ def padded_mel(audio: torch.Tensor, padding: Padding, n_mels: int, context: int)
 def padded_mels(
     audio: Sequence[torch.Tensor], padding: Padding, n_mels: int, context: int
 ) -> list[torch.Tensor]:
-    """Return `padded_mel` of each of `audio`, (batch, n_i) of as many rows, in one pass."""
-    rows = audio[0].shape[0]
+    """Return `padded_mel` of each of `audio`, (batch, n_i), computed together."""
+    batch = audio[0].shape[0]
     if padding.kind == "full":
-        whole = [F.pad(each, (0, context * FRAME_SAMPLES - each.shape[-1])) for each in audio]
-        return log_mel_rows(whole, n_mels)
+        n_samples = context * FRAME_SAMPLES
+        padded = [F.pad(samples, (0, n_samples - samples.shape[-1])) for samples in audio]
+        return log_mel_rows(padded, n_mels)
     if padding.samples is not None:
-        tail = padding.samples.expand(rows, -1)
-        audio = [torch.cat([each, tail], dim=-1) for each in audio]
+        tail = padding.samples.expand(batch, -1)
+        audio = [torch.cat([samples, tail], dim=-1) for samples in audio]
     # Whole encoder frames, so that a tail of log-mel begins with one.
-    whole = [F.pad(each, (0, -each.shape[-1] % FRAME_SAMPLES)) for each in audio]
-    mels = log_mel_rows(whole, n_mels)
+    padded = [F.pad(samples, (0, -samples.shape[-1] % FRAME_SAMPLES)) for samples in audio]
+    mels = log_mel_rows(padded, n_mels)
     if padding.mel is not None:
-        after = padding.mel.expand(rows, -1, -1)
-        mels = [torch.cat([mel, after], dim=-1) for mel in mels]
+        mel_tail = padding.mel.expand(batch, -1, -1)
+        mels = [torch.cat([mel, mel_tail], dim=-1) for mel in mels]
     return mels
 
 

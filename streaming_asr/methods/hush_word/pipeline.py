@@ -56,8 +56,12 @@ def parse_split(text: str) -> tuple[int, int] | None:
 
 def splits_of(n_threads: int) -> list[tuple[int, int]]:
     """Return the splits of all threads that a profile compares: 1, 2, 4 ... for one of the two."""
-    few = [2**i for i in range(n_threads.bit_length()) if 2**i < n_threads]
-    return sorted({pair for n in few for pair in ((n, n_threads - n), (n_threads - n, n))})
+    splits = set()
+    n = 1
+    while n < n_threads:
+        splits |= {(n, n_threads - n), (n_threads - n, n)}
+        n *= 2
+    return sorted(splits)
 
 
 def best_split(
@@ -77,7 +81,7 @@ def profile(
 ) -> tuple[int, int]:
     """Return the split of `n_threads` that was the fastest here, 1:1 for a single thread.
 
-    halves: what the worker does in a round, and the decoding.
+    halves: what the worker does in a round, and the decoding. Both are run and timed.
     """
     splits = splits_of(n_threads)
     if not splits:
@@ -123,17 +127,22 @@ class Prefill:
         return torch.from_numpy(self.log_probs).to(cache.keys[0].device)
 
 
-def _write(values: Floats, places: tuple[list[torch.Tensor], ...], n: int) -> None:
-    for layers, place in zip(torch.from_numpy(values), places, strict=True):
-        for layer, target in zip(layers, place, strict=True):
+def _write(
+    values: Floats, keys_values: tuple[list[torch.Tensor], list[torch.Tensor]], n: int
+) -> None:
+    """Write (2, layers, heads, n, d / heads) into the first n positions of row 0 of a cache."""
+    for layers, targets in zip(torch.from_numpy(values), keys_values, strict=True):
+        for layer, target in zip(layers, targets, strict=True):
             target[0, :, :n] = layer
 
 
-def _read(places: tuple[list[torch.Tensor], ...], n: int) -> Floats:
-    # The worker answers in float32 on the CPU, which holds every dtype's numbers exactly.
-    stacked = torch.stack([torch.stack([layer[0, :, :n] for layer in each]) for each in places])
-    values: Floats = stacked.float().cpu().numpy()
-    return values
+def _read(keys_values: tuple[list[torch.Tensor], list[torch.Tensor]], n: int) -> Floats:
+    """Return what `_write` writes, of the first n positions of row 0 of a cache."""
+    keys, values = keys_values
+    stacked = torch.stack([torch.stack([x[0, :, :n] for x in layers]) for layers in (keys, values)])
+    # In float32 on the CPU, which holds every dtype's numbers exactly.
+    array: Floats = stacked.float().cpu().numpy()
+    return array
 
 
 class Worker:
@@ -153,9 +162,9 @@ class Worker:
         self._decoder.append_frames(cache, hidden, 0)
         part = self._decoder.part(cache, [list(prompt)], [0], n_frames)
         (log_probs,) = self._decoder.next_log_probs([part])
-        # Rounds that were dropped, as the buffer was cut, are asked for no more.
-        for old in sorted(self._caches)[: -(MOST_ROUNDS - 1)]:
-            del self._caches[old]
+        # Nobody asks for rounds that were dropped when the buffer was cut: only the newest stay.
+        for old_number in sorted(self._caches)[: -(MOST_ROUNDS - 1)]:
+            del self._caches[old_number]
         self._caches[number] = cache
         return Prefill(
             number,
@@ -190,7 +199,8 @@ class EncoderWorker:
         self, model_path: str, *, device: str, dtype: str, threads: int, padding: Padding
     ) -> None:
         # Arrays, not tensors: torch would hand those over in shared memory.
-        samples, mel = (x if x is None else x.cpu().numpy() for x in (padding.samples, padding.mel))
+        samples = None if padding.samples is None else padding.samples.cpu().numpy()
+        mel = None if padding.mel is None else padding.mel.cpu().numpy()
         self._n_rounds = 0
         self._pool = ProcessPoolExecutor(
             max_workers=1,
@@ -227,14 +237,14 @@ def _load(
     samples: np.ndarray | None,
     mel: np.ndarray | None,
 ) -> None:
+    """Load the model in the worker process; the padding comes as its parts."""
     from streaming_asr.whisper.load import load_whisper
 
     global _worker
     torch.set_num_threads(threads)
     whisper = load_whisper(model_path, device=device, dtype=dtype)
-    samples_tail, mel_tail = (
-        None if x is None else torch.from_numpy(x).to(whisper.device) for x in (samples, mel)
-    )
+    samples_tail = None if samples is None else torch.from_numpy(samples).to(whisper.device)
+    mel_tail = None if mel is None else torch.from_numpy(mel).to(whisper.device)
     padding = Padding(kind, samples_tail, mel_tail)
     _worker = Worker(whisper, PaddedEncoder(whisper, padding))
 

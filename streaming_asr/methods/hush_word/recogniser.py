@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import torch
 
@@ -46,7 +46,7 @@ class Encoded:
         return cls(prefill.n_samples, prefill.n_frames, prefill=prefill)
 
     @property
-    def n_heard(self) -> int:
+    def n_audio_frames(self) -> int:
         """Return the frames that hold audio."""
         return -(-self.n_samples // FRAME_SAMPLES)
 
@@ -90,7 +90,7 @@ class Transcriber(WindowDecoder):
     def count(self, encoded: Encoded, recorder: Recorder) -> None:
         """Report what was encoded."""
         recorder.count(
-            frames_real=encoded.n_heard,
+            frames_real=encoded.n_audio_frames,
             frames_computed=encoded.n_frames,
             encoder_flops=encoder_flops(self.whisper.config, encoded.n_frames),
         )
@@ -106,10 +106,11 @@ class Transcriber(WindowDecoder):
         *,
         last: bool,
     ) -> Passes[DecodedWindow]:
-        """Decode after the text of the tokens `previous`.
+        """Decode an encoded window, with `previous`, tokens of earlier text, in the prompt.
 
-        reference: tokens of the round before, none for the plain search; last: no round comes
-        after this one. Word times lie in the frames of the audio.
+        reference: tokens of the round before, which the search follows; none for the plain search.
+        last: no round comes after this one. cache: its row 0 is overwritten. Word times lie in the
+        frames of the audio.
         """
         prefill, log_probs = encoded.prefill, None
         with recorder.part("encode"):
@@ -127,7 +128,7 @@ class Transcriber(WindowDecoder):
             yield from self.search_window(
                 cache,
                 encoded.n_frames,
-                encoded.n_heard,
+                encoded.n_audio_frames,
                 language,
                 recorder,
                 previous,
@@ -138,9 +139,10 @@ class Transcriber(WindowDecoder):
         )
 
     def halves(self, audio: Samples) -> tuple[Callable[[], object], Callable[[], object]]:
-        """Return what a pipelined round of (n,) samples has to do: the worker's half, the decoding.
+        """Return the two halves of a pipelined round of (n,) samples, to be timed: what the worker
+        does, and the decoding.
 
-        The decoding follows the text of the round before, as most do.
+        The decoding follows the text of a round before, as most do.
         """
         worker = Worker(self.whisper, self.encoder)
         prompt = self.prompt_of(None, [])
@@ -155,7 +157,7 @@ class Transcriber(WindowDecoder):
 
         def prepare() -> None:
             worker.prefill(0, audio, prompt)
-            worker.token_times(0, prompt, text, encoded.n_heard)
+            worker.token_times(0, prompt, text, encoded.n_audio_frames)
 
         return prepare, partial(decode, text)
 
@@ -181,7 +183,7 @@ class StreamRecogniser:
         self._cache: DecoderCache | None = None
         self._reference: list[int] = []
         self._pending: Encoded | None = None
-        self._heard: BufferTranscript | None = None
+        self._ahead: BufferTranscript | None = None
 
     @property
     def pending_samples(self) -> int:
@@ -197,12 +199,14 @@ class StreamRecogniser:
         """Encode a first round in the worker; audio longer than the context is left for later."""
         self._pending = self._collect(self._submit(audio, prompt, language), recorder)
 
-    def hear(
+    def transcribe_ahead(
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
     ) -> Passes[None]:
-        """Transcribe what `transcribe` is asked for next, in passes that streams may share."""
-        # Asked for ahead, since the online buffer's own call cannot wait for a shared pass.
-        self._heard = yield from self._whole(audio, None, prompt, language, recorder)
+        """Transcribe, in passes that streams may share, what the next `transcribe` returns.
+
+        The online buffer calls `transcribe` itself and cannot wait there for a shared pass.
+        """
+        self._ahead = yield from self._whole(audio, None, prompt, language, recorder)
 
     def drop(self) -> None:
         """Forget what is encoded: the buffer has been cut meanwhile."""
@@ -212,23 +216,21 @@ class StreamRecogniser:
         self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
     ) -> BufferTranscript:
         """Return the words of (n,) samples; while pipelined, those of one round before."""
-        if self._heard is not None:
-            heard_before, self._heard = self._heard, None
-            return heard_before
+        if self._ahead is not None:
+            transcript, self._ahead = self._ahead, None
+            return transcript
         pending, self._pending = self._pending, None
         # At the end of the stream audio may have come that the worker did not encode: all is
         # decoded at once then.
         if pending is None or (self.is_last and pending.n_samples != audio.size):
-            return self._alone(audio, None, prompt, language, recorder)
+            return alone(self._whole(audio, None, prompt, language, recorder), recorder)
         # Submitted before the decoding, so that the two run side by side.
         submitted = None if self.is_last else self._submit(audio, prompt, language)
-        heard = audio[: pending.n_samples]
-        hypothesis = self._alone(heard, pending, prompt, language, recorder)
+        encoded_audio = audio[: pending.n_samples]
+        passes = self._whole(encoded_audio, pending, prompt, language, recorder)
+        transcript = alone(passes, recorder)
         self._pending = self._collect(submitted, recorder)
-        return hypothesis
-
-    def _alone(self, *arguments: Any) -> BufferTranscript:
-        return alone(self._whole(*arguments), arguments[-1])
+        return transcript
 
     def _whole(
         self,
@@ -242,13 +244,14 @@ class StreamRecogniser:
         shared = self._shared
         if self._cache is None:
             self._cache = DecoderCache(shared.decoder, rows=shared.search.beam)
-        cache, pending = self._cache, [] if encoded is None else [encoded]
+        cache = self._cache
+        pending = [] if encoded is None else [encoded]  # for the first call of `decode`
 
-        def decode(heard: Samples, previous: list[int]) -> Passes[DecodedWindow]:
+        def decode(samples: Samples, previous: list[int]) -> Passes[DecodedWindow]:
             if pending:
                 window = pending.pop()
             else:
-                window = yield from shared.encoding(heard, recorder)
+                window = yield from shared.encoding(samples, recorder)
             text = yield from shared.follow(
                 window,
                 cache,
@@ -276,6 +279,10 @@ class StreamRecogniser:
     def _submit(
         self, audio: Samples, prompt: str | None, language: str | None
     ) -> Future[Prefill] | None:
+        """Let the worker begin with (n,) samples; None where there is none or it cannot take them.
+
+        It cannot take less than the shortest audio that has words, nor more than one window.
+        """
         shared = self._shared
         if self._worker is None or not SHORTEST_SAMPLES <= audio.size <= shared.limit_samples:
             return None
@@ -283,7 +290,7 @@ class StreamRecogniser:
         return self._worker.submit(audio, shared.prompt_of(language, previous))
 
     def _collect(self, submitted: Future[Prefill] | None, recorder: Recorder) -> Encoded | None:
-        """Wait for the worker; its time shows as far as the decoding did not cover it."""
+        """Wait for the worker and return what it encoded; only the waiting counts as time."""
         if submitted is None:
             return None
         with recorder.part("encode"):

@@ -28,14 +28,15 @@ from streaming_asr.whisper.search import Guide
 
 
 def punctuation(whisper: Whisper) -> Callable[[int], bool]:
-    """Return a test for tokens matched with nothing: control tokens, no letter or digit."""
+    """Return a test for tokens that the search skips: control tokens, and text without a letter or
+    digit."""
 
     def skips(token: int) -> bool:
         if token >= whisper.eot:
             return True
         try:
             text = whisper.detokenizer.token_bytes(token).decode("utf-8")
-        except UnicodeDecodeError:  # a part of a character
+        except UnicodeDecodeError:  # a part of a character, probably a letter
             return False
         return not any(c.isalnum() for c in text)
 
@@ -49,20 +50,22 @@ class ReferenceGuide(Guide):
         self._skips = skips
         self._text = tokens
         # Punctuation comes and goes as the audio grows, and each mark would be a mismatch.
-        self._at = [i for i, token in enumerate(tokens) if not skips(token)]
-        self._tokens = [tokens[i] for i in self._at]
+        self._indices = [i for i, token in enumerate(tokens) if not skips(token)]
+        self._tokens = [tokens[i] for i in self._indices]
         self._next: int | None = None
-        """Index of the token that should come next; None before the first match."""
+        """Index in `_tokens` of the token that should come next; None before the first match."""
         self._narrow = True
 
     def draft(self, last: int | None) -> Sequence[int]:
         """Return the rest of the text; behind a mark of punctuation, from its next word on."""
         if not self._narrow:
             return ()
-        n = self._next or 0
+        n_passed = self._next or 0
         if last is not None and self._skips(last):
-            return self._text[self._at[n] :] if n < len(self._at) else ()
-        return self._text[self._at[n - 1] + 1 if n else 0 :]
+            begin = [*self._indices, len(self._text)][n_passed]
+        else:
+            begin = self._indices[n_passed - 1] + 1 if n_passed else 0
+        return self._text[begin:]
 
     def narrow(self, best: int) -> bool:
         """Return whether the search stays narrow; if so the best token counts as taken."""
@@ -70,10 +73,11 @@ class ReferenceGuide(Guide):
         return self._narrow
 
     def _follow(self, token: int) -> bool:
+        """Return whether a token is the reference's next one or skipped; if so, move on to it."""
         if self._skips(token):
             return True
-        # The buffer may have been cut since, so the text may begin anywhere in the reference.
         if self._next is None:
+            # The buffer may have been cut since, so the text may begin anywhere in the reference.
             if token not in self._tokens:
                 return False
             self._next = self._tokens.index(token) + 1

@@ -102,8 +102,11 @@ class HushWord(SharedPasses, Chunked):
             )
 
     def _split(self) -> tuple[int, int]:
-        """Return how the threads in use are divided between encoder and decoding: as a round of
-        one of the package's clips was fastest. A GPU's worker has one."""
+        """Return the threads of the encoder's worker and of the decoding, for `pipeline=auto`.
+
+        They are all threads in use, divided as a round of one of the package's clips was fastest.
+        A worker on a GPU gets one.
+        """
         n_threads = torch.get_num_threads()
         if torch.device(self.encoder_device or self.device).type != "cpu":
             return 1, max(1, n_threads - 1)
@@ -125,7 +128,7 @@ class HushWord(SharedPasses, Chunked):
         )
 
     def _step(self, state: HushState, audio: Samples, last: bool) -> Passes[Update]:
-        """Take in `audio`; transcribe once when a chunk or more has come, with all that has."""
+        """Take in `audio`; transcribe the buffer once there is a chunk or more of new audio."""
         state.buffer.insert(audio)
         is_due = state.hear(audio, self._chunk)
         words: list[Word] = []
@@ -144,7 +147,7 @@ class HushWord(SharedPasses, Chunked):
         """Run one round; in the pipeline the words are those of the round before."""
         buffer, recogniser = state.buffer, state.recogniser
         if self._worker is None:
-            yield from self._hear(state)
+            yield from self._transcribe_ahead(state)
             return buffer.process()
         if not recogniser.pending_samples:
             recogniser.prefetch(
@@ -157,31 +160,32 @@ class HushWord(SharedPasses, Chunked):
                 return []
         start_s = buffer.start_s
         words = buffer.process()
-        # The buffer was cut: what the worker encoded begins where it no longer does.
         if buffer.start_s != start_s:
+            # The buffer was cut: what the worker encoded begins before it.
             recogniser.drop()
         return words
 
     def _finish(self, state: HushState) -> Passes[list[Word]]:
+        """Transcribe the buffer for the last time and commit all; return the new words."""
         buffer, recogniser = state.buffer, state.recogniser
         words: list[Word] = []
         if self._worker is not None and buffer.audio.size:
-            # The round that is under way first: local agreement counts hypotheses.
+            # First the round that the worker has encoded, as a hypothesis of local agreement.
             if 0 < recogniser.pending_samples < buffer.audio.size:
                 words += yield from self._round(state)
             recogniser.is_last = True
             words += buffer.process()
         elif buffer.audio.size:
-            # Audio that has been transcribed, too: the search of that round stopped earlier.
+            # Also where all of it has been transcribed: the search of that round stopped earlier.
             recogniser.is_last = True
-            yield from self._hear(state)
+            yield from self._transcribe_ahead(state)
             words = buffer.process()
         return words + buffer.finish()
 
-    def _hear(self, state: HushState) -> Passes[None]:
-        """Transcribe the buffer ahead of the round that asks for it."""
+    def _transcribe_ahead(self, state: HushState) -> Passes[None]:
+        """Transcribe the buffer for the call of `buffer.process` that follows."""
         buffer = state.buffer
-        yield from state.recogniser.hear(
+        yield from state.recogniser.transcribe_ahead(
             buffer.audio,
             prompt=buffer.prompt() or None,
             language=state.language,

@@ -64,8 +64,10 @@ class HushWords(nn.Module):
     def __init__(
         self, whisper: Whisper, tails: Tensor, bounds: Tensor, end_weight: float = 1.0
     ) -> None:
-        """Take tails (words, n) samples or (words, n_mels, 2 frames), bounds (words,), and what
-        <|endoftext|> weighs relative to a token of text."""
+        """Take tails, (words, n) samples or (words, n_mels, 2 frames), and their bounds (words,).
+
+        end_weight: weight of <|endoftext|> in the loss, relative to a token of text.
+        """
         super().__init__()
         self.tails = nn.Parameter(tails)
         self.register_buffer("bounds", bounds.reshape(-1, *[1] * (tails.ndim - 1)))
@@ -74,7 +76,7 @@ class HushWords(nn.Module):
 
     @torch.no_grad()
     def clamp(self) -> None:
-        """Project every word into its bounds: what an optimiser's step may have left."""
+        """Project every word into its bounds, which an optimiser's step may have left."""
         self.tails.copy_(torch.minimum(torch.maximum(self.tails, -self.bounds), self.bounds))
 
     def forward(self, examples: Sequence[HushExample]) -> Tensor:
@@ -88,35 +90,39 @@ class HushWords(nn.Module):
         return torch.cat([self.losses(group) for group in groups]).mean(0)
 
     def losses(self, examples: Sequence[HushExample]) -> Tensor:
-        """Return the cross-entropy of each example's transcript for each word, (examples, words),
-        in one pass."""
+        """Return the cross-entropy of each example's transcript for each hush word, in one pass.
+
+        (examples, words), a weighted mean over the tokens and the end.
+        """
         whisper, n_words = self._whisper[0], len(self.tails)
         device = self.tails.device
         hidden, n_frames = encode_each(whisper, [e.audio for e in examples], self.tails)
-        heard = torch.arange(hidden.shape[1]) < n_frames[:, None]
+        is_frame = torch.arange(hidden.shape[1]) < n_frames[:, None]
         tokens = pad_sequence(
             [torch.tensor(e.tokens) for e in examples], batch_first=True, padding_value=whisper.eot
         )
-        n_prompt = torch.tensor([e.n_prompt for e in examples])
-        n_tokens = torch.tensor([len(e.tokens) for e in examples])
-        place = torch.arange(tokens.shape[1] - 1)
-        learned = (place >= n_prompt[:, None] - 1) & (place < n_tokens[:, None] - 1)
-        weights = torch.where(tokens[:, 1:] == whisper.eot, self._end_weight, 1.0) * learned
+        n_prompt = torch.tensor([e.n_prompt for e in examples])[:, None]
+        n_tokens = torch.tensor([len(e.tokens) for e in examples])[:, None]
+        # Position i predicts token i + 1; the prompt and the padding are not learned.
+        positions = torch.arange(tokens.shape[1] - 1)
+        is_learned = (positions >= n_prompt - 1) & (positions < n_tokens - 1)
+        weights = torch.where(tokens[:, 1:] == whisper.eot, self._end_weight, 1.0) * is_learned
 
-        def each(tensor: Tensor) -> Tensor:  # of an example, for each of its words
+        def per_word(tensor: Tensor) -> Tensor:
+            """Return the rows of a tensor once for each hush word, on the device."""
             return tensor.to(device, non_blocking=True).repeat_interleave(n_words, 0)
 
-        inputs, n = each(tokens[:, :-1]), len(place)
+        n = len(positions)
         causal = torch.ones(n, n, dtype=torch.bool, device=device).tril()
-        seen = None if len(examples) == 1 else each(heard)[:, None, None]
-        place = place.to(device, non_blocking=True)
-        out = decode(whisper.model, hidden, inputs, place, causal, seen)
-        first = int(n_prompt.min()) - 1  # before it nobody learns
+        visible = None if len(examples) == 1 else per_word(is_frame)[:, None, None]
+        positions = positions.to(device, non_blocking=True)
+        out = decode(whisper.model, hidden, per_word(tokens[:, :-1]), positions, causal, visible)
+        first = int(n_prompt.min()) - 1  # before it no position is learned
         logits = whisper.model.proj_out(out[:, first:])
-        labels = each(tokens[:, first + 1 :])
+        labels = per_word(tokens[:, first + 1 :])
         losses = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
-        word_weights = each(weights[:, first:])
-        return ((losses * word_weights).sum(-1) / word_weights.sum(-1)).unflatten(0, (-1, n_words))
+        weights = per_word(weights[:, first:])
+        return ((losses * weights).sum(-1) / weights.sum(-1)).unflatten(0, (-1, n_words))
 
 
 def encode(whisper: Whisper, audio: Tensor, tails: Tensor) -> Tensor:
@@ -125,23 +131,27 @@ def encode(whisper: Whisper, audio: Tensor, tails: Tensor) -> Tensor:
 
 
 def encode_each(whisper: Whisper, audio: Sequence[Tensor], tails: Tensor) -> tuple[Tensor, Tensor]:
-    """Return encoder output of each of `audio`, (n_i,), with each of the tails after it, in one
-    pass: (len(audio) * words, F, d), an input's words side by side, and the frames (len(audio),)
-    that are no padding, on the CPU."""
-    if whisper.model.device != tails.device:
-        whisper.model.to(tails.device)
+    """Return encoder output of each of `audio`, (n_i,), with each of the tails after it.
+
+    In one pass: (len(audio) * words, F, d), the words of an audio next to each other, and how many
+    frames of each audio are no padding, (len(audio),) on the CPU.
+    """
+    n_words, device = len(tails), tails.device
+    if whisper.model.device != device:
+        whisper.model.to(device)
     padding = Padding("hush", samples=tails) if tails.ndim == 2 else Padding("hush", mel=tails)
-    rows = [each.to(tails.device, non_blocking=True).expand(len(tails), -1) for each in audio]
-    with torch.autocast(tails.device.type, enabled=False):  # log-mels are float32 in any precision
+    rows = [samples.to(device, non_blocking=True).expand(n_words, -1) for samples in audio]
+    with torch.autocast(device.type, enabled=False):  # log-mels are float32 in any precision
         mels = padded_mels(rows, padding, whisper.n_mels, whisper.context_frames)
     n_frames = torch.tensor([mel.shape[-1] // 2 for mel in mels])
-    # After an input come zeros, as the convolutions see them behind one by itself.
+    # Zeros follow each input, as the convolutions pad one by itself.
     padded = pad_sequence([mel.permute(2, 0, 1) for mel in mels], batch_first=True)
     mask = None
     if len(audio) > 1:
-        heard = torch.arange(int(n_frames.max())) < n_frames[:, None]
-        mask = heard.to(tails.device, non_blocking=True).repeat_interleave(len(tails), 0)
-        mask = mask[:, None, None]
+        is_frame = torch.arange(int(n_frames.max())) < n_frames[:, None]
+        is_frame = is_frame.to(device, non_blocking=True).repeat_interleave(n_words, 0)
+        mask = is_frame[:, None, None]
+    # From (audio, 2 F, words, n_mels).
     mel = padded.permute(0, 2, 3, 1).flatten(0, 1)
     return encode_frames(whisper.model, mel, mask), n_frames
 
@@ -206,23 +216,25 @@ class HushWordRecipe(CorpusRecipe):
         self._others: dict[str, float] | None = None
 
     def _initial(self) -> Tensor:
-        random_ = torch.Generator().manual_seed(self.seed)
-        n, n_words = round(self.length_s * SAMPLE_RATE), len(self.bounds)
+        """Return even noise for each bound, (words, n) samples or (words, n_mels, 2 frames)."""
+        generator = torch.Generator().manual_seed(self.seed)
+        n_samples, n_words = round(self.length_s * SAMPLE_RATE), len(self.bounds)
         if self.level == "mel":
-            shape = (n_words, self.whisper.n_mels, 2 * -(-n // FRAME_SAMPLES))
-            return torch.rand(shape, generator=random_) - 1.0
-        peaks = torch.tensor([min(NOISE_PEAK, clamp or NOISE_PEAK) for clamp in self.bounds])
-        # One draw for all: what differs in the end is the clamp's doing.
-        return (2 * torch.rand(n, generator=random_) - 1) * peaks[:, None]
+            shape = (n_words, self.whisper.n_mels, 2 * -(-n_samples // FRAME_SAMPLES))
+            return torch.rand(shape, generator=generator) - 1.0
+        peaks = torch.tensor([min(NOISE_PEAK, bound or NOISE_PEAK) for bound in self.bounds])
+        # One draw for all, so that the words differ only by their clamps in the end.
+        return (2 * torch.rand(n_samples, generator=generator) - 1) * peaks[:, None]
 
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> list[HushExample]:
-        """Return a batch of clips; pure in (seed, step, rank)."""
+        """Return a batch of clips; it depends only on (seed, step, rank)."""
         rng = self.rng(step, rank)
         return [self._example(rng) for _ in range(self.batch)]
 
     def _example(self, rng: random.Random) -> HushExample:
+        """Draw a clip; its tokens are cut to the decoder's positions."""
         window = self.window(rng, self.options)
         previous = self._tokens(window.prompt)[-PREVIOUS_TOKENS:]
         prompt = self.whisper.prompt(window.language, previous=previous)
@@ -236,7 +248,7 @@ class HushWordRecipe(CorpusRecipe):
     # -- training -------------------------------------------------------------------------------
 
     def loss(self, model: nn.Module, batch: list[HushExample]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the words' losses summed: none of them sees the others' gradients."""
+        """Return the sum of the words' losses, and each to log. Their gradients are independent."""
         losses = model(batch)
         logs = {
             f"loss_{_name(clamp)}": loss
@@ -246,17 +258,18 @@ class HushWordRecipe(CorpusRecipe):
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Return the WER on dev, percent, of each clamp's word as it is and of the mean of its
-        best, and of other paddings. `score` is the best mean's.
+        """Return WERs on dev, in percent.
+
+        For each clamp `wer_`, of the mean of the words of its best evaluations, and `best_`, of the
+        best of these words. `score` is the lowest `wer_`; then come those of other paddings.
         """
         self.model.clamp()
-        now = self.model.tails.detach().clone()
-        for best, wer, word in zip(self._best, self._wers(now), now, strict=True):
+        words = self.model.tails.detach().clone()
+        for best, wer, word in zip(self._best, self._wers(words), words, strict=True):
             best.append((wer, word))
             best.sort(key=lambda entry: entry[0])
             del best[self.average :]
-        means = self._means()
-        wers = self._wers(means)
+        wers = self._wers(self._means())
         self._chosen = min(range(len(wers)), key=wers.__getitem__)
         self._figures = {"score": wers[self._chosen]}
         for clamp, wer, best in zip(self.bounds, wers, self._best, strict=True):
@@ -271,21 +284,25 @@ class HushWordRecipe(CorpusRecipe):
         return self._figures | self._others
 
     def _means(self) -> Tensor:
+        """Return for each clamp the mean of the words of its best evaluations, as `tails`."""
         return torch.stack([torch.stack([w for _, w in best]).mean(0) for best in self._best])
 
     def _wers(self, tails: Tensor) -> list[float]:
-        """Return the WER of each tail, (words, n) or (words, n_mels, 2 frames); a clip is decoded
-        with all tails at once, greedily.
+        """Return the WER on dev with each tail, (words, n) or (words, n_mels, 2 frames).
+
+        A clip is decoded greedily with all tails at once.
         """
-        texts: list[list[str]] = [[] for _ in tails]
+        texts_by_tail: list[list[str]] = [[] for _ in tails]
         for utterance in self.dev:
             audio = torch.from_numpy(self._clip(utterance))
             hidden = encode(self.whisper, audio, tails)
-            for row, text in zip(texts, self._decode(hidden, utterance.language), strict=True):
-                row.append(text)
-        return [dev_wer(self.dev, row) for row in texts]
+            texts = self._decode(hidden, utterance.language)
+            for tail_texts, text in zip(texts_by_tail, texts, strict=True):
+                tail_texts.append(text)
+        return [dev_wer(self.dev, texts) for texts in texts_by_tail]
 
     def _wer_of(self, padding: Padding) -> float:
+        """Return the WER on dev with a padding that is not trained."""
         whisper, texts = self.whisper, []
         for utterance in self.dev:
             audio = torch.from_numpy(self._clip(utterance)).to(whisper.model.device)[None]
@@ -298,6 +315,7 @@ class HushWordRecipe(CorpusRecipe):
         return utterance.load()[: int(self.options.context_s * SAMPLE_RATE)]
 
     def _decode(self, hidden: Tensor, language: str | None) -> list[str]:
+        """Return the greedy text of each row of encoder output (rows, frames, d)."""
         whisper = self.whisper
         sequences = greedy(whisper, hidden, whisper.prompt(language), whisper.max_tokens // 2)
         return [whisper.tokenizer.decode(tokens).strip() for tokens in sequences]
@@ -326,6 +344,7 @@ class HushWordRecipe(CorpusRecipe):
 
 
 def _bound(clamp: float | str | None) -> float:
+    """Return a clamp as a number, infinity for none. Raises UserError."""
     if clamp in (None, "none"):
         return float("inf")
     if not isinstance(clamp, int | float) or not clamp > 0:

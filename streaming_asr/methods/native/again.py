@@ -37,14 +37,14 @@ class Redecoder(Native):
         raise NotImplementedError
 
     def n_stable(self, state: Any, before: Sequence[int]) -> int:
-        """Return how many of `state.tokens` should stay; `before` the chunk there were others."""
+        """Return how many of `state.tokens` are stable; `before`: the tokens before the chunk."""
         raise NotImplementedError
 
     def n_hidden(self, state: Any) -> int:
         """Return how many tokens at the start are no text."""
         return 0
 
-    def hear(self, state: Any, audio: Samples) -> None:
+    def take_in(self, state: Any, audio: Samples) -> None:
         """Keep new audio, (n,)."""
         state.waiting = np.concatenate([state.waiting, audio])
 
@@ -69,18 +69,21 @@ class Redecoder(Native):
                 self.commit(state, self.n_stable(state, before))
 
     def commit(self, state: Any, n: int) -> None:
-        """Commit the words that end within the first `n` tokens: all of them, or one begins there.
+        """Commit the words that are complete within the first `n` tokens; their tokens are final.
 
-        The next decoding begins with their tokens.
+        A word is complete when one of these tokens begins the next word, or when `n` is all tokens.
         """
         begin = max(state.n_final, self.n_hidden(state))
         for i, token in enumerate(state.tokens[begin:], start=begin):
-            if (words := state.writer.push(token, state.heard_s)) and i < n:
+            words = state.writer.push(token, state.heard_s)
+            if words and i < n:
                 state.committed += words
                 state.n_final = i
-        rest = state.writer.finish(state.heard_s)
+        # The open word is finished in any case: the writer begins again at the first token that is
+        # not final.
+        last_word = state.writer.finish(state.heard_s)
         if n >= len(state.tokens):
-            state.committed += rest
+            state.committed += last_word
             state.n_final = len(state.tokens)
 
     def finish(self, state: Any) -> None:

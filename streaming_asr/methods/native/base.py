@@ -76,7 +76,7 @@ class Native(SharedPasses):
             language,
         )
 
-    def hear(self, state: Any, audio: Samples) -> None:
+    def take_in(self, state: Any, audio: Samples) -> None:
         """Keep new audio, (n,)."""
         state.mel.push(audio)
 
@@ -107,20 +107,23 @@ class Native(SharedPasses):
     def step_many(
         self, states: Sequence[Any], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
-        """Advance each stream by one step; those that are equally far share passes."""
-        for state, samples, ends in zip(states, audio, last, strict=True):
+        """Take in new audio of each stream, (n_i,), and return what changed in each.
+
+        Streams that have computed as many blocks share passes.
+        """
+        for state, samples, is_last in zip(states, audio, last, strict=True):
             with state.recorder.part("feature"):
                 state.n_samples += len(samples)
                 if len(samples):
-                    self.hear(state, np.asarray(samples, dtype=np.float32))
-                if ends and state.n_samples and not state.is_closed:
+                    self.take_in(state, np.asarray(samples, dtype=np.float32))
+                if is_last and state.n_samples and not state.is_closed:
                     self.close(state)
                     state.is_closed = True
         while self._pass(states):
             pass
         updates = []
-        for state, ends in zip(states, last, strict=True):
-            if ends:
+        for state, is_last in zip(states, last, strict=True):
+            if is_last:
                 with state.recorder.part("finalise"):
                     self.finish(state)
             updates.append(Update(tuple(state.committed), self.partial(state)))
@@ -146,23 +149,23 @@ def ends_of(tokens: int | Sequence[int] | None) -> set[int]:
 
 
 def load(folder: Path, kind: Kind, reader: str, placed: Placed) -> tuple[Any, Any]:
-    """Return the model of a folder and what `reader`, a class of transformers, reads of it.
+    """Return the model of a folder, and its processor, read by the class `reader` of transformers.
 
-    Raises UserError.
+    Raises UserError where transformers is too old, or files are missing or do not fit.
     """
     import transformers
     from safetensors import SafetensorError
 
     name = kind.classes[type_of(folder) or ""]
-    cls = getattr(transformers, name, None)
-    if cls is None:
+    model_class = getattr(transformers, name, None)
+    if model_class is None:
         raise UserError(
             f"model={kind.name}: transformers {transformers.__version__} has no {name}; "
             f"`pip install 'transformers>={NEWEST}'` brings it, other methods need no newer one"
         )
     try:
         with quiet(), _no_report():
-            model, report = cls.from_pretrained(
+            model, report = model_class.from_pretrained(
                 folder,
                 dtype=getattr(torch, placed.dtype),
                 local_files_only=True,
@@ -175,11 +178,13 @@ def load(folder: Path, kind: Kind, reader: str, placed: Placed) -> tuple[Any, An
         raise UserError(
             f"model.path={folder}: could not be loaded ({first.strip()}); download it again"
         ) from error
-    for what in ("missing_keys", "mismatched_keys"):
-        if names := sorted(map(str, report[what])):
+    for fault in ("missing_keys", "mismatched_keys"):
+        names = sorted(map(str, report[fault]))
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise UserError(
-                f"model.path={folder}: its weights do not fit its config.json ({what}: {names[0]}"
-                f"{f' and {len(names) - 1} more' if len(names) > 1 else ''}); download it again"
+                f"model.path={folder}: its weights do not fit its config.json ({fault}: {names[0]}"
+                f"{more}); download it again"
             )
     return model.to(placed.device).eval().requires_grad_(False), processor
 
@@ -219,7 +224,10 @@ class Mel:
         return max(0, (len(self._audio) - self._width) // self._hop + 1)
 
     def take(self, n: int) -> Tensor | None:
-        """Return the extractor's features of the next `n` frames; None where audio lacks."""
+        """Return the features of the next `n` frames, (1, n, n_mels) or as the extractor has it.
+
+        None where audio is missing.
+        """
         if not 1 <= n <= self.n_ready:
             return None
         audio = self._audio[: (n - 1) * self._hop + self._width]
@@ -231,33 +239,36 @@ class Mel:
 
     def pad(self, n: int) -> None:
         """Add silence, so that `take(n)` has its audio."""
-        lacking = (n - 1) * self._hop + self._width - len(self._audio)
-        self.push(np.zeros(max(0, lacking), dtype=np.float32))
+        n_lacking = (n - 1) * self._hop + self._width - len(self._audio)
+        self.push(np.zeros(max(0, n_lacking), dtype=np.float32))
 
 
 @contextmanager
 def together(caches: Sequence[Any]) -> Iterator[Any]:
-    """Yield one cache of many streams, of one row each and equally far, whose rows become theirs.
+    """Join the caches of several streams for a `with` block; afterwards each has its row again.
 
-    caches: keys and values (DynamicCache), or the left context of convolutions.
+    caches: keys and values (DynamicCache), or the left context of convolutions; of one row each,
+    and of the same length.
     """
     if len(caches) == 1:
         yield caches[0]
         return
-    whole = copy.copy(caches[0])
-    whole.layers = _layers(whole.layers)
-    for key, layer in _items(whole.layers):
+    joined = copy.copy(caches[0])
+    joined.layers = _layers(joined.layers)
+    for key, layer in _items(joined.layers):
         for name in TENSORS:
             if getattr(layer, name, None) is not None:
                 rows = [getattr(cache.layers[key], name) for cache in caches]
                 setattr(layer, name, torch.cat(rows))
-    yield whole
+    yield joined
     for i, cache in enumerate(caches):
-        cache.layers = _layers(whole.layers)
+        cache.layers = _layers(joined.layers)
         for _, layer in _items(cache.layers):
             for name in TENSORS:
-                if (every := getattr(layer, name, None)) is not None:
-                    setattr(layer, name, every[i : i + 1].clone())  # `cache` is written in place
+                tensor = getattr(layer, name, None)
+                if tensor is not None:
+                    # A copy, since later passes write into it in place.
+                    setattr(layer, name, tensor[i : i + 1].clone())
 
 
 TENSORS = ("keys", "values", "cache")

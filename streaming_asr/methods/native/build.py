@@ -45,9 +45,8 @@ def native(
     check(kind, folder, chunk_ms=chunk_ms, device=device, dtype=dtype)
     if delay_s is not None and kind.name != "voxtral_realtime":
         raise UserError(f"delay_s={delay_s}: only voxtral_realtime has it; leave it out")
-    module, _, cls = CLASSES[kind.name].rpartition(".")
-    extra = {"delay_s": delay_s} if kind.name == "voxtral_realtime" else {}
-    method: Native = getattr(import_module(module), cls)(
-        folder, kind, Placed(chunk_ms, device, dtype), **extra
-    )
+    module, _, class_name = CLASSES[kind.name].rpartition(".")
+    method_class = getattr(import_module(module), class_name)
+    options = {"delay_s": delay_s} if kind.name == "voxtral_realtime" else {}
+    method: Native = method_class(folder, kind, Placed(chunk_ms, device, dtype), **options)
     return method

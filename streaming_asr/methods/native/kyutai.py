@@ -53,12 +53,12 @@ class Kyutai(Native):
                 f"{kind.name} is for {kind.rate} Hz; download it again"
             )
         self._rate = kind.rate
-        self._frame = int(self.model.config.frame_size)
-        self._frame_s = self._frame / self._rate
-        self._before_s = extractor.audio_silence_prefix_seconds
+        self._frame_samples = int(self.model.config.frame_size)
+        self._frame_s = self._frame_samples / self._rate
+        self._silence_before_s = extractor.audio_silence_prefix_seconds
         self._delay_s = extractor.audio_delay_seconds
         config = self.model.config
-        # 0 ends a pause, which the pad token fills.
+        # Tokens without text. 0 ends a pause, which the pad token fills.
         self._silent = {0, config.pad_token_id, *self.processor.tokenizer.all_special_ids}
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> KyutaiState:
@@ -73,14 +73,15 @@ class Kyutai(Native):
             keys_values=DynamicCache(config=config),
             token=config.bos_token_id,
         )
-        self._add(state, np.zeros(int(self._before_s * self._rate), dtype=np.float32))
+        self._add(state, np.zeros(int(self._silence_before_s * self._rate), dtype=np.float32))
         return state
 
     @staticmethod
     def _add(state: KyutaiState, audio: Samples) -> None:
+        """Append audio, (n,) at 24 kHz."""
         state.audio = np.concatenate([state.audio, audio])
 
-    def hear(self, state: KyutaiState, audio: Samples) -> None:
+    def take_in(self, state: KyutaiState, audio: Samples) -> None:
         """Resample new audio, (n,), and keep it."""
         self._add(state, state.resampler.of_samples(audio, SAMPLE_RATE))
 
@@ -88,22 +89,25 @@ class Kyutai(Native):
         """Pad the audio with the silence that the delay of the text needs."""
         self._add(state, state.resampler.of_frame(None))
         n = int((self._delay_s + AFTER_S) * self._rate)
-        n += -(len(state.audio) + n) % self._frame
+        n += -(len(state.audio) + n) % self._frame_samples  # to whole frames
         self._add(state, np.zeros(n, dtype=np.float32))
 
     def block(self, state: KyutaiState) -> Tensor | None:
         """Return the audio of the next frame, (1, n) at 24 kHz."""
-        if not state.n_samples or len(state.audio) < self._frame:
+        n = self._frame_samples
+        if not state.n_samples or len(state.audio) < n:
             return None
-        frame, state.audio = state.audio[: self._frame], state.audio[self._frame :]
+        frame, state.audio = state.audio[:n], state.audio[n:]
         return torch.from_numpy(frame)[None]
 
     def run(self, states: Sequence[KyutaiState], blocks: Tensor) -> None:
-        """Encode a frame of each stream and output a token of it."""
-        config, codes = self.model.config, []
+        """Encode a frame of each stream, blocks (n, samples), and output the token of it.
+
+        The codec runs once for each stream, since its caches cannot be joined.
+        """
+        config, codec, codes = self.model.config, self.model.codec_model, []
         for state, audio in zip(states, blocks.to(self.device), strict=True):
             with state.recorder.part("encode"):
-                codec = self.model.codec_model
                 output = codec.encode(
                     audio[None, None],
                     encoder_past_key_values=state.codec_keys_values,
@@ -118,10 +122,11 @@ class Kyutai(Native):
             states[0].recorder.part("decode"),
             together([state.keys_values for state in states]) as keys_values,
         ):
-            if not states[0].n_blocks:  # the text begins before the audio
-                begins = torch.full_like(torch.cat(codes), config.audio_bos_token_id)
-                self._advance(states, begins, keys_values)
-            self._advance(states, torch.cat(codes), keys_values)
+            joined = torch.cat(codes)
+            if states[0].n_blocks == 0:  # the first token comes before any audio
+                bos = torch.full_like(joined, config.audio_bos_token_id)
+                self._advance(states, bos, keys_values)
+            self._advance(states, joined, keys_values)
         for state in states:
             state.n_blocks += 1
 
@@ -140,7 +145,8 @@ class Kyutai(Native):
             if token in self._silent:
                 continue
             state.recorder.count(tokens=1)
-            behind_s = self._before_s + self._delay_s
+            # Token 0 comes before any audio, and token i follows i frames.
+            behind_s = self._silence_before_s + self._delay_s
             start_s = max(0.0, (len(state.tokens) - 2) * self._frame_s - behind_s)
             state.committed += state.writer.push(
                 token, state.heard_s, start_s, start_s + self._frame_s

@@ -51,11 +51,13 @@ class Moonshine(Redecoder):
                 "cannot stream; take the published moonshine-streaming"
             )
         config = self.model.config.encoder_config
-        self._unit = round(config.sample_rate * config.frame_ms / 1000)  # samples
-        windows = config.sliding_windows
-        self._ahead = sum(max(0, after - 1) for _, after in windows)
-        # Two convolutions reach 12 frames of the embedder back.
-        self._behind = sum(before - 1 for before, _ in windows) + 3
+        self._unit = round(config.sample_rate * config.frame_ms / 1000)  # samples of an embedding
+        self._frame_samples = STRIDE * self._unit
+        windows = config.sliding_windows  # of each layer: frames to the left and right
+        # How many frames before and after it all layers together let a frame depend on.
+        self._n_after = sum(max(0, after - 1) for _, after in windows)
+        # Two convolutions of the embedder reach 12 embeddings back, which are 3 frames.
+        self._n_before = sum(before - 1 for before, _ in windows) + 3
         self._ends = ends_of(self.model.config.eos_token_id)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> MoonshineState:
@@ -70,12 +72,18 @@ class Moonshine(Redecoder):
         with state.recorder.part("encode"):
             self._encode(state, audio, is_end=is_end)
         with state.recorder.part("decode"):
-            if sum(map(len, state.frames)) * STRIDE * self._unit >= SEGMENT_S * SAMPLE_RATE:
+            segment_samples = sum(map(len, state.frames)) * self._frame_samples
+            if segment_samples >= SEGMENT_S * SAMPLE_RATE:
                 self._end_segment(state)
-            frames = torch.cat([*state.frames, *([] if state.tail is None else [state.tail])])
+            tail = [] if state.tail is None else [state.tail]
+            frames = torch.cat([*state.frames, *tail])
             return self.decode(frames, state.tokens[: state.n_final], state.recorder)
 
     def _encode(self, state: MoonshineState, audio: Samples, *, is_end: bool) -> None:
+        """Encode the kept audio with new (n,), and freeze the frames that no later audio reaches.
+
+        Of the audio only what later frames need is kept. is_end: no more audio comes.
+        """
         state.audio = np.concatenate([state.audio, audio])
         n = len(state.audio) // self._unit * self._unit
         if is_end:  # the last frame is padded with silence
@@ -89,14 +97,15 @@ class Moonshine(Redecoder):
         encoder = self.model.get_encoder()
         (frames,) = encoder(values, attention_mask=mask).last_hidden_state
         end = state.first + len(frames)
-        n_frozen = max(state.n_frozen, end - (0 if is_end else self._ahead))
-        new = frames[state.n_frozen - state.first :]
-        state.frames.append(new[: n_frozen - state.n_frozen])
-        state.tail = new[n_frozen - state.n_frozen :]
-        state.recorder.count(frames_real=n_frozen - state.n_frozen, frames_computed=len(frames))
+        n_frozen = max(state.n_frozen, end if is_end else end - self._n_after)
+        n_newly_frozen = n_frozen - state.n_frozen
+        not_frozen = frames[state.n_frozen - state.first :]
+        state.frames.append(not_frozen[:n_newly_frozen])
+        state.tail = not_frozen[n_newly_frozen:]
+        state.recorder.count(frames_real=n_newly_frozen, frames_computed=len(frames))
         state.n_frozen = n_frozen
-        first = max(state.first, n_frozen - self._behind)
-        state.audio = state.audio[(first - state.first) * STRIDE * self._unit :]
+        first = max(state.first, n_frozen - self._n_before)
+        state.audio = state.audio[(first - state.first) * self._frame_samples :]
         state.first = first
 
     def _end_segment(self, state: MoonshineState) -> None:
@@ -108,18 +117,18 @@ class Moonshine(Redecoder):
         state.tokens, state.n_final, state.frames = [], 0, []
 
     def decode(self, frames: Tensor, final: Sequence[int], recorder: Recorder = NULL) -> list[int]:
-        """Return the tokens of frames, (n, d), greedily; they begin with those that are final."""
+        """Decode frames, (n, d), greedily; return the tokens, which begin with the `final` ones."""
         if not len(frames):
             return list(final)
         from transformers.models.moonshine_streaming import modeling_moonshine_streaming
 
         encoder_output = modeling_moonshine_streaming.MoonshineStreamingEncoderModelOutput
-        most = int(TOKENS_PER_S * len(frames) * STRIDE * self._unit / SAMPLE_RATE) + 1
+        max_tokens = int(TOKENS_PER_S * len(frames) * self._frame_samples / SAMPLE_RATE) + 1
         start = self.model.generation_config.decoder_start_token_id
         start = self.model.config.bos_token_id if start is None else start
         tokens, cache = list(final), None
-        ids = [start, *tokens]
-        while len(tokens) < most:
+        ids = [start, *tokens]  # all at once, then one token a step
+        while len(tokens) < max_tokens:
             output = self.model(
                 decoder_input_ids=torch.tensor([ids], device=self.device),
                 # The class adds positions to it in place.

@@ -47,7 +47,7 @@ class Nemotron(Native):
         self._frames = placed.chunk_ms // 80
         self._factor = config.encoder_config.subsampling_factor
         self._blank = config.blank_token_id
-        self._most = config.max_symbols_per_step
+        self._max_symbols = config.max_symbols_per_step
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> NemotronState:
         """Return the state of a new stream. Raises UserError for an unknown language."""
@@ -72,6 +72,10 @@ class Nemotron(Native):
         )
 
     def _prompt(self, language: str | None) -> Tensor | None:
+        """Return the index (1,) of a language for the model, None for the English one.
+
+        A language without a region gets the first of its locales. Raises UserError.
+        """
         indices = getattr(self.processor, "prompt_dictionary", None)
         if indices is None:
             if language not in (None, "en"):
@@ -87,30 +91,30 @@ class Nemotron(Native):
                 f"language={language}: this Nemotron has no such language; leave language out, "
                 "and the model finds it out"
             )
-        return torch.tensor([indices[name if name in indices else locales[0]]], device=self.device)
+        locale = name if name in indices else locales[0]
+        return torch.tensor([indices[locale]], device=self.device)
 
     def close(self, state: NemotronState) -> None:
         """Pad the audio with silence, so that the last block has all frames that see audio."""
-        n = 1 + self._factor * (self._frames - 1)  # mel frames of the first block
         n_mel = state.n_samples // self.processor.feature_extractor.hop_length + 1
-        while n < n_mel:
-            n += self._factor * self._frames
-        state.mel.pad(n - self._n_taken(state))
+        n_blocks = 1
+        while self._n_mel(n_blocks) < n_mel:
+            n_blocks += 1
+        state.mel.pad(self._n_mel(n_blocks) - self._n_mel(state.n_blocks))
 
-    def _n_taken(self, state: NemotronState) -> int:
-        """Return how many mel frames the blocks so far have: the first has fewer."""
-        return max(0, self._factor * (self._frames * state.n_blocks - 1) + 1)
+    def _n_mel(self, n_blocks: int) -> int:
+        """Return the mel frames of so many blocks; the first has fewer, of silence before it."""
+        return max(0, self._factor * (self._frames * n_blocks - 1) + 1)
 
     def block(self, state: NemotronState) -> Tensor | None:
-        """Return the mel frames of the next block, (1, n, mels)."""
-        n = self._factor * self._frames
-        return state.mel.take(n if state.n_blocks else n - self._factor + 1)
+        """Return the mel frames of the next block, (1, n, mels), None where they are not there."""
+        return state.mel.take(self._n_mel(state.n_blocks + 1) - self._n_mel(state.n_blocks))
 
     def run(self, states: Sequence[NemotronState], blocks: Tensor) -> None:
         """Encode the next block of each stream and decode its frames."""
-        recorder, extra = states[0].recorder, {}
+        recorder, options = states[0].recorder, {}
         if states[0].prompt is not None:
-            extra["prompt_ids"] = torch.cat([state.prompt for state in states])
+            options["prompt_ids"] = torch.cat([state.prompt for state in states])
         with (
             recorder.part("encode"),
             together([state.keys_values for state in states]) as keys_values,
@@ -122,7 +126,7 @@ class Nemotron(Native):
                 padding_cache=padding,
                 num_lookahead_tokens=self._frames - 1,
                 use_cache=True,
-                **extra,
+                **options,
             )
         for state, frames in zip(states, output.pooler_output, strict=True):
             state.n_blocks += 1
@@ -131,14 +135,14 @@ class Nemotron(Native):
                 self._decode(state, frames)
 
     def _decode(self, state: NemotronState, frames: Tensor) -> None:
-        """Decode new frames, (n, d), greedily: tokens of a frame until a blank."""
+        """Decode new frames, (n, d), greedily: of each tokens until a blank, or the limit."""
         from transformers.models.nemotron_asr_streaming import modeling_nemotron_asr_streaming
 
         encoder_output = modeling_nemotron_asr_streaming.NemotronAsrStreamingEncoderModelOutput
         for i in range(len(frames)):
             start_s = state.n_frames * FRAME_S
             state.n_frames += 1
-            for _ in range(self._most):
+            for _ in range(self._max_symbols):
                 output = self.model(
                     decoder_input_ids=torch.tensor([[state.token]], device=self.device),
                     decoder_cache=state.prediction,

@@ -60,17 +60,20 @@ class Qwen3(Redecoder):
         return state
 
     def hypothesis(self, state: Qwen3State, audio: Samples) -> list[int]:
-        """Decode all audio, with new (n,), after the tokens that are final."""
+        """Decode all audio, with new (n,); return the tokens, which begin with the final ones."""
         state.audio = np.concatenate([state.audio, audio])
         with state.recorder.part("feature"):
-            least = np.pad(state.audio, (0, max(0, LEAST_SAMPLES - len(state.audio))))
-            inputs = self.processor(text=[state.prompt], audio=[least])
+            padded = np.pad(state.audio, (0, max(0, LEAST_SAMPLES - len(state.audio))))
+            inputs = self.processor(text=[state.prompt], audio=[padded])
         return self.decode(inputs, state.tokens[: state.n_final], len(state.audio), state.recorder)
 
     def decode(
         self, inputs: Any, final: Sequence[int], n_samples: int, recorder: Recorder = NULL
     ) -> list[int]:
-        """Return the tokens of the processor's inputs, greedily, beginning with the final ones."""
+        """Decode the processor's inputs greedily; return the tokens, beginning with the final ones.
+
+        n_samples: of the audio, which limits the tokens.
+        """
         with recorder.part("encode"):
             features = inputs["input_features"].to(self.device, self.dtype)
             audio = self.model.get_audio_features(
@@ -81,11 +84,12 @@ class Qwen3(Redecoder):
         with recorder.part("decode"):
             prompt = inputs["input_ids"].to(self.device)
             ids = torch.cat([prompt, torch.tensor([tokens], dtype=torch.long).to(prompt)], dim=1)
+            # Of the prompt and the final tokens, with the audio's frames in its places.
             vectors = self.model.get_input_embeddings()(ids)
-            places = self.model.model.get_placeholder_mask(ids, vectors, audio)
-            vectors = vectors.masked_scatter(places, audio.to(vectors))
-            most = int(TOKENS_PER_S * n_samples / SAMPLE_RATE) + ROLLBACK
-            while len(tokens) < most:
+            audio_places = self.model.model.get_placeholder_mask(ids, vectors, audio)
+            vectors = vectors.masked_scatter(audio_places, audio.to(vectors))
+            max_tokens = int(TOKENS_PER_S * n_samples / SAMPLE_RATE) + ROLLBACK
+            while len(tokens) < max_tokens:
                 output = self.model(
                     inputs_embeds=vectors, past_key_values=cache, use_cache=True, logits_to_keep=1
                 )
@@ -102,7 +106,7 @@ class Qwen3(Redecoder):
         return 0 if state.n_blocks <= FREE_CHUNKS else max(0, len(state.tokens) - ROLLBACK)
 
     def n_hidden(self, state: Qwen3State) -> int:
-        """Return how many tokens name the language."""
+        """Return how many tokens name the language: all, until the mark behind the name."""
         if not state.names_language:
             return 0
         if self._mark in state.tokens:

@@ -36,7 +36,7 @@ class VoxtralState(NativeState):
     """One stream: caches of the encoder and the language model, and the newest token."""
 
     mel: Any = None
-    heard_keys_values: Any = None
+    encoder_keys_values: Any = None
     padding: Any = None
     keys_values: Any = None
     token: int = 0
@@ -51,11 +51,11 @@ class Voxtral(Native):
 
     def __init__(self, folder: Path, kind: Kind, placed: Placed, delay_s: float | None) -> None:
         """Load the model. delay_s: of the text behind the audio. Raises UserError."""
-        delay = None if delay_s is None else round(delay_s / TOKEN_S)
-        if delay is not None and (
-            delay not in DELAYS or not math.isclose(delay * TOKEN_S, delay_s or 0)
-        ):
-            raise UserError(f"delay_s={delay_s}: must be 0.24 to 2.4 in steps of {TOKEN_S}")
+        delay = None  # in tokens
+        if delay_s is not None:
+            delay = round(delay_s / TOKEN_S)
+            if delay not in DELAYS or not math.isclose(delay * TOKEN_S, delay_s):
+                raise UserError(f"delay_s={delay_s}: must be 0.24 to 2.4 in steps of {TOKEN_S}")
         self._tekken = Tekken(folder / "tekken.json")
         super().__init__(folder, kind, placed)
         config = self.model.config
@@ -81,56 +81,63 @@ class Voxtral(Native):
             recorder,
             Writer(self._tekken.spell, self._tekken.begins, language),
             mel=mel,
-            heard_keys_values=DynamicCache(config=config.audio_config),
+            encoder_keys_values=DynamicCache(config=config.audio_config),
             padding=modeling.VoxtralRealtimeConv1dPaddingCache(),
             keys_values=DynamicCache(config=config.text_config),
         )
 
     def close(self, state: VoxtralState) -> None:
         """Pad the audio with the silence that the delay of the text needs."""
-        n = self._tekken.n_left + -(-state.n_samples // TOKEN_SAMPLES) + self._delay + AFTER
-        state.mel.pad(self._n_mel * (n - state.n_blocks))
+        n_audio_tokens = -(-state.n_samples // TOKEN_SAMPLES)
+        n_tokens = self._tekken.n_left + n_audio_tokens + self._delay + AFTER
+        state.mel.pad(self._n_mel * (n_tokens - state.n_blocks))
 
     def block(self, state: VoxtralState) -> Tensor | None:
-        """Return the mel frames, (1, mels, n), of the whole tokens that have come.
+        """Return the mel frames, (1, mels, n), of all tokens whose audio has come.
 
-        The first ones come together: those of the prompt.
+        At first it waits for the audio of all tokens of the prompt. None where no token is complete
+        or the model has ended its text.
         """
-        n = state.mel.n_ready // self._n_mel
-        if n < (1 if state.n_blocks else len(self._prompt)):
+        n_tokens = state.mel.n_ready // self._n_mel
+        least = len(self._prompt) if state.n_blocks == 0 else 1
+        if n_tokens < least:
             return None
-        mel: Tensor = state.mel.take(n * self._n_mel)
+        mel: Tensor = state.mel.take(n_tokens * self._n_mel)
         return None if state.is_done else mel
 
     def run(self, states: Sequence[VoxtralState], blocks: Tensor) -> None:
-        """Encode the audio of some tokens of each stream and output them one after another."""
+        """Encode the audio of some tokens of each stream and output these one after another.
+
+        The first pass of a stream takes the whole prompt. `n_blocks` counts tokens of audio.
+        """
         recorder = states[0].recorder
         with (
             recorder.part("encode"),
-            together([state.heard_keys_values for state in states]) as heard,
+            together([state.encoder_keys_values for state in states]) as encoder_keys_values,
             together([state.padding for state in states]) as padding,
         ):
             output = self.model.get_audio_features(
                 blocks.to(self.device, self.dtype),
-                past_key_values=heard,
+                past_key_values=encoder_keys_values,
                 padding_cache=padding,
                 use_cache=True,
             )
         n_frames = output.last_hidden_state.shape[1]
         for state in states:
             state.recorder.count(frames_real=n_frames, frames_computed=n_frames)
-        audio, n, begin = output.pooler_output, output.pooler_output.shape[1], 0
+        audio = output.pooler_output  # (n, tokens, d)
+        begin, n_tokens = 0, audio.shape[1]
         with (
             recorder.part("decode"),
             together([state.keys_values for state in states]) as keys_values,
         ):
-            while begin < n:
-                first = states[0].n_blocks == 0
-                end = len(self._prompt) if first else begin + 1
-                ids = [self._prompt if first else [state.token] for state in states]
-                tokens = self._next(
-                    torch.tensor(ids, device=self.device), audio[:, begin:end], keys_values
-                )
+            while begin < n_tokens:
+                if states[0].n_blocks == 0:
+                    end, ids = len(self._prompt), [self._prompt] * len(states)
+                else:
+                    end, ids = begin + 1, [[state.token] for state in states]
+                inputs = torch.tensor(ids, device=self.device)
+                tokens = self._next(inputs, audio[:, begin:end], keys_values)
                 for state, token in zip(states, tokens, strict=True):
                     state.n_blocks += end - begin
                     self._take(state, token)
@@ -148,7 +155,7 @@ class Voxtral(Native):
         return best
 
     def _take(self, state: VoxtralState, token: int) -> None:
-        """Write the token that came after `state.n_blocks` tokens of audio."""
+        """Take in the token after `state.n_blocks` tokens of audio; commit finished words."""
         state.recorder.count(decode_steps=1, beam_sum=1)
         state.token = token
         state.is_done = state.is_done or token in self._ends
@@ -157,8 +164,9 @@ class Voxtral(Native):
         state.tokens.append(token)
         if self._tekken.is_text(token):
             state.recorder.count(tokens=1)
-            heard = state.n_blocks - 1 - self._tekken.n_left - self._delay
-            start_s = max(0, heard) * TOKEN_S
+            # Its audio lies the delay before, counted from the end of the silence in front.
+            audio_token = state.n_blocks - 1 - self._tekken.n_left - self._delay
+            start_s = max(0, audio_token) * TOKEN_S
             state.committed += state.writer.push(token, state.heard_s, start_s, start_s + TOKEN_S)
 
 
@@ -170,8 +178,10 @@ class Tekken:
         content = json_of(file)
         try:
             self._n_special = int(content["config"]["default_num_special_tokens"])
-            self._bytes = [base64.b64decode(each["token_bytes"]) for each in content["vocab"]]
-            special = {each["token_str"]: int(each["rank"]) for each in content["special_tokens"]}
+            self._bytes = [base64.b64decode(entry["token_bytes"]) for entry in content["vocab"]]
+            special = {
+                entry["token_str"]: int(entry["rank"]) for entry in content["special_tokens"]
+            }
             self.begin, self.pad = special["<s>"], special["[STREAMING_PAD]"]
             self.n_left = int(content["audio"]["streaming_n_left_pad_tokens"])
         except (KeyError, TypeError, ValueError) as error:

@@ -37,32 +37,38 @@ class Writer:
     def push(
         self, token: int, heard_s: float, start_s: float | None = None, end_s: float | None = None
     ) -> list[Word]:
-        """Take in a token and its time, if there is one; return the word that it completes."""
-        whole = list(self.finish(heard_s)) if self._open and self._is_next(token) else []
+        """Take in a token and its time, if there is one; return the word that it completes, or [].
+
+        heard_s: audio received so far, the latest that a word can end.
+        """
+        complete: list[Word] = []
+        if self._open and self._is_next(token):
+            complete += self.finish(heard_s)
         if not self._open:
             self._start_s = start_s
         self._open.append(token)
         self._end_s = end_s
-        return whole
+        return complete
 
     def partial(self, heard_s: float) -> tuple[Word, ...]:
-        """Return the word that may still grow; nothing after `finish`."""
+        """Return the word that may still grow, () where there is none."""
         return self._word(heard_s) if self._open else ()
 
     def finish(self, heard_s: float) -> tuple[Word, ...]:
-        """Return the open word, which nothing will be added to."""
-        word = self.partial(heard_s)
+        """Return the open word as final, () where there is none; the next token begins another."""
+        words = self.partial(heard_s)
         self._open = []
-        for each in word:
-            self._last_s = each.end or self._last_s
-        return word
+        for word in words:
+            self._last_s = word.end or self._last_s
+        return words
 
     def _is_next(self, token: int) -> bool:
+        """Return whether a token begins a word; in an unspaced script every character is one."""
         if self._begins(token):
             return True
         text = self._text()
-        # A character may have several tokens.
-        if not text or text.endswith("\ufffd") or self._language not in (None, *UNSPACED):
+        is_part_of_character = text.endswith("\ufffd")  # which may have several tokens
+        if not text or is_part_of_character or self._language not in (None, *UNSPACED):
             return False
         return self._language in UNSPACED or _is_unspaced(text[-1])
 
@@ -70,6 +76,7 @@ class Writer:
         return TAG.sub("", self._spell(self._open)).strip()
 
     def _word(self, heard_s: float) -> tuple[Word, ...]:
+        """Return the word of the open tokens, () where they spell nothing."""
         text = self._text().rstrip("\ufffd")
         if not text:
             return ()
@@ -77,9 +84,10 @@ class Writer:
             text = f" {text}"
         if self._start_s is None or self._end_s is None:
             return (Word(text),)
-        # Silence that pads the last block is no audio received.
+        # Not after the audio received: silence that pads the last block has time too.
         start_s = min(max(self._start_s, self._last_s), heard_s)
-        return (Word(text, start_s, min(max(self._end_s, start_s), heard_s)),)
+        end_s = min(max(self._end_s, start_s), heard_s)
+        return (Word(text, start_s, end_s),)
 
 
 def _is_unspaced(character: str) -> bool:

@@ -39,6 +39,7 @@ class WholeAudio(StreamState):
         return self.pending[0]
 
     def move(self, n_samples: int) -> None:
+        """Let the open window begin `n_samples` later."""
         self.pending = [self.window()[n_samples:]]
         self.start += n_samples
 
@@ -54,8 +55,7 @@ class _Whole(SharedPasses, OnWhisper):
     padding: str
 
     lookahead_samples = 0
-    _timestamps_from = math.inf
-    """Seconds of audio."""
+    _timestamps_from_s = math.inf
     _first = 0
 
     def _load_decoder(self, beam: int) -> None:
@@ -74,34 +74,40 @@ class _Whole(SharedPasses, OnWhisper):
         return WholeAudio(language=language, recorder=recorder, next_decode=self._first)
 
     def _close_full_windows(self, state: WholeAudio) -> Passes[list[Word]]:
-        """Commit and leave behind windows that hold more audio than the context."""
+        """Decode and move past windows while the open one holds more audio than the context.
+
+        Returns their words, which are committed.
+        """
         committed: list[Word] = []
-        context = self._decoder.limit_samples
-        while state.window().size > context:
+        max_samples = self._decoder.limit_samples
+        while state.window().size > max_samples:
             window = yield from self._decoder.decoding_segments(
-                state.window()[:context], state.language, state.recorder
+                state.window()[:max_samples], state.language, state.recorder
             )
             with state.recorder.part("policy"):
                 times = self._decoder.times(window)
-                cut, n_words = self._decoder.seam(times, window.end)
+                n_samples, n_words = self._decoder.seam(times, window.end)
                 committed += self._words(state, window, n_words, times)
-                state.move(cut)
+                state.move(n_samples)
         return committed
 
     def _words(
         self, state: WholeAudio, window: DecodedWindow, n_words: int, times: Times
     ) -> list[Word]:
-        at_s = state.start / SAMPLE_RATE
-        return emit_window(state.emitter, window, n_words, times, at_s, state.heard_s)
+        """Return the first `n_words` of a decoded window, with times of the stream."""
+        start_s = state.start / SAMPLE_RATE
+        return emit_window(state.emitter, window, n_words, times, start_s, state.heard_s)
 
     def _finish(self, state: WholeAudio) -> Passes[list[Word]]:
+        """Decode all audio that is left and return its words, which are committed."""
         committed = yield from self._close_full_windows(state)
         if state.window().size:
-            # After a first full window timestamps are needed, since the text goes on in mid-
-            # recording.
-            seconds = state.window().size / SAMPLE_RATE
-            timed = state.start or seconds >= self._timestamps_from
-            decoding = self._decoder.decoding_segments if timed else self._decoder.decoding
+            # After a first window the text begins within the recording, as in training only with
+            # timestamps.
+            duration_s = state.window().size / SAMPLE_RATE
+            with_timestamps = state.start > 0 or duration_s >= self._timestamps_from_s
+            decoder = self._decoder
+            decoding = decoder.decoding_segments if with_timestamps else decoder.decoding
             window = yield from decoding(state.window(), state.language, state.recorder)
             with state.recorder.part("finalise"):
                 times = self._decoder.times(window)
@@ -128,7 +134,7 @@ class Offline(_Whole):
     def __post_init__(self) -> None:
         check_range(0, timestamps_from_s=self.timestamps_from_s)
         if self.timestamps_from_s is not None:
-            self._timestamps_from = self.timestamps_from_s
+            self._timestamps_from_s = self.timestamps_from_s
         self._load_decoder(self.beam)
 
     def _step(self, state: WholeAudio, audio: Samples, last: bool) -> Passes[Update]:
@@ -150,23 +156,24 @@ class Reencode(_Whole, Chunked):
 
     def _step(self, state: WholeAudio, audio: Samples, last: bool) -> Passes[Update]:
         """Take in `audio`; decode all of it again when it completes a chunk."""
-        arrived = np.asarray(audio, dtype=np.float32)
+        rest = np.asarray(audio, dtype=np.float32)
         committed: list[Word] = []
         # Chunk by chunk, whatever the delivery, so that the text depends only on the schedule.
-        while state.n_samples + arrived.size >= state.next_decode:
+        while state.n_samples + rest.size >= state.next_decode:
             n = state.next_decode - state.n_samples
-            state.take_in(arrived[:n])
-            arrived = arrived[n:]
+            state.take_in(rest[:n])
+            rest = rest[n:]
             state.next_decode += self._chunk
-            if arrived.size == 0 and last:
+            if rest.size == 0 and last:
                 break  # the final decoding has the same audio
             committed += yield from self._show(state)
-        state.take_in(arrived)
+        state.take_in(rest)
         if last:
             committed += yield from self._finish(state)
         return Update(tuple(committed), state.partial)
 
     def _show(self, state: WholeAudio) -> Passes[list[Word]]:
+        """Decode the audio so far and set the partial words; return the words of full windows."""
         committed = yield from self._close_full_windows(state)
         window = yield from self._decoder.decoding(state.window(), state.language, state.recorder)
         with state.recorder.part("policy"):

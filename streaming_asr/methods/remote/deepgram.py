@@ -34,20 +34,23 @@ class Deepgram:
     def __init__(
         self, url: str, language: str | None, served: str | None, token: str | None
     ) -> None:
+        """Connect. served: the model to ask for. token: the key for the server, if it has one."""
         address = urlsplit(url)
-        asked = {"language": language, "model": served}
         query: dict[str, Any] = {
             "encoding": "linear16",
             "sample_rate": SAMPLE_RATE,
             "interim_results": "true",
-            **{name: value for name, value in asked.items() if value is not None},
-            **dict(parse_qsl(address.query)),
         }
+        if language is not None:
+            query["language"] = language
+        if served is not None:
+            query["model"] = served
+        query |= parse_qsl(address.query)  # settings in the address come first
         headers = {} if token is None else {"Authorization": f"Token {token}"}
         url = address._replace(query=urlencode(query)).geturl()
         self._connection, self._closing = connected(url, additional_headers=headers)
         self._end_times = EndTimes()
-        self._said = False  # words since the last turn's end
+        self._has_words = False  # since the last turn's end
 
     def send(self, samples: Samples) -> None:
         if len(samples):
@@ -57,17 +60,24 @@ class Deepgram:
         self._connection.send(json.dumps({"type": "CloseStream"}))
 
     def changes(self) -> Iterator[Change]:
+        """See `Wire`: results, and the ends of turns that have words."""
         for message in messages(self._connection):
             kind = message.get("type")
             if kind == "Error":
                 raise UserError(report(message))
-            if kind == "UtteranceEnd" and self._said:
-                self._said = False
+            if kind == "UtteranceEnd" and self._has_words:
+                self._has_words = False
                 yield Change(endpoint=True)
-            elif kind == "Results" and (change := self._result(message)) is not None:
-                yield change
+            elif kind == "Results":
+                change = self._result(message)
+                if change is not None:
+                    yield change
 
     def _result(self, message: dict[str, Any]) -> Change | None:
+        """Return what a result changes, None for a guess at audio whose text is final.
+
+        Raises UserError where the times of final texts go back.
+        """
         words = pieces(apart(message["channel"]["alternatives"][0]["transcript"]))
         start_s = float(message["start"])
         end_s = start_s + float(message["duration"])
@@ -77,9 +87,11 @@ class Deepgram:
             return None if is_late else Change((), words)
         if words:
             self._end_times.advance(start_s, end_s)
-        self._said = self._said or bool(words)
-        is_over = bool(message.get("speech_final")) and self._said
-        self._said = self._said and not is_over
+            self._has_words = True
+        # A turn without words is none.
+        is_over = bool(message.get("speech_final")) and self._has_words
+        if is_over:
+            self._has_words = False
         return Change(words, endpoint=is_over)
 
     def close(self) -> None:

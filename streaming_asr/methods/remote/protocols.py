@@ -13,6 +13,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -48,10 +49,11 @@ class Simulstream:
 
     def __init__(self, url: str, language: str | None) -> None:
         self._connection, self._closing = connected(url)
-        about = {"sample_rate": SAMPLE_RATE}
-        spoken = {} if language is None else {"source_lang": language, "target_lang": language}
-        self._connection.send(json.dumps(about | spoken))
-        self._shown = ""
+        settings: dict[str, Any] = {"sample_rate": SAMPLE_RATE}
+        if language is not None:
+            settings |= {"source_lang": language, "target_lang": language}
+        self._connection.send(json.dumps(settings))
+        self._text = ""  # as the server shows it
 
     def send(self, samples: Samples) -> None:
         if len(samples):
@@ -61,19 +63,21 @@ class Simulstream:
         self._connection.send(json.dumps({"end_of_stream": True}))
 
     def changes(self) -> Iterator[Change]:
+        """See `Wire`: the whole text as a guess, final when the server ends."""
         for message in messages(self._connection):
             row = read(message, _Shown)
             if row.end_of_processing:
-                yield Change(pieces(self._shown))
+                yield Change(pieces(self._text))
                 return
             deleted = row.deleted.strip()
-            if deleted and self._shown.rstrip().endswith(deleted):
-                self._shown = self._shown.rstrip().removesuffix(deleted).rstrip()
+            if deleted and self._text.rstrip().endswith(deleted):
+                self._text = self._text.rstrip().removesuffix(deleted).rstrip()
             elif deleted:
-                words = pieces(self._shown)
-                self._shown = "".join(words[: len(words) - len(deleted.split())])
-            self._shown += apart(row.new)
-            yield Change((), pieces(self._shown))
+                # Spelled otherwise than before: as many words are taken off.
+                words = pieces(self._text)
+                self._text = "".join(words[: len(words) - len(deleted.split())])
+            self._text += apart(row.new)
+            yield Change((), pieces(self._text))
 
     def close(self) -> None:
         self._closing.close()
@@ -101,6 +105,7 @@ class WhisperOnline:
         self._socket.shutdown(socket.SHUT_WR)
 
     def changes(self) -> Iterator[Change]:
+        """See `Wire`: the final words of each line, of either form."""
         end_times = EndTimes()
         with self._socket.makefile("rb") as lines:
             while line := lines.readline(MOST_BYTES):
@@ -113,15 +118,15 @@ class WhisperOnline:
                 match = LINE.fullmatch(text)
                 if text.startswith("{"):
                     row = decoded(text)
-                    words = str(row.get("text", ""))
+                    transcript = str(row.get("text", ""))
                     if "start" in row and "end" in row:
                         end_times.advance(float(row["start"]), float(row["end"]))
                 elif match is not None:
-                    words = match[3]
-                    end_times.advance(int(match[1]) / 1000, int(match[2]) / 1000)
+                    begin_ms, end_ms, transcript = match.groups()
+                    end_times.advance(int(begin_ms) / 1000, int(end_ms) / 1000)
                 else:
                     raise UserError(f"the server sent what is no line of its: {text[:80]!r}")
-                yield Change(pieces(apart(words)))
+                yield Change(pieces(apart(transcript)))
 
     def close(self) -> None:
         self._socket.close()

@@ -82,18 +82,23 @@ class _Items:
             self._tell("input_audio_buffer.append", audio=audio)
 
     def _grown(self, delta: str) -> Change:
-        *whole, self._open = pieces(self._open + delta) or ("",)
-        self._words += whole
-        return Change(tuple(whole), (self._open,) if self._open else ())
+        """Return what a delta changes: all words but the last, which may go on, become final."""
+        *complete, self._open = pieces(self._open + delta) or ("",)
+        self._words += complete
+        return Change(tuple(complete), (self._open,) if self._open else ())
 
     def _completed(self, text: str) -> Change:
-        """Return what the text of the whole item changes, and begin the next item."""
-        final = pieces(text)
-        mine, theirs = ([word.strip() for word in words] for words in (self._words, final))
-        n_same = common_prefix(mine, theirs)
-        retracted = len(self._words) - n_same
+        """Return what the text of the whole item changes, and begin the next item.
+
+        Words that differ from the final ones so far, and those after them, are taken back.
+        """
+        item_words = pieces(text)
+        n_same = common_prefix(
+            [word.strip() for word in self._words], [word.strip() for word in item_words]
+        )
+        n_retracted = len(self._words) - n_same
         self._words, self._open = [], ""
-        return Change(tuple(map(apart, final[n_same:])), (), retracted)
+        return Change(tuple(map(apart, item_words[n_same:])), (), n_retracted)
 
     def close(self) -> None:
         self._closing.close()
@@ -111,6 +116,7 @@ class VLLMRealtime(_Items):
         self._tell("input_audio_buffer.commit", final=True)
 
     def changes(self) -> Iterator[Change]:
+        """See `Wire`: deltas, to the end of the only item."""
         for event in messages(self._connection):
             kind = event.get("type", "")
             if kind == "error":
@@ -134,6 +140,10 @@ class OpenAIRealtime(_Items):
         token: str | None,
         natural: bool = False,
     ) -> None:
+        """Connect and describe the session. See `Remote` for served, rate and token.
+
+        natural: the server finds the turns.
+        """
         session = self._connect(url, token).get("session")
         extensions = session.get("extensions") if isinstance(session, dict) else None
         self._natural = natural
@@ -164,6 +174,7 @@ class OpenAIRealtime(_Items):
         self._tell("input_audio_buffer.commit")
 
     def changes(self) -> Iterator[Change]:
+        """See `Wire`: steps or deltas, to the end of the first item, or with `natural` of all."""
         for event in messages(self._connection):
             kind = event.get("type", "")
             if kind in ("error", f"{TRANSCRIPTION}failed"):

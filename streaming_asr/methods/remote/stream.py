@@ -46,7 +46,7 @@ class RemoteState:
 
     wire: Wire
     changed: threading.Condition = field(default_factory=threading.Condition)
-    untold: deque[Change] = field(default_factory=deque)
+    pending: deque[Change] = field(default_factory=deque)
     partial: tuple[str, ...] = ()
     error: Exception | None = None
     ended: bool = False  # all of the recording is sent
@@ -120,7 +120,10 @@ class Remote:
         return OpenAIRealtime(self._url, language, self._served, self._rate, token, self._natural)
 
     def step(self, state: RemoteState, audio: Samples, *, last: bool) -> Update:
-        """Send the audio and return what has come; the last step waits for the server's end."""
+        """Send the audio and return what has come; the last step waits for the server's end.
+
+        Raises UserError where the connection broke or the server sent what it may not.
+        """
         if len(audio):
             try:
                 state.wire.send(audio)
@@ -138,15 +141,15 @@ class Remote:
                 if isinstance(state.error, UserError):
                     raise state.error
                 raise UserError(f"{self._url}: the connection broke: {state.error}")
-            changes = list(state.untold)
-            state.untold.clear()
+            changes = list(state.pending)
+            state.pending.clear()
         committed: list[str] = []
-        retracted, is_over = 0, False
+        n_retracted, is_over = 0, False
         for change in changes:
-            # Words of this very step are taken back silently; older ones were given out.
-            here = min(change.retracted, len(committed))
-            revise(committed, here, change.committed)
-            retracted += change.retracted - here
+            # Words of this very step, which no update has had, are taken back first.
+            n_of_this_step = min(change.retracted, len(committed))
+            revise(committed, n_of_this_step, change.committed)
+            n_retracted += change.retracted - n_of_this_step
             state.partial = change.partial
             is_over = is_over or change.endpoint
         if last:  # what never became final does so with the end
@@ -160,7 +163,7 @@ class Remote:
             )
         words = tuple(map(Word, committed))
         partial = tuple(map(Word, state.partial))
-        return Update(words, partial, endpoint=is_over, retracted=retracted)
+        return Update(words, partial, endpoint=is_over, retracted=n_retracted)
 
     # -- by the clock on the wall: `method.Paced` ---------------------------------------------
 
@@ -170,14 +173,19 @@ class Remote:
         Once the server knows that the audio has ended, `patience_s` is the most that all waits take
         together, whatever comes meanwhile: then the stream is done, with an error.
         """
-        return self._wait(state, lambda: bool(state.untold) or state.done, seconds)
+        return self._wait(state, lambda: bool(state.pending) or state.done, seconds)
 
     def _wait(self, state: RemoteState, is_over: Callable[[], bool], seconds: float) -> bool:
+        """Wait until `is_over` or the stream is done, at most `seconds`; return whether they are.
+
+        Meanwhile silence goes to the server where it has to find the end of the turn; then the wait
+        is at most until the next piece of it is due. Past the deadline the stream is done.
+        """
         if state.ended and not state.hung_up:
             seconds = min(seconds, self._play_silence(state))
         with state.changed:
-            left_s = state.deadline_s - time.monotonic()
-            came = state.changed.wait_for(is_over, max(0.0, min(seconds, left_s)))
+            rest_s = state.deadline_s - time.monotonic()
+            came = state.changed.wait_for(is_over, max(0.0, min(seconds, rest_s)))
             if not state.done and time.monotonic() >= state.deadline_s:
                 state.done = True
                 state.error = state.error or UserError(
@@ -194,6 +202,7 @@ class Remote:
         return self._patience_s
 
     def _hang_up(self, state: RemoteState) -> None:
+        """Send the end of the audio, once, and set the deadline for the end of the text."""
         if not state.hung_up:
             state.hung_up = True
             state.deadline_s = time.monotonic() + self._patience_s
@@ -206,12 +215,15 @@ class Remote:
     def _play_silence(self, state: RemoteState) -> float:
         """Send the next piece of silence if it is due; return the seconds until the one after it.
 
-        Once the turn is over or patience is, the server learns that the audio has ended.
+        When the turn is over, or there were `patience_s` of silence, the audio is ended instead and
+        0 returned.
         """
         if state.is_turn_over or state.silence_s >= self._patience_s:
             self._hang_up(state)
         elif time.monotonic() >= state.silence_due_s:
-            state.silence_due_s = max(state.silence_due_s, time.monotonic() - SILENCE_S) + SILENCE_S
+            # At a steady pace; a delay of more than one piece is not made up for.
+            not_before_s = time.monotonic() - SILENCE_S
+            state.silence_due_s = max(state.silence_due_s, not_before_s) + SILENCE_S
             state.silence_s += SILENCE_S
             try:
                 state.wire.send(np.zeros(round(SILENCE_S * SAMPLE_RATE), np.float32))
@@ -221,20 +233,21 @@ class Remote:
 
     def is_done(self, state: RemoteState) -> bool:
         """Return whether all of the text has come and been given to a step."""
-        return state.done and not state.untold
+        return state.done and not state.pending
 
 
 def _read(state: RemoteState) -> None:
+    """Put what the server sends into `pending`, in a thread, until it ends; faults into `error`."""
     try:
         for change in state.wire.changes():
             with state.changed:
                 if change.endpoint and not state.hung_up:
                     state.is_turn_over = True
-                elif change.endpoint:  # this side ended the turn
+                elif change.endpoint:  # the turn ended because this side ended the audio
                     change = change._replace(endpoint=False)
                 elif change.committed or change.partial:
                     state.is_turn_over = False
-                state.untold.append(change)
+                state.pending.append(change)
                 state.changed.notify_all()
     except UserError as error:
         state.error = state.error or error

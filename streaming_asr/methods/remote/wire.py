@@ -59,16 +59,19 @@ def pcm16(samples: Samples) -> bytes:
 
 
 def connected(url: str, **settings: Any) -> tuple[Any, ExitStack]:
-    """Return a WebSocket and what closes it. Raises UserError where there is no server."""
+    """Return a WebSocket, and the stack that closes it. Raises UserError where no server answers.
+
+    settings: further arguments of `websockets.sync.client.connect`.
+    """
     try:
         from websockets.exceptions import InvalidHandshake
         from websockets.sync.client import connect
     except ModuleNotFoundError as error:
         raise UserError("method=remote: needs websockets; pip install -e '.[live]'") from error
-    fixed: dict[str, Any] = {"max_size": MOST_BYTES, "compression": None, "ping_timeout": None}
+    settings |= {"max_size": MOST_BYTES, "compression": None, "ping_timeout": None}
     closing = ExitStack()
     try:
-        socket = connect(url, open_timeout=CONNECT_S, close_timeout=CLOSE_S, **fixed, **settings)
+        socket = connect(url, open_timeout=CONNECT_S, close_timeout=CLOSE_S, **settings)
         with suppress(OSError):  # a server that refuses has closed it; reading gives the reason
             limit_sending(socket.socket)
         return closing.enter_context(socket), closing

@@ -67,10 +67,9 @@ class SimulWhisper(SharedPasses, Chunked):
         detector = trained(self.weights)
         truncation = self.truncation or ("never" if detector is None else "cif")
         check_one_of(TRUNCATIONS, truncation=truncation)
-        thresholds = self.frame_threshold, self.last_frame_threshold
-        rewind_frames = self.rewind_frames
-        check_range(0, frame_threshold=thresholds[0], last_frame_threshold=thresholds[1])
-        check_range(0, rewind_frames=rewind_frames, beam=self.beam)
+        check_range(0, frame_threshold=self.frame_threshold)
+        check_range(0, last_frame_threshold=self.last_frame_threshold)
+        check_range(0, rewind_frames=self.rewind_frames, beam=self.beam)
         check_one_of(PADDINGS, padding=self.padding)
         check_one_of(GUARDS, guard=self.guard)
         if truncation == "cif" and detector is None:
@@ -95,10 +94,13 @@ class SimulWhisper(SharedPasses, Chunked):
             if self.truncation_threshold is not None:
                 self._threshold = threshold_of(self.truncation_threshold, detector)
         self._buffer_samples = whisper.context_frames * FRAME_SAMPLES
+        rewind_frames = self.rewind_frames
         if rewind_frames is None:
             rewind_frames = round(REWIND_SHARE * whisper.context_frames)
         self._search = BeamSearch(self._decoder, whisper.eot, max(1, self.beam), self.guard)
-        self._policy = AlignAttPolicy(*thresholds, rewind_frames)
+        self._policy = AlignAttPolicy(
+            self.frame_threshold, self.last_frame_threshold, rewind_frames
+        )
         self._heads = whisper.alignment_heads
 
     # ---- the protocol -----------------------------------------------------------------------

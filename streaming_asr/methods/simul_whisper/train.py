@@ -121,7 +121,7 @@ class TruncationRecipe(CorpusRecipe):
         }
 
     def _cut(self, rng: random.Random, n_frames: int, spans: list[Span]) -> tuple[int, int]:
-        """Draw a clip from a window of `n_frames`; return its first frame and the one after it."""
+        """Draw a clip [first, stop) of a window of `n_frames` frames; return the two."""
         first = rng.randrange(n_frames) if rng.random() < self.late_start else 0
         first = max(0, min(first, n_frames - LEAST_FRAMES))
         earliest_stop = min(first + LEAST_FRAMES, n_frames)

@@ -152,6 +152,7 @@ class Anchors(ScoredCompressor):
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
     ) -> Compressed:
+        """See `Compressor`: a segment ends with each anchor and with the window."""
         # Detached as in the published code: features learn only from the encoder.
         scores = self.segmenter(x.detach())
         alpha = scores.float().sigmoid()
@@ -181,6 +182,7 @@ class Anchors(ScoredCompressor):
         return Compressed(h[anchors], scores[anchors], ready, ends, error)
 
     def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
+        """See `Compressor`; `last` may come with no frames, after the window's last ones."""
         scores = self.segmenter(x)
         anchors = self._segments(self.alphas(scores).tolist(), state)
         n, n_before = x.shape[0], state.n_frames
@@ -246,6 +248,7 @@ class Cif(ScoredCompressor):
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
     ) -> Compressed:
+        """See `Compressor`: a segment ends where the sum of alphas reaches a whole number."""
         # Detached as in the published code: features learn only from the encoder.
         scores = self.segmenter(x.detach())
         n_segments = x.shape[0] / rate if rate is not None else n_tokens

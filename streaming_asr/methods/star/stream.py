@@ -294,6 +294,7 @@ class Star(SharedPasses, Chunked):
             state.position,
             self._chunk_frames,
         )
+        # Words that are not committed stay: the next window begins with their tokens.
         n_before = min(n_before, state.n_committed)
         if not words:
             return start, 0, n_before

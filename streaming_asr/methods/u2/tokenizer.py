@@ -15,6 +15,7 @@ import codecs
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.ctc import CtcHypothesis
@@ -49,24 +50,35 @@ def spans_of(
     return tuple(spans)
 
 
+def _first_tokens(serialised: str, n_tokens: int) -> Any:
+    """Return the BPE of the first `n_tokens` tokens of a serialised one, without special tokens."""
+    from tokenizers import Tokenizer
+
+    settings = json.loads(serialised)
+    settings["added_tokens"], settings["post_processor"] = [], None
+    settings["truncation"] = settings["padding"] = None
+    bpe = settings["model"]
+    bpe["unk_token"] = None
+    bpe["vocab"] = {token: i for token, i in bpe["vocab"].items() if i < n_tokens}
+    # Without the merges to other tokens, so that every text is spelt by these.
+    bpe["merges"] = [pair for pair in bpe["merges"] if "".join(pair) in bpe["vocab"]]
+    return Tokenizer.from_str(json.dumps(settings))
+
+
 class CtcTokenizer:
     """Text -> CTC classes -> decoder tokens, for the first `n_tokens` of a Whisper tokenizer."""
 
     def __init__(self, whisper: Whisper, n_tokens: int | None = None) -> None:
-        """Build both tokenizers of the model. n_tokens: default all text tokens (the single
-        tokenizer).
+        """Build the tokenizers of the classes and of the decoder's text tokens.
 
-        Raises UserError where they are more than there are, or too few to spell any text.
+        n_tokens: default all text tokens, so that both are one (the single tokenizer). Raises
+        UserError where they are more than there are, or too few to spell any text.
         """
-        from tokenizers import Tokenizer
-
         n_text = whisper.eot
         self.n_tokens = n_text if n_tokens is None else n_tokens
         self.single = self.n_tokens == n_text
         self.blank = self.n_tokens
         self._spelling = whisper.detokenizer
-        full = json.loads(whisper.tokenizer.backend_tokenizer.to_str())
-        vocabulary = full["model"]["vocab"]
         if not 0 < self.n_tokens <= n_text:
             raise UserError(
                 f"ctc_tokens={self.n_tokens}: this model has {n_text} text tokens; give at most "
@@ -80,18 +92,9 @@ class CtcTokenizer:
                 f"{self.n_tokens} tokens, which so cannot spell every text; give "
                 f"{max(single_bytes) + 1} or more"
             )
-        full["model"]["vocab"] = {t: i for t, i in vocabulary.items() if i < self.n_tokens}
-        classes = full["model"]["vocab"]
-        merges = full["model"]["merges"]
-        # Without the merges whose result is no class, so that every text is spelt by classes.
-        full["model"]["merges"] = [pair for pair in merges if "".join(pair) in classes]
-        full["model"]["unk_token"] = None
-        full["added_tokens"], full["post_processor"] = [], None
-        full["truncation"] = full["padding"] = None
-        self._bpe = Tokenizer.from_str(json.dumps(full))
-        full["model"]["vocab"] = {t: i for t, i in vocabulary.items() if i < n_text}
-        full["model"]["merges"] = merges
-        self._full_bpe = Tokenizer.from_str(json.dumps(full))
+        serialised = whisper.tokenizer.backend_tokenizer.to_str()
+        self._bpe = _first_tokens(serialised, self.n_tokens)
+        self._full_bpe = _first_tokens(serialised, n_text)
 
     def spellings(self) -> list[bytes]:
         """Return the bytes of each class, the blank left out."""

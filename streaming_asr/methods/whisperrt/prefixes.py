@@ -103,6 +103,7 @@ def pack(examples: Sequence[PrefixExample], eot: int, last: int | None = None) -
             n_skipped = 0 if last is None else max(0, len(tokens) - last)
             for name, values in {
                 "tokens": [*prompt, *tokens],
+                # Of position i the token i + 1; -100 where nothing is learned.
                 "labels": [-100] * (len(prompt) - 1 + n_skipped) + [*tokens[n_skipped:], eot],
                 "positions": range(n),
                 "rows": [row] * n,
