@@ -163,10 +163,7 @@ class TruncationRecipe(CorpusRecipe):
         return rmse + self.boundary_weight * boundary, logs
 
     def precompute(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the batch with the frozen encoder's output (batch, frames, d) in place of the mel.
-
-        `fit.cached_batches` keeps the result.
-        """
+        """Return the batch with the frozen encoder's output (batch, frames, d) for the mel."""
         rest = {key: value for key, value in batch.items() if key != "mel"}
         hidden = self._encode(batch["mel"], bf16=self.encoder_bf16)
         return rest | {"hidden": hidden[:, : int(batch["n_frames"].max())].cpu().clone()}

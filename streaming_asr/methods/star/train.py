@@ -266,10 +266,7 @@ class StarRecipe(BlockRecipe):
         return [min(n_frames - 1, max(0, round(end_s / FRAME_S) - 1)) for end_s in ends_s]
 
     def precompute(self, batch: StarBatch) -> StarBatch:
-        """Return the batch with frozen features (fp16) in place of the audio.
-
-        `fit.cached_batches` keeps the result.
-        """
+        """Return the batch, with frozen features (fp16) in place of the audio."""
         if self.train_features:
             return batch
         with torch.no_grad():

@@ -136,8 +136,8 @@ class PrefixBeamSearch:
         grow = np.where(is_last, self._sum_blank[:, None], total[:, None]) + log_probs
         best_grow = np.where(is_last, self._best_blank[:, None], best[:, None]) + log_probs
 
-        # A prefix that is in the beam may also be reached from its parent, if that is in the beam
-        # too: what the parent grows by is added to it and no candidate of its own.
+        # A prefix is also reached from its parent, where that is in the beam: the parent grown by
+        # the prefix's last token is added to the prefix, and is no candidate of its own.
         is_parent = self._parent_prefix[:, None] == self._prefix[None, :]
         parent_row = is_parent.argmax(1)
         (reached,) = np.nonzero(has_last & is_parent.any(1))

@@ -128,10 +128,7 @@ class U2Recipe(BlockRecipe):
         return U2Batch(mels, ends, classes, spoken, self.tokens(windows))
 
     def precompute(self, batch: U2Batch) -> U2Batch:
-        """Return the batch with the encoder's output in place of the log-mel.
-
-        Only in the stage where just the head is trained. `fit.cached_batches` keeps the result.
-        """
+        """Return the batch, where only the head is trained with encoder output in place of mels."""
         if not self.trains_head_only:
             return batch
         with torch.no_grad():
