@@ -76,22 +76,23 @@ def formatted_word_errors(trace: Trace) -> Errors:
 def real_time_word_errors(
     trace: Trace, normalise: Normaliser, *, committed: bool = False
 ) -> Errors:
-    """Return the errors of RWER: at every step, what is displayed against equally many words of the
-    reference.
+    """Return the errors of RWER: the sum over all steps of the errors of the displayed words
+    against equally many first words of the reference.
 
-    sum_k ED(ref[:len D_k], D_k) over sum_k len(ref[:len D_k]), both normalised first. A system
-    that stays silent scores nothing (None), not 0.
+    sum_k ED(ref[:len D_k], D_k) over sum_k len(ref[:len D_k]), both normalised first. A method that
+    outputs nothing has no reference word to count and so no RWER (None), not 0. committed: take
+    the committed text, without the partial one.
     """
     reference = normalise.words(trace.reference)
     errors = words = 0
-    before, at_step = None, Errors(0, 0)
+    text_before, of_step = None, Errors(0, 0)
     for text in _texts(trace, committed):
-        if text != before:  # most steps change nothing on screen, yet each counts
+        if text != text_before:  # most steps change nothing on screen, yet each counts
             display = normalise.words(text)
-            at_step = _distance(reference[: len(display)], display)
-            before = text
-        errors += at_step.errors
-        words += at_step.words
+            of_step = _distance(reference[: len(display)], display)
+            text_before = text
+        errors += of_step.errors
+        words += of_step.words
     return Errors(errors, words)
 
 
@@ -119,25 +120,27 @@ class AlignedWordErrors:
         return total([self._at(t, text) for t, text in zip(times, texts, strict=True)])
 
     def on_grid(self, clock: str) -> Errors:
-        """Return the errors sampled every 100 ms from 0.1 s to the end of the audio, for any
-        chunk size.
+        """Return the errors of the display every 100 ms from 0.1 s to the end of the audio,
+        whatever the chunk.
 
-        D(t) is the last display that happened at or before t. So late words cost as deletions,
-        also for a method that is perfect whenever it speaks.
+        The display at t is the last one at or before t. A word that is late is missing until it is
+        shown, and counts as a deletion at each of these times.
         """
         texts = [step.displayed for step in self._trace.steps]
         times = self._trace.times(clock)
         counts = []
-        k = 0  # steps that happened by t
-        # A duration of whole ticks, counted in samples, may lie just below one in floats.
-        for tick in range(1, int(self._trace.duration_s * GRID_PER_S + 1e-6) + 1):
+        n_steps = 0  # that happened by t
+        # A duration of whole ticks, counted in samples, may be just below it as a float.
+        n_ticks = int(self._trace.duration_s * GRID_PER_S + 1e-6)
+        for tick in range(1, n_ticks + 1):
             t = tick / GRID_PER_S
-            while k < len(times) and times[k] <= t:
-                k += 1
-            counts.append(self._at(t, texts[k - 1] if k else ""))
+            while n_steps < len(times) and times[n_steps] <= t:
+                n_steps += 1
+            counts.append(self._at(t, texts[n_steps - 1] if n_steps else ""))
         return total(counts)
 
     def _at(self, t: float, text: str) -> Errors:
+        """Return the errors of the displayed `text` against the words that ended before `t` s."""
         n_ended = bisect_left(self._ends, t)
         key = (n_ended, text)
         if key not in self._counts:

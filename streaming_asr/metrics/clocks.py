@@ -87,8 +87,9 @@ def queue_wait(a: Times, c: Times) -> Times:
 def queue_growth(a: Times, c: Times) -> float:
     """Return the growth of the wait over the second half, in seconds per second of audio.
 
-    The median wait of the last quarter of the steps less that of the third, over the audio between
-    the two: medians, since one late chunk is not growth. 0 with fewer than four steps.
+    It is the median wait of the last quarter of the steps minus that of the third quarter, over the
+    audio between the two; medians, since one late chunk is not growth. 0 with fewer than four
+    steps.
     """
     n = len(a)
     if n < 4:
@@ -101,10 +102,10 @@ def queue_growth(a: Times, c: Times) -> float:
 
 
 def headroom(traces: Iterable[tuple[Times, Times]], budget_s: float = QUEUE_BUDGET_S) -> float:
-    """Return how many times slower the machine may be: the largest s such that with s * c_k the
-    queue of every trace (a, c) stays bounded, its waits within `budget_s` and without growth.
+    """Return how many times slower the machine may be: the largest factor s such that, with compute
+    times s * c_k, no wait of any trace (a, c) is longer than `budget_s` and no wait grows.
 
-    Below 1 this machine does not keep up. Infinite where nothing takes any time.
+    Below 1 this machine does not keep up. Infinite if no step takes any time.
     """
     pairs = list(traces)
 
@@ -116,7 +117,8 @@ def headroom(traces: Iterable[tuple[Times, Times]], budget_s: float = QUEUE_BUDG
         )
 
     low, high = 0.0, 1.0
-    # A slower machine never shortens a queue, so what bears s bears less: a search in halves.
+    # A slower machine never shortens a queue: the factors below a good one are good too, so the
+    # limit can be bracketed by doubling and then halved.
     while bounded(high):
         low, high = high, 2 * high
         if high > 1e9:

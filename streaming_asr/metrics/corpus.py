@@ -40,9 +40,9 @@ def compute(traces: Sequence[Trace]) -> Figures:
     figures["memory_peak_mib"] = cost.memory_peak_mib(traces)
     figures["commit_violations"] = sum(trace.commit_violations for trace in traces)
     figures["retracted_words"] = sum(s.step.retracted for trace in traces for s in trace.steps)
-    if any(trace.has_company for trace in traces):  # the device's queue is not the stream's own
+    if any(trace.has_company for trace in traces):  # the queue of the device, not of one stream
         figures |= dict.fromkeys(("queue_growth", "headroom"))
-    # Steps that streams shared have no time of their own: only pooled figures mean anything then.
+    # A step that streams shared has no time of its own, so only pooled figures are meaningful.
     batched = any(trace.batch > 1 for trace in traces)
     return {m.name: None if batched and m.alone else figures[m.name] for m in METRICS.values()}
 
@@ -70,6 +70,11 @@ def _accuracy(traces: Sequence[Trace]) -> Figures:
 
 
 def _first_and_last(traces: Sequence[Trace], timed: Sequence[WordLatency | None]) -> Figures:
+    """Return the means over the utterances of the `first_` and `finalise_` metrics: when the first
+    token and the first right word are shown, and how long the end of an utterance takes.
+
+    timed: the word latency of each trace, None without word times.
+    """
     values_of: dict[str, list[float]] = {
         name: [] for name in METRICS if name.startswith(("first_", "finalise_"))
     }
@@ -84,13 +89,14 @@ def _first_and_last(traces: Sequence[Trace], timed: Sequence[WordLatency | None]
         add("finalise_compute_s", sum(s.compute_s for s in trace.steps if s.step.kind == "flush"))
         add("finalise_tail_s", trace.steps[-1].finished_s - trace.duration_s)
         for clock in CLOCKS:
-            firsts = {"first_token": latency.first_token_s(trace, clock)}
+            times_s = {"first_token": latency.first_token_s(trace, clock)}
             if words is not None:
-                firsts["first_correct_word"] = words.first_correct_s(clock)
+                times_s["first_correct_word"] = words.first_correct_s(clock)
                 add(f"finalise_last_word_{clock}_s", words.last_word_s(clock))
-            for event, time_s in firsts.items():
+            for event, time_s in times_s.items():
                 if time_s is None:
                     continue
+                # Counted from the start of the audio, and from the first spoken word.
                 add(f"{event}_start_{clock}_s", time_s)
                 if trace.words:
                     add(f"{event}_word_start_{clock}_s", time_s - trace.words[0].start)
@@ -115,12 +121,10 @@ def _word_latency(timed: Sequence[WordLatency]) -> Figures:
 
 
 def _word_latency_parts(traces: Sequence[Trace], timed: Sequence[WordLatency | None]) -> Figures:
-    parts = [
-        each
-        for trace, words in zip(traces, timed, strict=True)
-        if words is not None
-        for each in decomposition.word_parts(trace, words)
-    ]
+    parts: list[decomposition.Parts] = []
+    for trace, words in zip(traces, timed, strict=True):
+        if words is not None:
+            parts += decomposition.word_parts(trace, words)
     return {
         f"word_latency_{name}_mean_ca_s": value
         for name, value in decomposition.means(parts).items()
@@ -129,25 +133,30 @@ def _word_latency_parts(traces: Sequence[Trace], timed: Sequence[WordLatency | N
 
 def _lagging(traces: Sequence[Trace]) -> Figures:
     names = [name for name in METRICS if name.startswith(("al_", "laal_", "yaal_", "dal_", "ap_"))]
-    figures = [_lagging_of(trace) for trace in traces]
-    return {name: mean([v for each in figures if (v := each[name]) is not None]) for name in names}
+    values_of: dict[str, list[float]] = {name: [] for name in names}
+    for trace in traces:
+        for name, value in _lagging_of(trace).items():
+            if value is not None:
+                values_of[name].append(value)
+    return {name: mean(values) for name, values in values_of.items()}
 
 
 def _lagging_of(trace: Trace) -> Figures:
+    """Return the lagging metrics of one utterance on both clocks, in ms; AP has no unit."""
     figures: Figures = {}
     n_words, duration_ms = len(trace.units(trace.reference)), trace.duration_s * 1000.0
     for clock in CLOCKS:
-        delays = latency.commit_delays_ms(trace, clock)
-        of_tokens = latency.token_delays_ms(trace, clock)
-        both = delays, n_words, duration_ms
+        word_delays = latency.commit_delays_ms(trace, clock)
+        token_delays = latency.token_delays_ms(trace, clock)
+        arguments = word_delays, n_words, duration_ms
         figures |= {
-            f"al_{clock}_ms": latency.average_lagging(*both),
-            f"laal_{clock}_ms": latency.length_adaptive_average_lagging(*both),
-            f"yaal_{clock}_ms": latency.yet_another_average_lagging(*both),
-            f"dal_{clock}_ms": latency.differentiable_average_lagging(delays, duration_ms),
-            f"ap_{clock}": latency.average_proportion(*both),
+            f"al_{clock}_ms": latency.average_lagging(*arguments),
+            f"laal_{clock}_ms": latency.length_adaptive_average_lagging(*arguments),
+            f"yaal_{clock}_ms": latency.yet_another_average_lagging(*arguments),
+            f"dal_{clock}_ms": latency.differentiable_average_lagging(word_delays, duration_ms),
+            f"ap_{clock}": latency.average_proportion(*arguments),
             f"dal_tokens_{clock}_ms": latency.differentiable_average_lagging(
-                of_tokens, duration_ms
+                token_delays, duration_ms
             ),
         }
     return figures

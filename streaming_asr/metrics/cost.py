@@ -29,16 +29,17 @@ def real_time_factors(traces: Sequence[Trace]) -> dict[str, float | None]:
     Only utterances with steps count. Steps that received no audio are left out of rtf_chunk.
     rtf_cpu is None where a step lacks its CPU time.
     """
-    done = [trace for trace in traces if trace.steps]
-    compute = sum(compute_s(trace) for trace in done)
-    audio = sum(trace.duration_s for trace in done)
-    cpu_ns = [step.step.compute_ns.get("cpu") for trace in done for step in trace.steps]
-    known_ns = [ns for ns in cpu_ns if ns is not None]
+    with_steps = [trace for trace in traces if trace.steps]
+    wall_s = sum(compute_s(trace) for trace in with_steps)
+    audio_s = sum(trace.duration_s for trace in with_steps)
+    steps = [step for trace in with_steps for step in trace.steps]
+    cpu_ns = [step.step.compute_ns["cpu"] for step in steps if "cpu" in step.step.compute_ns]
+    is_cpu_complete = len(cpu_ns) == len(steps)
     return {
-        "rtf_cpu": ratio(sum(known_ns), audio, 1e-9) if len(known_ns) == len(cpu_ns) else None,
-        "rtf_total": ratio(compute, audio),
-        "rtfx": ratio(audio, compute),
-        "rtf_chunk": mean([factor for trace in done for factor in _chunk_factors(trace)]),
+        "rtf_cpu": ratio(sum(cpu_ns), audio_s, 1e-9) if is_cpu_complete else None,
+        "rtf_total": ratio(wall_s, audio_s),
+        "rtfx": ratio(audio_s, wall_s),
+        "rtf_chunk": mean([factor for trace in with_steps for factor in _chunk_factors(trace)]),
     }
 
 
@@ -52,9 +53,9 @@ def step_times_ms(traces: Sequence[Trace]) -> dict[str, float | None]:
 
 
 def queue(traces: Sequence[Trace]) -> dict[str, float | None]:
-    """Return how long audio waits for the step before it: the longest wait, the mean of the last
-    step's, the mean growth (clocks.queue_growth); and headroom, how many times slower a machine
-    still keeps up with every utterance (clocks.headroom; None where nothing bounds it)."""
+    """Return how long audio waits for the step before it: the longest wait of all steps, the mean
+    over utterances of the last step's wait and of the growth (clocks.queue_growth); and headroom,
+    how many times slower a machine may be (clocks.headroom; None if nothing bounds it)."""
     times = [arrays(trace.steps) for trace in traces if trace.steps]
     if not times:
         return dict.fromkeys(("queue_max_s", "queue_final_s", "queue_growth", "headroom"))
@@ -69,7 +70,8 @@ def queue(traces: Sequence[Trace]) -> dict[str, float | None]:
 
 
 def encoder_work(traces: Sequence[Trace]) -> dict[str, float | None]:
-    """Return encoder GFLOPs and encoded seconds per second of audio, and the share of padding.
+    """Return encoder GFLOPs per second of audio, encoded seconds per second of audio (above 1 audio
+    is encoded again) and the share of padding in the encoded frames.
 
     An encoder frame covers 20 ms of audio, as in Whisper. 1 MAC = 2 FLOPs.
     """
@@ -117,9 +119,10 @@ def memory_peak_mib(traces: Sequence[Trace]) -> float | None:
 
 
 def _chunk_factors(trace: Trace) -> list[float]:
-    factors, heard_s = [], 0.0
+    """Return compute over new audio for each step that received audio."""
+    factors, audio_s_before = [], 0.0
     for step in trace.steps:
-        if step.audio_s > heard_s:
-            factors.append(step.compute_s / (step.audio_s - heard_s))
-        heard_s = step.audio_s
+        if step.audio_s > audio_s_before:
+            factors.append(step.compute_s / (step.audio_s - audio_s_before))
+        audio_s_before = step.audio_s
     return factors

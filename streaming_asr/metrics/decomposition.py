@@ -50,12 +50,15 @@ def means(parts: Sequence[Parts]) -> dict[str, float | None]:
 def decompose(trace: Trace, end_s: float, k: int) -> Parts:
     """Return the parts of a word that ended at `end_s` and was committed by step `k`."""
     a, step = trace.audio_times, trace.steps[k]
-    # No step has the end of a word that outlasts the audio: then it was committed before it ended.
-    k_end = bisect_left(a, end_s - TOLERANCE_S)
-    k_ahead = min(bisect_left(a, end_s + trace.lookahead_s - TOLERANCE_S), len(a) - 1)
-    if k < k_end:
-        fill, ahead, policy = a[k] - end_s, 0.0, 0.0
-    else:
-        heard = min(k, k_ahead)  # committed within the look-ahead: nothing was held back
-        fill, ahead, policy = a[k_end] - end_s, a[heard] - a[k_end], a[k] - a[heard]
-    return Parts(fill, ahead, policy, step.wait_s, step.compute_s)
+    k_end = bisect_left(a, end_s - TOLERANCE_S)  # first step that had the word's end
+    if k < k_end:  # committed before it ended, as is a word that ends after the audio
+        return Parts(a[k] - end_s, 0.0, 0.0, step.wait_s, step.compute_s)
+    k_ahead = bisect_left(a, end_s + trace.lookahead_s - TOLERANCE_S)
+    k_ahead = min(k_ahead, k)  # committed within the look-ahead: nothing was held back
+    return Parts(
+        fill=a[k_end] - end_s,
+        lookahead=a[k_ahead] - a[k_end],
+        policy=a[k] - a[k_ahead],
+        queue=step.wait_s,
+        compute=step.compute_s,
+    )

@@ -24,11 +24,12 @@ SEEN = ("shown", "stable", "committed")
 
 @dataclass(frozen=True)
 class WordTimes:
-    """At which step each word of the final text was first shown, stable since, and committed.
+    """At which step each word of the final text was first shown, last appeared, and was committed.
 
-    shown: the first display that holds the word. stable: the display since which it was never
-    away again. committed: the step since which the committed text agrees with the final text up
-    to and including the word. Each is a list of step indices, one per word of `words`.
+    words: of the final text, under the light key. The others are step indices, one per word:
+    shown: the first display that has the word. stable: the first from which on all displays have
+    it. committed: the first step from which on the committed text agrees with the final text up to
+    and including the word.
     """
 
     words: tuple[str, ...]
@@ -40,34 +41,34 @@ class WordTimes:
     def of(cls, trace: Trace) -> WordTimes:
         """Return the word times of a trace."""
         final = trace.light(trace.hypothesis)
-        first_step, stable = [-1] * len(final), [-1] * len(final)
+        first_shown, stable = [-1] * len(final), [-1] * len(final)  # -1: not yet
         for k, text in trace.displays:
-            held = _held(trace.light(text), final)
-            for i, is_held in enumerate(held):
-                if not is_held:  # gone again: stable starts over, the first display stays
+            for i, is_displayed in enumerate(_displayed(trace.light(text), final)):
+                if not is_displayed:  # gone again: stable starts over, the first display stays
                     stable[i] = -1
                 elif stable[i] < 0:
                     stable[i] = k
-                    if first_step[i] < 0:
-                        first_step[i] = k
+                    if first_shown[i] < 0:
+                        first_shown[i] = k
         committed = [-1] * len(final)
-        agreed, before = 0, ""
+        n_agreed, text = 0, ""
         for k, step in enumerate(trace.steps):
-            if step.committed == before:
+            if step.committed == text:
                 continue
-            before = step.committed
-            now = common_prefix(trace.light(step.committed), final)
-            committed[agreed:now] = [k] * max(now - agreed, 0)
-            agreed = now
-        # Where the partial text ran into the committed one, no display held the word as such.
-        first_step = [c if k < 0 else k for k, c in zip(first_step, committed, strict=True)]
+            text = step.committed
+            n_agreed_before, n_agreed = n_agreed, common_prefix(trace.light(text), final)
+            # After words were taken back, n_agreed is less; they get their step when they return.
+            for i in range(n_agreed_before, n_agreed):
+                committed[i] = k
+        # If committed and partial text ran together into one word, no display had the word itself.
+        first_shown = [c if k < 0 else k for k, c in zip(first_shown, committed, strict=True)]
         stable = [c if k < 0 else k for k, c in zip(stable, committed, strict=True)]
-        return cls(final, first_step, stable, committed)
+        return cls(final, first_shown, stable, committed)
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A final word that is right: its place in the final text, and when it was spoken."""
+    """A final word that is right: its index in the final text, and when it was spoken, in s."""
 
     word: int
     start_s: float
@@ -96,23 +97,28 @@ class WordLatency:
             if block.tag == "equal":
                 for i in range(block.src_start, block.src_end):
                     word = self.spoken[i]
-                    place = block.dest_start + i - block.src_start
-                    hits.append(Hit(place, word.start, word.end))
+                    index = block.dest_start + i - block.src_start
+                    hits.append(Hit(index, word.start, word.end))
         return tuple(hits)
 
     def latencies(self, seen: str, clock: str) -> list[float]:
-        """Return the seconds from the end of each hit to when it was `seen` (of SEEN)."""
+        """Return the seconds from the end of each hit to when it was shown, stable or committed.
+
+        seen: one of SEEN. clock: `cu` or `ca`.
+        """
         times = self._trace.times(clock)
         steps: list[int] = getattr(self.steps, seen)
         return [times[steps[hit.word]] - hit.end_s for hit in self.hits]
 
     def first_correct_s(self, clock: str) -> float | None:
-        """Return the first time a word was shown that the final text holds and that is right."""
+        """Return when the first right word of the final text was shown, in seconds; None without
+        one."""
         times = self._trace.times(clock)
         return min((times[self.steps.shown[hit.word]] for hit in self.hits), default=None)
 
     def last_word_s(self, clock: str) -> float | None:
-        """Return the commit of the last final word, after the end of the last spoken word."""
+        """Return the seconds from the end of the last spoken word to the commit of the last final
+        word; None without words."""
         if not self.steps.words or not self.spoken:
             return None
         return self._trace.times(clock)[self.steps.committed[-1]] - self.spoken[-1].end
@@ -153,16 +159,16 @@ def commit_steps(trace: Trace) -> list[int]:
     the word that replaces it has the time of its own step.
     """
     steps: list[int] = []
-    before: list[str] = []
+    tokens: list[str] = []
     text = ""
     for k, step in enumerate(trace.steps):
         if step.committed == text:
             continue
         text = step.committed
-        tokens = [light_key(token) or token for token in trace.units(text)]
-        n_kept = common_prefix(before, tokens)
-        steps[n_kept:] = [k] * (len(tokens) - n_kept)
-        before = tokens
+        # A token of only punctuation has an empty light key.
+        tokens_before, tokens = tokens, [light_key(token) or token for token in trace.units(text)]
+        n_same = common_prefix(tokens_before, tokens)
+        steps[n_same:] = [k] * (len(tokens) - n_same)
     return steps
 
 
@@ -204,9 +210,9 @@ def yet_another_average_lagging(
 ) -> float | None:
     """Return YAAL (Polak et al. 2025, arXiv 2509.17349) as OmniSTEval's YAALScorer computes it.
 
-    This is LAAL over the words emitted before the end, `duration`, only; for a sentence of a long
-    recording (LongYAAL) that is the end of the recording, `recording_end`, seen from the
-    sentence's start. None where no word came before it.
+    This is LAAL over only the words emitted before `duration`. For a sentence of a long recording
+    (LongYAAL) it is over those emitted before `recording_end`, the end of the recording counted
+    from the sentence's start. None if there is no such word.
     """
     if duration <= 0:
         return None
@@ -219,9 +225,11 @@ def yet_another_average_lagging(
 
 
 def _lagging(delays: Sequence[float], n_words: int, duration: float) -> float | None:
+    """Return the mean lag behind an oracle that emits `n_words` evenly over `duration`, up to and
+    including the first word at or past the end (AL, and LAAL by its `n_words`)."""
     if not delays or n_words == 0 or duration <= 0:
         return None
-    # Only words after the end: the first one's delay, as in SimulEval; the sum would be empty.
+    # If all words come after the end, SimulEval gives the first one's delay.
     if delays[0] > duration:
         return delays[0]
     lags = []
@@ -239,9 +247,9 @@ def differentiable_average_lagging(delays: Sequence[float], duration: float) -> 
     pace = duration / len(delays)
     lags, earliest = [], 0.0
     for i, delay in enumerate(delays):
-        moved = max(delay, earliest)
-        lags.append(moved - i * pace)
-        earliest = moved + pace
+        adjusted = max(delay, earliest)
+        lags.append(adjusted - i * pace)
+        earliest = adjusted + pace
     return sum(lags) / len(lags)
 
 
@@ -250,17 +258,17 @@ def average_proportion(delays: Sequence[float], n_reference: int, duration: floa
     return ratio(sum(delays), n_reference * duration) if delays else None
 
 
-def _held(displayed: tuple[str, ...], final: tuple[str, ...]) -> list[bool]:
-    """Return which words of `final` the display holds, in order: those of the common prefix, then
-    those of a longest common subsequence that takes the earliest places."""
-    n_prefix = common_prefix(displayed, final)
-    held = [True] * n_prefix + [False] * (len(final) - n_prefix)
-    tail, rest = displayed[n_prefix:], final[n_prefix:]
-    if tail and rest:
-        # The two closing marks differ, which keeps a common suffix from claiming the latest
-        # places: an early "the" is the first "the" of the final text, not the last.
-        for block in LCSseq.opcodes([*tail, "\0"], [*rest, "\1"]):
+def _displayed(display: tuple[str, ...], final: tuple[str, ...]) -> list[bool]:
+    """Return for each word of `final` whether the display has it: the words of the common prefix
+    and, after it, of a longest common subsequence that takes the earliest words."""
+    n_prefix = common_prefix(display, final)
+    is_displayed = [True] * n_prefix + [False] * (len(final) - n_prefix)
+    display_rest, final_rest = display[n_prefix:], final[n_prefix:]
+    if display_rest and final_rest:
+        # rapidfuzz would match a common suffix first, and so the latest words. Two different marks
+        # at the ends prevent it: an early "the" is the first "the" of the final text.
+        for block in LCSseq.opcodes([*display_rest, "\0"], [*final_rest, "\1"]):
             if block.tag == "equal":
                 for i in range(block.dest_start, block.dest_end):
-                    held[n_prefix + i] = True
-    return held
+                    is_displayed[n_prefix + i] = True
+    return is_displayed

@@ -52,8 +52,8 @@ def sentences(trace: Trace) -> list[Sentence]:
     starts in lower case (5 a.m. on), and before a pause of PAUSE_S.
     """
     words = trace.words or ()
-    cut: list[Sentence] = []
-    first = 0
+    result: list[Sentence] = []
+    first = 0  # index of the sentence's first word
     for i, word in enumerate(words):
         following = words[i + 1] if i + 1 < len(words) else None
         closes = (
@@ -63,13 +63,14 @@ def sentences(trace: Trace) -> list[Sentence]:
         )
         if following is None or closes or following.start - word.end >= PAUSE_S:
             text = joined((part.text for part in words[first : i + 1]), trace.unit)
-            cut.append(Sentence(text, words[first].start, word.end))
+            result.append(Sentence(text, words[first].start, word.end))
             first = i + 1
-    return cut
+    return result
 
 
 def resegment(hypothesis: Sequence[str], references: Sequence[str]) -> list[int]:
-    """Return how many tokens of `hypothesis` fall to each reference sentence, by mweralign."""
+    """Return how many tokens of `hypothesis` mweralign assigns to each reference sentence, in
+    order. Raises UserError if mweralign is not installed."""
     if not hypothesis:
         return [0] * len(references)
     try:
@@ -129,60 +130,66 @@ def _over_sentences(
     rules: Sequence[str],
     lagging_ms: Callable[[Sentence, Sequence[float], float, Unit], float | None],
 ) -> dict[str, float | None]:
+    """Return, by rule of clocks.RULES, the mean of `lagging_ms` over the sentences of all traces;
+    sentences for which it is None do not count."""
     lags: dict[str, list[float]] = {rule: [] for rule in rules}
     for trace in traces:
-        parts = sentences(trace)
-        if not trace.steps or not parts:
+        spoken = sentences(trace)
+        if not trace.steps or not spoken:
             continue
         # Cutting an hour takes seconds, and every figure and clock needs the same cuts.
         if "resegmented" not in trace.derived:
             # Its aligner cuts at blanks, so every unit is given as a word.
-            texts = [" ".join(trace.units(part.text)) for part in parts]
+            texts = [" ".join(trace.units(sentence.text)) for sentence in spoken]
             trace.derived["resegmented"] = resegment(trace.units(trace.hypothesis), texts)
+        n_tokens = trace.derived["resegmented"]  # of the final text, by sentence
         a, c = arrays(trace.steps)
-        of_token = commit_steps(trace)
-        end_s = max(part.end_s for part in parts)
+        step_of_token = commit_steps(trace)
+        end_s = max(sentence.end_s for sentence in spoken)
         for rule in rules:
-            times_ms = iter((clocks.RULES[rule](a, c) * 1000.0)[of_token].tolist())
-            for part, n_tokens in zip(parts, trace.derived["resegmented"], strict=True):
-                delays_ms = [
-                    time_ms - part.start_s * 1000.0 for time_ms in islice(times_ms, n_tokens)
-                ]
-                if (lagging := lagging_ms(part, delays_ms, end_s, trace.unit)) is not None:
-                    lags[rule].append(lagging)
+            step_ms = clocks.RULES[rule](a, c) * 1000.0
+            token_ms = iter(step_ms[step_of_token].tolist())
+            for sentence, n in zip(spoken, n_tokens, strict=True):
+                start_ms = sentence.start_s * 1000.0
+                delays_ms = [time_ms - start_ms for time_ms in islice(token_ms, n)]
+                lag_ms = lagging_ms(sentence, delays_ms, end_s, trace.unit)
+                if lag_ms is not None:
+                    lags[rule].append(lag_ms)
     return {rule: mean(values) for rule, values in lags.items()}
 
 
 def errors_by_time(trace: Trace, normalise: Normaliser, bucket_s: float = 3600.0) -> list[Errors]:
-    """Return the word errors by the stretch of the recording (an hour, by default) in which their
-    sentence starts.
+    """Return the word errors of each stretch of `bucket_s` seconds (default an hour) of a
+    recording; a sentence belongs to the stretch in which it starts.
 
-    Sentences are normalised one by one, their words aligned with the normalised text as a whole;
-    an insertion belongs to the word before it. Empty where the trace has no word times.
+    Each sentence is normalised by itself; all words together are aligned with the final text. An
+    insertion belongs to the reference word before it. [] if the trace has no word times.
     """
-    owners: list[int] = []
+    bucket_of: list[int] = []  # of each reference word
     reference: list[str] = []
-    for part in sentences(trace):
-        spoken = normalise.words(part.text)
-        reference += spoken
-        owners += [int(part.start_s // bucket_s)] * len(spoken)
-    if not owners:
+    for sentence in sentences(trace):
+        words = normalise.words(sentence.text)
+        reference += words
+        bucket_of += [int(sentence.start_s // bucket_s)] * len(words)
+    if not bucket_of:
         return []
-    n_words, n_errors = ([0] * (owners[-1] + 1) for _ in range(2))
-    for owner in owners:
-        n_words[owner] += 1
+    n_buckets = bucket_of[-1] + 1
+    n_words, n_errors = [0] * n_buckets, [0] * n_buckets
+    for bucket in bucket_of:
+        n_words[bucket] += 1
     for edit in Levenshtein.editops(reference, normalise.words(trace.hypothesis)):
-        place = edit.src_pos - 1 if edit.tag == "insert" else edit.src_pos
-        n_errors[owners[max(place, 0)]] += 1
+        # rapidfuzz gives the reference word that follows an insertion.
+        word = edit.src_pos - 1 if edit.tag == "insert" else edit.src_pos
+        n_errors[bucket_of[max(word, 0)]] += 1
     return [Errors(errors, words) for errors, words in zip(n_errors, n_words, strict=True)]
 
 
 def lag_over_time(traces: Sequence[Trace], clock: str, bucket_s: float = 60.0) -> list[list[float]]:
-    """Return the seconds from the end of each recognised word to its commit, by the minute it ended
-    in.
+    """Return, for each stretch of `bucket_s` seconds (default a minute), the seconds from the end
+    of each right word that ended in it to the word's commit.
 
-    A list that grows along its minutes belongs to a method that falls behind. Recordings are
-    pooled; those without word times add nothing.
+    If they grow from minute to minute, the method falls behind. Recordings are pooled; those
+    without word times add nothing.
     """
     lags: list[list[float]] = []
     for trace in traces:

@@ -62,52 +62,60 @@ class ErrorBlock(NamedTuple):
 
 
 def boundaries(trace: Trace, text: Sequence[str]) -> set[int]:
-    """Return the places in the normalised final text where the words of one step end and those of
-    another begin, and the place a word before and behind each: a client may keep the last word of
-    a delta back, since it may go on. Start and end of the text are none."""
-    cuts, before = set(), ""
+    """Return the places in the final text at which one step's words end and another's begin.
+
+    text: the normalised words. Place j is before word j; the start and the end of the text are no
+    boundaries. The places one word before and after each are returned too, since a client may hold
+    back the last word of a step's text, which may be unfinished.
+    """
+    cuts: set[int] = set()
+    committed = ""
     for step in trace.steps:
-        if step.committed != before:
-            before = step.committed
-            cuts.add(common_prefix(trace.normalise.words(before), tuple(text)))
+        if step.committed != committed:
+            committed = step.committed
+            cuts.add(common_prefix(trace.normalise.words(committed), tuple(text)))
     cuts -= {0, len(text)}
-    return {near for cut in cuts for near in (cut - 1, cut, cut + 1) if 0 < near < len(text)}
+    places = cuts | {cut - 1 for cut in cuts} | {cut + 1 for cut in cuts}
+    return places - {0, len(text)}
 
 
 def blocks(trace: Trace, reference: Sequence[str]) -> list[ErrorBlock]:
     """Return the blocks of errors of a trace's final text against the normalised `reference`; they
-    hold as many errors as WER counts."""
+    hold as many errors as WER counts. The first of these rules that fits names an error's part
+    (PARTS)."""
     text = trace.normalise.words(trace.hypothesis)
-    spans = _spans(reference, text)
     cuts = boundaries(trace, text)
-    quiet = inserted_on_nonspeech(trace, text) or set()
-    copied = {
-        j: begin in cuts and end - begin == size
-        for begin, end, size in copies(text)
-        for j in range(begin, end)
-    }
+    on_silence = inserted_on_nonspeech(trace, text) or set()
+    # The part of each word that repeats the phrase before it. One copy that begins at a boundary
+    # comes from decoding the same audio in two steps.
+    part_of_copy: dict[int, str] = {}
+    for begin, end, size in copies(text):
+        is_doubled = begin in cuts and end - begin == size
+        for j in range(begin, end):
+            part_of_copy[j] = "boundary" if is_doubled else "repeated"
     result = []
-    for i0, i1, j0, j1, edits in spans:
-        whole = None
+    for i0, i1, j0, j1, edits in _spans(reference, text):
+        part_of_block = None
         if trace.error is not None:
-            whole = "failed"
+            part_of_block = "failed"
         elif _forms(reference[i0:i1]) & _forms(text[j0:j1]):
-            whole = "formats"
+            part_of_block = "formats"
         elif is_switched(text[j0:j1], reference, trace.language):
-            whole = "language"
+            part_of_block = "language"
         is_last = i1 == len(reference) and j1 == len(text)
-        n_tail = abs((i1 - i0) - (j1 - j0)) if is_last else 0
+        n_tail = abs((i1 - i0) - (j1 - j0)) if is_last else 0  # words too few or too many
         errors: list[Error] = []
+        # From the end on, so that the last of the lost or added words are those of the tail.
         for kind, i, j in reversed(edits):
             is_lost, is_added = kind == "lost", kind == "added"
-            if whole is not None:
-                part = whole
-            elif is_added and j in quiet:
+            if part_of_block is not None:
+                part = part_of_block
+            elif is_added and j in on_silence:
                 part = "silence"
             elif is_lost and not is_last and any(j0 <= cut <= j1 for cut in cuts):
                 part = "boundary"
-            elif not is_lost and j in copied:
-                part = "boundary" if copied[j] else "repeated"
+            elif not is_lost and j in part_of_copy:
+                part = part_of_copy[j]
             elif (is_lost or is_added) and n_tail:
                 part, n_tail = "tail", n_tail - 1
             else:
@@ -120,56 +128,69 @@ def blocks(trace: Trace, reference: Sequence[str]) -> list[ErrorBlock]:
 def _spans(
     reference: Sequence[str], text: Sequence[str]
 ) -> list[tuple[int, int, int, int, list[tuple[str, int, int]]]]:
-    """Return i0, i1, j0, j1 and the errors of each block: (lost, added or wrong, i, j)."""
+    """Return (i0, i1, j0, j1, edits) of each block of errors: reference[i0:i1] became text[j0:j1].
+
+    An edit is (kind, i, j): kind is lost, added or wrong, and i reference words and j words of the
+    text precede it.
+    """
     spans = []
     edits: list[tuple[str, int, int]] = []
-    i = i0 = j0 = 0
+    i0 = j0 = 0  # where the block begins, right after the last right word
+    i = 0  # reference words that the alignment has passed
 
     def close(i1: int, j1: int) -> None:
         if edits:
             spans.append((i0, i1, j0, j1, list(edits)))
             edits.clear()
 
-    for j, each in enumerate(place(reference, text)):
-        edits += [("lost", k, j) for k in range(i, each.n_before)]
-        i = each.n_before
-        if each.is_right:
+    for j, word in enumerate(place(reference, text)):
+        edits += [("lost", k, j) for k in range(i, word.n_before)]
+        i = word.n_before
+        if word.is_right:
             close(i, j)
             i0, j0 = i + 1, j + 1
         else:
-            edits.append(("added" if each.is_inserted else "wrong", i, j))
-        i += not each.is_inserted
+            edits.append(("added" if word.is_inserted else "wrong", i, j))
+        if not word.is_inserted:
+            i += 1
     edits += [("lost", k, len(text)) for k in range(i, len(reference))]
     close(len(reference), len(text))
     return spans
 
 
 def _forms(words: Sequence[str]) -> set[str]:
-    """Return the ways to speak the words, without blanks; none for no word."""
-    ways = [["".join(each) for each in readings(word)] or [word] for word in words]
-    return {"".join(way) for way in islice(product(*ways), MOST_FORMS)} - {""}
+    """Return the ways to pronounce the words, each written without blanks, MOST_FORMS at most; none
+    for no word. Spans with a common form are the same words in another spelling."""
+    forms_of_words = [["".join(form) for form in readings(word)] or [word] for word in words]
+    return {"".join(forms) for forms in islice(product(*forms_of_words), MOST_FORMS)} - {""}
 
 
 def is_switched(words: Sequence[str], reference: Sequence[str], language: str | None) -> bool:
-    """Return whether words are of another language than their reference: of another script, or,
-    LEAST_SWITCHED or more of them, with more frequent words of another language than of its own."""
-    (mine, spoken) = (scripts(each) for each in (words, reference))
-    if not mine or not spoken:
+    """Return whether `words` of a text are of another language than the recording.
+
+    They are if most of their letters are of a script that the reference does not have. In the same
+    script LEAST_SWITCHED or more words are needed: two must be frequent words of one other
+    language, and less than half may be frequent words of `language` or words of the reference.
+    """
+    scripts_of_words, scripts_of_reference = scripts(words), scripts(reference)
+    if not scripts_of_words or not scripts_of_reference:
         return False
-    script = mine.most_common(1)[0][0]
-    if script not in spoken and not (script in HAN and spoken.keys() & HAN):
+    script = scripts_of_words.most_common(1)[0][0]
+    # Japanese mixes the scripts of HAN, so one of them does not exclude another.
+    is_han = script in HAN and bool(scripts_of_reference.keys() & HAN)
+    if script not in scripts_of_reference and not is_han:
         return True
     if len(words) < LEAST_SWITCHED:
         return False
     code = language_code(language or "en")
-    usual = _FREQUENT.get(code, frozenset()) | frozenset(reference)
-    n_usual = sum(word in usual for word in words)
-    others = (
-        sum(word in of_other - usual for word in words)
-        for other, of_other in _FREQUENT.items()
+    expected = _FREQUENT.get(code, frozenset()) | frozenset(reference)
+    n_expected = sum(word in expected for word in words)
+    n_of_others = [
+        sum(word in frequent - expected for word in words)
+        for other, frequent in _FREQUENT.items()
         if other != code
-    )
-    return max(others) >= 2 and n_usual < len(words) / 2
+    ]
+    return max(n_of_others) >= 2 and n_expected < len(words) / 2
 
 
 def counts(blocks: Sequence[ErrorBlock]) -> dict[str, int]:

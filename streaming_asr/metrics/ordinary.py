@@ -19,7 +19,7 @@ from streaming_asr.text.tokens import common_prefix
 
 MIB = 2**20
 MARGIN_S = 0.5  # around each spoken word: what lies outside of all of them is non-speech
-LEAST_S = 1.0  # of a stretch of it; where it is shorter, a word inserted there may be of speech
+LEAST_S = 1.0  # shortest non-speech; a word inserted in a shorter pause may be of the speech
 LONG_S = 60.0  # a shorter recording shows no growth: memory comes in large pieces
 HYPHENS = dict.fromkeys(map(ord, "-‐‑"), " ")
 
@@ -61,15 +61,17 @@ def ordinary(trace: Trace) -> Ordinary:
 def figures(traces: Sequence[Trace]) -> dict[str, float | None]:
     """Return the metrics of this file over a corpus."""
     counts = [ordinary(trace) for trace in traces]
-    quiet = [c for c in counts if c.nonspeech_words is not None and c.nonspeech_s is not None]
-    spoken = [c for c in counts if c.n_words]
+    # `or 0`: a recording without word times adds neither words nor seconds.
+    nonspeech_words = sum(c.nonspeech_words or 0 for c in counts)
+    nonspeech_s = sum(c.nonspeech_s or 0.0 for c in counts)
+    with_words = [c for c in counts if c.n_words]
+    n, n_dropped = len(with_words), sum(bool(c.dropped) for c in with_words)
+    n_invented = sum(bool(c.invented) for c in with_words)
     growths = [c.memory_growth for c in counts if c.memory_growth is not None]
     return {
-        "words_on_nonspeech_per_min": ratio(
-            sum(c.nonspeech_words or 0 for c in quiet), sum(c.nonspeech_s or 0.0 for c in quiet), 60
-        ),
-        "last_words_dropped": ratio(sum(bool(c.dropped) for c in spoken), len(spoken), 100),
-        "last_words_invented": ratio(sum(bool(c.invented) for c in spoken), len(spoken), 100),
+        "words_on_nonspeech_per_min": ratio(nonspeech_words, nonspeech_s, 60),
+        "last_words_dropped": ratio(n_dropped, n, 100),
+        "last_words_invented": ratio(n_invented, n, 100),
         "repeated_words_per_100": ratio(
             sum(c.repeated for c in counts), sum(c.n_words for c in counts), 100
         ),
@@ -91,7 +93,7 @@ def line(trace: Trace) -> dict[str, Any]:
 
 
 def words_of(text: str, normalise: Normaliser) -> tuple[str, ...]:
-    """Return the normalised words of `text`, its hyphens split, without lone signs."""
+    """Return the normalised words of `text`, split at hyphens, without words of only signs."""
     split = normalise.words(text.translate(HYPHENS))
     return tuple(word for word in split if any(map(str.isalnum, word)))
 
@@ -111,9 +113,9 @@ class WordPlace:
 def place(reference: Sequence[str], hypothesis: Sequence[str]) -> list[WordPlace]:
     """Return the place of each word of `hypothesis` in a Levenshtein alignment with `reference`.
 
-    Of several best alignments it is, from the start on, the one that puts a word for a word before
-    it leaves one out, and leaves one out before it inserts one: of a phrase spoken once and written
-    twice the second is inserted. (rapidfuzz, which counts the errors of WER, promises no choice.)
+    There may be several best alignments. This one is read from the start and prefers a pair of
+    words to a deletion and a deletion to an insertion: of a phrase spoken once and written twice
+    the second is inserted. (rapidfuzz, which counts the errors of WER, promises no choice.)
     """
     n, m = len(reference), len(hypothesis)
     ids: dict[str, int] = {}
@@ -121,60 +123,71 @@ def place(reference: Sequence[str], hypothesis: Sequence[str]) -> list[WordPlace
         np.array([ids.setdefault(word, len(ids)) for word in words], dtype=np.int32)
         for words in (reference, hypothesis)
     )
+    # Row i of the table has, for each j, the distance of reference[i:] to hypothesis[j:], (m + 1,).
+    # The rows are computed from the last (an empty reference) up, so that the second pass can read
+    # the choices from the start. Of a row only bits are stored: is pairing word i with word j best,
+    # and is leaving word i out best.
     columns = np.arange(m + 1, dtype=np.int32)
-    below = m - columns  # the distances of the reference's rest, here of nothing, to the text's
-    pairs: list[np.ndarray[Any, Any]] = []  # by row from the last, bits: a pair of words is best
-    skips: list[np.ndarray[Any, Any]] = []  # leaving the reference's word out is
+    next_row = m - columns
+    pairs: list[np.ndarray[Any, Any]] = []  # packed bits, of row n - 1 first
+    deletions: list[np.ndarray[Any, Any]] = []
     for word in spoken[::-1]:
-        row = below + 1
-        paired = below[1:] + (written != word)
+        deleted = next_row + 1
+        paired = next_row[1:] + (written != word)
+        row = deleted.copy()
         row[:-1] = np.minimum(row[:-1], paired)
-        row = np.minimum.accumulate((row + columns)[::-1])[::-1] - columns  # insertions
+        # An insertion costs 1 per column: the least of row[k] + k - j over all k >= j.
+        row = np.minimum.accumulate((row + columns)[::-1])[::-1] - columns
         pairs.append(np.packbits(row[:-1] == paired))
-        skips.append(np.packbits(row == below + 1))
-        below = row
+        deletions.append(np.packbits(row == deleted))
+        next_row = row
     places: list[WordPlace] = []
-    i = 0
-    while (j := len(places)) < m:
+    i = j = 0
+    while j < m:
         if i < n and _bit(pairs[n - 1 - i], j):
             places.append(WordPlace(i, bool(spoken[i] == written[j]), False))
-            i += 1
-        elif i < n and _bit(skips[n - 1 - i], j):
+            i, j = i + 1, j + 1
+        elif i < n and _bit(deletions[n - 1 - i], j):
             i += 1
         else:
             places.append(WordPlace(i, False, True))
+            j += 1
     return places
 
 
-def _bit(packed: np.ndarray[Any, Any], at: int) -> bool:
-    return bool(packed[at // 8] >> (7 - at % 8) & 1)
+def _bit(packed: np.ndarray[Any, Any], index: int) -> bool:
+    """Return one bit of what numpy.packbits packed, which puts the first into the highest bit."""
+    return bool(packed[index // 8] >> (7 - index % 8) & 1)
 
 
 # -- the metrics --------------------------------------------------------------------------------
 
 
 def nonspeech(trace: Trace) -> list[tuple[int, float, float]] | None:
-    """Return (spoken words before it, start, end) of each stretch of non-speech, in seconds.
+    """Return (n_before, start_s, end_s) of each stretch of non-speech: how many spoken words
+    precede it, and its times in seconds.
 
-    Where the reference is empty, that is the whole recording; None where its words have no times.
+    Non-speech is LEAST_S or more in which no word is nearer than MARGIN_S. Without a reference it
+    is the whole recording. None if the words of the reference have no times.
     """
     if not trace.words:
         return None if trace.reference.strip() else [(0, 0.0, trace.duration_s)]
     spans_s = [(word.start - MARGIN_S, word.end + MARGIN_S) for word in trace.words]
-    stretches, heard_s = [], 0.0
-    for i, (start_s, end_s) in enumerate([*spans_s, (trace.duration_s, 0.0)]):
-        if start_s - heard_s >= LEAST_S:
-            stretches.append((i, heard_s, start_s))
-        heard_s = max(heard_s, end_s)
+    spans_s.append((trace.duration_s, trace.duration_s))  # for the stretch after the last word
+    stretches, speech_end_s = [], 0.0
+    for i, (start_s, end_s) in enumerate(spans_s):
+        if start_s - speech_end_s >= LEAST_S:
+            stretches.append((i, speech_end_s, start_s))
+        speech_end_s = max(speech_end_s, end_s)  # words may overlap
     return stretches
 
 
 def on_nonspeech(trace: Trace, hypothesis: Sequence[str]) -> tuple[int, float] | tuple[None, None]:
-    """Return the words that the text puts on non-speech, and the non-speech in seconds.
+    """Return how many words the text has on non-speech, and the seconds of non-speech.
 
-    A word is on a stretch of non-speech where the alignment inserts it between the words spoken
-    before the stretch and those after, and it was not on the screen when the stretch began
-    (by a_k, the audio clock). (None, None) for a failed recording and without word times.
+    A word is on a stretch of non-speech if the alignment inserts it between the words spoken before
+    the stretch and those after, and it was not on the screen when the stretch began (by a_k, the
+    audio clock). (None, None) for a failed recording and without word times.
     """
     places = inserted_on_nonspeech(trace, hypothesis)
     if places is None:
@@ -183,29 +196,32 @@ def on_nonspeech(trace: Trace, hypothesis: Sequence[str]) -> tuple[int, float] |
 
 
 def inserted_on_nonspeech(trace: Trace, hypothesis: Sequence[str]) -> set[int] | None:
-    """Return the places in the text of the words that it puts on non-speech (`on_nonspeech`)."""
+    """Return the indices in `hypothesis`, the normalised words, of those on non-speech
+    (`on_nonspeech`); None for a failed recording and without word times."""
     stretches = nonspeech(trace)
     if stretches is None or trace.error is not None:
         return None
     spoken = [word.text for word in trace.words or ()]
-    # Each stretch of speech is normalised apart, so that its words stay separate.
+    # Each stretch of speech is normalised by itself, so that no word is joined across a pause.
     reference: list[str] = []
-    starts: dict[int, float] = {}  # of non-speech, by the normalised words before it
-    cuts = [0, *(n_before for n_before, _, _ in stretches), len(spoken)]
-    for k, (_, start_s, _) in enumerate(stretches):
-        reference += words_of(" ".join(spoken[cuts[k] : cuts[k + 1]]), trace.normalise)
-        starts.setdefault(len(reference), start_s)
-    reference += words_of(" ".join(spoken[cuts[-2] :]), trace.normalise)
-    standing = {n: _standing(trace, hypothesis, start_s) for n, start_s in starts.items()}
+    n_on_screen: dict[int, int] = {}  # as the stretch begins, by the normalised words before it
+    n_normalised = 0
+    for n_before, start_s, _ in stretches:
+        reference += words_of(" ".join(spoken[n_normalised:n_before]), trace.normalise)
+        n_normalised = n_before
+        if len(reference) not in n_on_screen:
+            n_on_screen[len(reference)] = _words_on_screen(trace, hypothesis, start_s)
+    reference += words_of(" ".join(spoken[n_normalised:]), trace.normalise)
     return {
         j
-        for j, each in enumerate(place(reference, hypothesis))
-        if each.is_inserted and each.n_before in starts and j >= standing[each.n_before]
+        for j, word in enumerate(place(reference, hypothesis))
+        if word.is_inserted and j >= n_on_screen.get(word.n_before, len(hypothesis))
     }
 
 
-def _standing(trace: Trace, hypothesis: Sequence[str], time_s: float) -> int:
-    """Return how many words of the text were on the screen at `time_s` of the audio clock."""
+def _words_on_screen(trace: Trace, hypothesis: Sequence[str], time_s: float) -> int:
+    """Return how many first words of the final text were on the screen at `time_s` of the audio
+    clock."""
     display = ""
     for step in trace.steps:
         if step.audio_s > time_s:
@@ -217,82 +233,91 @@ def _standing(trace: Trace, hypothesis: Sequence[str], time_s: float) -> int:
 def last_words(
     reference: Sequence[str], hypothesis: Sequence[str], places: Sequence[WordPlace]
 ) -> tuple[int, int]:
-    """Return how many last words were dropped and invented: behind the last right word, how many
-    more the reference has than the text, and the text than the reference."""
-    right = [(j, each.n_before) for j, each in enumerate(places) if each.is_right]
-    j, i = right[-1] if right else (-1, -1)
+    """Return (dropped, invented): after the last right word, by how many words the reference is
+    longer than the text, and by how many the text is longer. One of them is 0.
+
+    places: of each word of `hypothesis` in the reference.
+    """
+    i = j = -1  # the last right word in the reference and in the text
+    for index, word in enumerate(places):
+        if word.is_right:
+            i, j = word.n_before, index
     surplus = (len(hypothesis) - 1 - j) - (len(reference) - 1 - i)
     return max(-surplus, 0), max(surplus, 0)
 
 
 def repeated_words(hypothesis: Sequence[str], places: Sequence[WordPlace]) -> int:
-    """Return the words that are in a copy of the phrase right before them and are not right.
-
-    The text is read from its start. Of the phrases that begin at a word and come again at once,
-    that with the most words in copies is taken (of several the shortest), and reading goes on
-    behind its last whole copy. A word of a copy that the alignment finds in the reference is the
-    reference's own.
-    """
+    """Return how many words are in a copy of the phrase right before them (`copies`) and are not
+    right: a phrase that the speaker repeats too is no error."""
     return sum(
-        not each.is_right for begin, end, _ in copies(hypothesis) for each in places[begin:end]
+        not word.is_right for begin, end, _ in copies(hypothesis) for word in places[begin:end]
     )
 
 
 def copies(hypothesis: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Yield (begin, end, words of the phrase) of what is copied from the phrase right before it, as
-    `repeated_words` reads the text."""
+    """Yield (begin, end, phrase_size) of each stretch of words that consists of whole copies of the
+    phrase right before it; the phrase has `phrase_size` words.
+
+    The text is read from its start. Of the phrases that begin at a word, the one with the most
+    words in copies is taken (of several the shortest), and reading goes on after its last copy.
+    """
     repeats = _Repeats(hypothesis)
     begin = 0
     while begin < len(hypothesis):
-        most, end, words = 0, begin + 1, 0
-        for again in repeats.of(begin):
-            size = again - begin
-            in_copies = repeats.n_same(begin, again) // size * size
-            if in_copies > most:
-                most, end, words = in_copies, again + in_copies, size
-        if most:
-            yield end - most, end, words
+        most_copied, end, phrase_size = 0, begin + 1, 0
+        for second in repeats.candidates(begin):
+            size = second - begin
+            n_copied = repeats.n_same(begin, second) // size * size  # only whole copies
+            if n_copied > most_copied:
+                most_copied, end, phrase_size = n_copied, second + n_copied, size
+        if most_copied:
+            yield end - most_copied, end, phrase_size
         begin = end
 
 
 class _Repeats:
-    """Where the phrases of a text come again, without comparing every word with every other.
+    """Finds phrases that a text repeats, without comparing every word with every other.
 
-    Level k numbers the phrases of 2 ** k words, so that equal ones have one number (prefix
-    doubling, Manber and Myers 1990). The levels end where no phrase comes twice.
+    Level k numbers the phrases of 2**k words by where they begin, so that equal phrases have one
+    number (prefix doubling, Manber and Myers 1990). The last level is the last with equal phrases.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
         ids: dict[str, int] = {}
         numbers = np.array([ids.setdefault(word, len(ids)) for word in words], dtype=np.int64)
-        n_kinds = len(ids)
+        n_distinct = len(ids)
         self._levels: list[list[int]] = []
-        self._places: list[list[list[int]]] = []  # by level and number, in the order of the text
+        self._starts: list[list[list[int]]] = []  # by level and number, in ascending order
         size = 1
-        while n_kinds < len(numbers):
-            by_number: list[list[int]] = [[] for _ in range(n_kinds)]
+        while n_distinct < len(numbers):
+            starts: list[list[int]] = [[] for _ in range(n_distinct)]
             level = numbers.tolist()
-            for place, number in enumerate(level):
-                by_number[number].append(place)
+            for start, number in enumerate(level):
+                starts[number].append(start)
             self._levels.append(level)
-            self._places.append(by_number)
-            pairs = numbers[:-size] * n_kinds + numbers[size:]
-            kinds, numbers = np.unique(pairs, return_inverse=True)
-            n_kinds = len(kinds)
+            self._starts.append(starts)
+            # A phrase of twice the size is a pair of phrases, one right after the other.
+            pairs = numbers[:-size] * n_distinct + numbers[size:]
+            distinct, numbers = np.unique(pairs, return_inverse=True)
+            n_distinct = len(distinct)
             size *= 2
 
-    def of(self, begin: int) -> Iterator[int]:
-        """Yield, in order, where the phrase that begins at `begin` may come again right behind its
-        end: of a phrase of n words the first 2 ** k do, 2 ** k being at most n and above n / 2."""
-        for k, (level, places) in enumerate(zip(self._levels, self._places, strict=True)):
+    def candidates(self, begin: int) -> Iterator[int]:
+        """Yield, in ascending order, where a copy of a phrase that begins at `begin` may begin, if
+        it directly follows the phrase.
+
+        A phrase of n words, with 2**k <= n < 2**(k + 1), can only have a copy at begin + n if the
+        first 2**k words there are equal.
+        """
+        for k, (level, starts) in enumerate(zip(self._levels, self._starts, strict=True)):
             if begin >= len(level):
                 return
-            same = places[level[begin]]
-            first = bisect_left(same, begin + 2**k)
-            yield from same[first : bisect_left(same, begin + 2 ** (k + 1))]
+            equal = starts[level[begin]]
+            first = bisect_left(equal, begin + 2**k)
+            yield from equal[first : bisect_left(equal, begin + 2 ** (k + 1))]
 
     def n_same(self, a: int, b: int) -> int:
-        """Return how many words from `a` on are as those from `b` on, a < b."""
+        """Return how many words from index `a` on equal those from index `b` on; a < b."""
         n = 0
         for k in reversed(range(len(self._levels))):
             level = self._levels[k]
@@ -304,8 +329,8 @@ class _Repeats:
 def memory_growth(trace: Trace) -> float | None:
     """Return the slope of memory over the second half of a recording, in MiB per minute of audio.
 
-    That is the line of least squares through the memory after each step. None for a recording of
-    less than LONG_S, where streams shared their steps, and where the log holds no memory.
+    It is that of the least-squares line through the memory after each step. None for a recording
+    shorter than LONG_S, if streams shared their steps, and if the log has no memory.
     """
     if trace.duration_s < LONG_S or trace.batch > 1:
         return None
@@ -316,5 +341,5 @@ def memory_growth(trace: Trace) -> float | None:
     ]
     if not points:
         return None
-    minutes, mib = (np.array(points) - np.mean(points, axis=0)).T
+    minutes, mib = (np.array(points) - np.mean(points, axis=0)).T  # deviations from the means
     return ratio(float(minutes @ mib), float(minutes @ minutes))

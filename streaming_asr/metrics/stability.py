@@ -26,25 +26,26 @@ class Flicker(NamedTuple):
 
 
 def flicker(trace: Trace) -> Flicker:
-    """Return erased and lost words of one utterance.
+    """Return erased and lost words of one utterance, with D_k the words of display k:
+
+    erased = sum_k len D_{k-1} - LCP(D_{k-1}, D_k), the words that a reader sees rewritten (LCP is
+    the length of the longest common prefix);
+    lost = sum_k len D_{k-1} - LCS(D_{k-1}, D_k), which forgives a word that only moved (LCS is that
+    of the longest common subsequence).
 
     The words as written give normalised erasure as published (Arivazhagan et al. 2020) and as
     simulstream computes it: its deleted tokens over its final ones.
-
-    erased = sum_k len D_{k-1} - LCP(D_{k-1}, D_k), the words a reader sees rewritten;
-    lost = sum_k len D_{k-1} - LCS(D_{k-1}, D_k), which forgives a word that only moved.
     """
     erased = lost = erased_as_written = 0
-    before: tuple[str, ...] = ()
-    written: list[str] = []
+    words: tuple[str, ...] = ()
+    tokens: list[str] = []  # the words as written
     for _, text in trace.displays:
-        tokens = trace.units(text)
-        erased_as_written += len(written) - common_prefix(written, tokens)
-        written = tokens
-        words = trace.light(text)
-        n_kept = common_prefix(before, words)
-        if n_kept < len(before):
-            erased += len(before) - n_kept
-            lost += len(before) - n_kept - LCSseq.similarity(before[n_kept:], words[n_kept:])
-        before = words
-    return Flicker(erased, lost, len(before), erased_as_written, len(written))
+        words_before, words = words, trace.light(text)
+        tokens_before, tokens = tokens, trace.units(text)
+        erased_as_written += len(tokens_before) - common_prefix(tokens_before, tokens)
+        n_prefix = common_prefix(words_before, words)
+        n_erased = len(words_before) - n_prefix
+        erased += n_erased
+        if n_erased:
+            lost += n_erased - LCSseq.similarity(words_before[n_prefix:], words[n_prefix:])
+    return Flicker(erased, lost, len(words), erased_as_written, len(tokens))

@@ -59,6 +59,7 @@ CLOCKS = {
 
 
 def _metrics() -> Iterator[Metric]:
+    """Yield the metrics of the table's file; a row with `{clock}` in its name is one per clock."""
     lines = FILE.read_text(encoding="utf-8").splitlines()
     for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
         on_clocks = "{clock}" in row["name"]
@@ -97,13 +98,13 @@ STABILITY = ("normalised_erasure", "light_erasure", "unstable_words_per_word")
 
 
 def beside_wer(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of a table, WER first where stability is given without it: a method that
-    outputs nothing is perfectly stable."""
-    alone = "wer" not in names and any(name in STABILITY for name in names)
-    return (*(("wer",) if alone else ()), *names)
+    """Return the columns of a table, with WER first if they have stability and not WER: a method
+    that outputs nothing is perfectly stable."""
+    lacks_wer = "wer" not in names and any(name in STABILITY for name in names)
+    return ("wer", *names) if lacks_wer else tuple(names)
 
 
 def with_wer(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return a run's metrics, stability None where there is no WER to read it with."""
-    lost = STABILITY if metrics.get("wer") is None else ()
-    return {name: None if name in lost else value for name, value in metrics.items()}
+    """Return a run's metrics, with None for stability if there is no WER to read it with."""
+    hidden = STABILITY if metrics.get("wer") is None else ()
+    return {name: None if name in hidden else value for name, value in metrics.items()}

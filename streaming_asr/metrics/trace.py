@@ -98,12 +98,12 @@ class Trace:
     @cached_property
     def displays(self) -> tuple[tuple[int, str], ...]:
         """(step index, displayed text) of the steps that changed what is displayed."""
-        changed, before = [], ""
+        displays, text = [], ""
         for k, step in enumerate(self.steps):
-            if step.displayed != before:
-                before = step.displayed
-                changed.append((k, before))
-        return tuple(changed)
+            if step.displayed != text:
+                text = step.displayed
+                displays.append((k, text))
+        return tuple(displays)
 
     @cached_property
     def audio_times(self) -> list[float]:
@@ -136,19 +136,20 @@ def queued(steps: Sequence[TraceStep]) -> tuple[TraceStep, ...]:
 
 
 def lagged(steps: Sequence[TraceStep]) -> tuple[TraceStep, ...]:
-    """Return `steps` with the `finished_s` and `wait_s` that were measured among other streams."""
-    timed = []
+    """Return `steps` with the `finished_s` and `wait_s` of the lag that the log has: the time from
+    a step's audio to its end, measured while the device also served other streams."""
+    lagged_steps = []
     for step in steps:
         lag_s = step.step.compute_ns["lag"] / 1e9
-        # What of the lag was not this step's compute: others' steps, and the wait for a batch.
+        # The rest of the lag: the steps of other streams, and the wait for a batch.
         wait_s = max(lag_s - step.compute_s, 0.0)
-        timed.append(replace(step, finished_s=step.audio_s + lag_s, wait_s=wait_s))
-    return tuple(timed)
+        lagged_steps.append(replace(step, finished_s=step.audio_s + lag_s, wait_s=wait_s))
+    return tuple(lagged_steps)
 
 
 def traces(log: Log, normaliser: str | None = None) -> list[Trace]:
-    """Return the trace of every utterance; `normaliser` is by default that of the log's run, and
-    where that names none, the one for the log's languages."""
+    """Return the trace of every utterance. normaliser: default that of the log's run; if the run
+    names none, the one for the log's languages."""
     kind = normaliser or (log.header.get("config") or {}).get("normaliser")
     kind = kind or default_kind({utterance.language for utterance in log.utterances})
     return [trace(utterance, kind) for utterance in log.utterances]
@@ -159,22 +160,23 @@ def trace(log: UtteranceLog, normaliser: str | None = None) -> Trace:
     unit = unit_of(log.language)
     steps: list[TraceStep] = []
     committed: list[str] = []
-    # The text of a failed utterance before it failed is not its result.
+    # The text that a failed utterance had before it failed is not its result.
     for step in log.steps if log.status == "ok" else ():
         revise(committed, step.retracted, step.committed)
-        final = "".join(committed)
-        displayed = (final + "".join(step.partial)).strip()
-        steps.append(TraceStep(step, final.strip(), displayed, step.compute_s))
-    # Where the log has the lag of every step, the times are those of this stream.
+        text = "".join(committed)
+        displayed = (text + "".join(step.partial)).strip()
+        steps.append(TraceStep(step, text.strip(), displayed, step.compute_s))
+    # A lag is measured for one stream, also if its steps were shared.
     has_lag = bool(steps) and all("lag" in each.step.compute_ns for each in steps)
+    words = None
+    if log.words is not None:
+        words = tuple(TimedWord(*word) for word in timed_units(log.words, unit))
     return Trace(
         utt=log.utt,
         reference=log.text,
         duration_s=log.duration_s,
         steps=lagged(steps) if has_lag else queued(steps),
-        words=None
-        if log.words is None
-        else tuple(TimedWord(*word) for word in timed_units(log.words, unit)),
+        words=words,
         speaker=log.speaker,
         language=log.language,
         error=None if log.status == "ok" else log.error or "unknown error",

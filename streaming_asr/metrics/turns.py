@@ -24,60 +24,64 @@ class Turn(NamedTuple):
 
 
 def figures(traces: Sequence[Trace]) -> dict[str, float | None]:
-    """Return the metrics of this file; those of turns are None where no end was reported."""
-    has_ends = any(ends_told(trace) for trace in traces)
+    """Return the metrics of this file; those of turns are None if no end was reported."""
+    has_ends = any(reported_ends(trace) for trace in traces)
     turns = [turn for trace in traces for turn in turns_of(trace)] if has_ends else []
-    late = summary([turn.delay for turn in turns if turn.delay is not None])
-    finals = [each for trace in traces if (each := final_text(trace)) is not None]
+    delays = summary([turn.delay for turn in turns if turn.delay is not None])
+    finals = [final for trace in traces if (final := final_text(trace)) is not None]
     return {
         "turns_cut_off": ratio(sum(turn.is_cut_off for turn in turns), len(turns), 100.0),
         "turns_missed": ratio(sum(turn.delay is None for turn in turns), len(turns), 100.0),
-        "turn_end_delay_p50_ca_s": late["p50"],
-        "turn_end_delay_p90_ca_s": late["p90"],
+        "turn_end_delay_p50_ca_s": delays["p50"],
+        "turn_end_delay_p90_ca_s": delays["p90"],
         "turn_final_natural_ca_s": mean([seconds for natural, seconds in finals if natural]),
         "turn_final_forced_ca_s": mean([seconds for natural, seconds in finals if not natural]),
     }
 
 
-def ends_told(trace: Trace) -> list[float]:
+def reported_ends(trace: Trace) -> list[float]:
     """Return when the method reported the end of a turn, in seconds."""
     return [step.finished_s for step in trace.steps if step.step.kind == "endpoint"]
 
 
 def turns_of(trace: Trace) -> list[Turn]:
-    """Return the turns of a trace with word times. The last one counts only where the pause behind
-    it is in the audio, or its end was reported."""
+    """Return the turns of a trace, [] without word times. The last one counts only if the audio has
+    the pause after it, or if its end was reported."""
     words = trace.words or ()
-    ends = [i for i, word in enumerate(words) if _next(trace, i) - word.end >= TURN_S]
-    ends_s = ends_told(trace)
-    if words and len(words) - 1 not in ends and any(t >= words[-1].end for t in ends_s):
-        ends.append(len(words) - 1)
+    if not words:
+        return []
+    next_starts = [*(word.start for word in words[1:]), trace.duration_s]
+    last_words = [  # indices of the words that end a turn
+        i
+        for i, (word, next_start) in enumerate(zip(words, next_starts, strict=True))
+        if next_start - word.end >= TURN_S
+    ]
+    ends_s = reported_ends(trace)
+    if len(words) - 1 not in last_words and any(end_s >= words[-1].end for end_s in ends_s):
+        last_words.append(len(words) - 1)
     turns, first = [], 0
-    for last in ends:
+    for last in last_words:
         start, end = words[first].start, words[last].end
-        until = words[last + 1].start if last + 1 < len(words) else float("inf")
-        behind = [t - end for t in ends_s if end <= t < until]
-        is_cut_off = any(start <= t < end for t in ends_s)
-        turns.append(Turn(start, end, is_cut_off, min(behind, default=None)))
+        next_turn = words[last + 1].start if last + 1 < len(words) else float("inf")
+        delays = [end_s - end for end_s in ends_s if end <= end_s < next_turn]
+        is_cut_off = any(start <= end_s < end for end_s in ends_s)
+        turns.append(Turn(start, end, is_cut_off, min(delays, default=None)))
         first = last + 1
     return turns
 
 
-def _next(trace: Trace, i: int) -> float:
-    words = trace.words or ()
-    return words[i + 1].start if i + 1 < len(words) else trace.duration_s
-
-
 def final_text(trace: Trace) -> tuple[bool, float] | None:
-    """Return whether the last turn's end was reported before the audio ended (natural), and the
-    seconds from the end of the last spoken word to the final text; None without words or text.
+    """Return (natural, seconds): whether the method reported the end of the last turn, before the
+    end of the audio forced it, and the time from the end of the last spoken word to the final text;
+    None without words or text.
 
-    The text is final once its last word is committed and, where the end is natural, the end is
-    reported.
+    The text is final when its last word is committed and, if natural, the end is reported.
     """
     steps = commit_steps(trace)
     if not trace.words or not steps:
         return None
-    end = trace.words[-1].end
-    ends_s = [t for t in ends_told(trace) if t >= end]
-    return bool(ends_s), max([trace.steps[max(steps)].finished_s, *ends_s[:1]]) - end
+    speech_end_s = trace.words[-1].end
+    ends_s = [end_s for end_s in reported_ends(trace) if end_s >= speech_end_s]
+    last_commit_s = trace.steps[max(steps)].finished_s
+    final_s = max(last_commit_s, ends_s[0]) if ends_s else last_commit_s
+    return bool(ends_s), final_s - speech_end_s

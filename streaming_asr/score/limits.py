@@ -30,8 +30,8 @@ class Limit:
     value: float
 
     def excess(self, metrics: Mapping[str, float | None]) -> float:
-        """Return by how much of the limit a run's metrics miss it, 0 or less within it; infinite
-        for a run without the metric."""
+        """Return by which share of the limit a run's metric is worse than it: 0 or less if the run
+        is within the limit, infinite without the metric."""
         value = metrics.get(self.metric)
         return math.inf if value is None else self.sign * (value - self.value) / self.value
 
@@ -46,17 +46,18 @@ class Limit:
 
 
 def parse_limits(option: str, texts: Iterable[str], *, differences: bool = False) -> list[Limit]:
-    """Return the limits of `commit_p90=1s rtf=0.3 wer=10%`, times with s or ms.
+    """Return the limits of texts as `commit_p90=1s`, `rtf=0.3` or `wer=10%`.
 
-    Rates may have their %; below 1 they must, since 0.1 may mean 10 %. differences: the limits are
-    of differences, in points or the metric's unit, and may be 0. Raises UserError for an unknown
-    metric, one that is neither better high nor low, a value that is no such number, and a unit that
-    is missing or another.
+    Times need s or ms. Rates may have a %; below 1 they must, since 0.1 may mean 10 %. option: the
+    option's name, for messages. differences: the limits are of differences, in points or the
+    metric's unit, and may be 0. Raises UserError for an unknown metric, for one of which neither
+    high nor low is better, for a value that is no such number, and for a wrong or missing unit.
     """
     return [_limit(option, text, differences) for text in texts]
 
 
 def _limit(option: str, text: str, differences: bool) -> Limit:
+    """Return the limit of one text (`parse_limits`)."""
     name, _, bound = text.partition("=")
     metric = SHORT.get(name, name)
     if metric not in METRICS:
@@ -65,12 +66,13 @@ def _limit(option: str, text: str, differences: bool) -> Limit:
     if METRICS[metric].better is None:
         raise UserError(f"{option} {text}: {metric} is not better high or low; limit another")
     unit = METRICS[metric].unit.strip("x")  # a number of times needs no sign
-    factors = FACTORS.get(unit, {unit: 1.0})
+    factors = FACTORS.get(unit, {unit: 1.0})  # of the units that may be written
     number = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(\S*)", bound.strip())
     value = float(number[1]) if number else 0.0
     if unit == "%" and (differences or value >= 1):
         factors = {**factors, "": 1.0}
-    if number is None or number[2] not in factors or not (value or differences):
+    is_in_range = value > 0 or differences
+    if number is None or number[2] not in factors or not is_in_range:
         in_unit = f" in {' or '.join(filter(None, factors))}" if unit else ""
         least = "of 0 or more" if differences else "above 0"
         raise UserError(

@@ -129,14 +129,18 @@ class Result:
 
 
 def drawn_over(document: Mapping[str, Any]) -> str:
-    """Return in words what the intervals of a metrics.json were drawn over."""
-    drawn = document.get("intervals") or {}
-    note = f" ({drawn['note']})" if drawn.get("note") else ""
-    return f"{drawn['n_drawn']} {drawn['drawn']}s{note}" if "n_drawn" in drawn else ""
+    """Return what the intervals of a metrics.json were drawn over, as `12 speakers`; "" without
+    intervals."""
+    intervals = document.get("intervals") or {}
+    if "n_drawn" not in intervals:
+        return ""
+    note = f" ({intervals['note']})" if intervals.get("note") else ""
+    return f"{intervals['n_drawn']} {intervals['drawn']}s{note}"
 
 
 def lost(name: object, n_failed: int, n_silent: int, n: int) -> list[str]:
-    """Return what to say of a run's utterances without a text, nothing where all have one."""
+    """Return a remark on the utterances of run `name` that have no text: `n_failed` and `n_silent`
+    of `n`; [] if all have one."""
     if not n_failed and not n_silent:
         return []
     return [
@@ -159,35 +163,37 @@ def read_results(folder: Path | str) -> list[Result]:
     root = Path(folder)
     if not root.is_dir():
         raise no_folder(root)
-    places = {
+    cells = {
         path.parent
         for name in (folders.RESULT, folders.FAILED)
         for path in root.rglob(name)
         if not folders.is_set_aside(path.relative_to(root)) and _is_ours(path.parent)
     }
-    places |= {
+    cells |= {
         path.parent
         for path in root.rglob(folders.PIECES)
         if path.is_dir()
         and unfinished(path.parent)
         and not folders.is_set_aside(path.relative_to(root))
     }
-    if not places and next(root.rglob(folders.EVENTS), None) is not None:
+    if not cells and next(root.rglob(folders.EVENTS), None) is not None:
         so_far = f"or see what there is so far: streaming-asr score {root}"
         raise UserError(f"{root}: no run in it is finished; give its command again, {so_far}")
-    if not places:
+    if not cells:
         raise UserError(
             f"{root}: no metrics.json of this program in it or below; report shows finished runs, "
             "so run first: python -m streaming_asr.run method=whisperrt chunk=300ms"
         )
-    for place in places:
-        check_name(place)
-    # A model that all runs share would say the same in every label.
-    overrides = [set(folders.settings_of(path.name).items()) for path in places]
-    common = frozenset(dict(set.intersection(*overrides))) & _SHARED
-    # The name of a cell leaves out a default; next to other models it belongs in the label.
-    named = frozenset(key for each in overrides for key, _ in each) & {"model", "data"} - common
-    results = [_read_result(path, root, common, named) for path in places]
+    for cell in cells:
+        check_name(cell)
+    # A setting of _SHARED with one value in all runs would only repeat itself in every label.
+    settings = [set(folders.settings_of(cell.name).items()) for cell in cells]
+    common = frozenset(dict(set.intersection(*settings))) & _SHARED
+    # A cell at the default model has no model in its name. If other cells name theirs, its label
+    # needs one too.
+    keys = frozenset(key for of_cell in settings for key, _ in of_cell)
+    in_labels = keys & {"model", "data"} - common
+    results = [_read_result(cell, root, common, in_labels) for cell in cells]
     results.sort(
         key=lambda result: (
             result.method,
@@ -197,60 +203,38 @@ def read_results(folder: Path | str) -> list[Result]:
             result.name,
         )
     )
-    return mark_batch(_marked(results))
+    return mark_batch(_with_notes(results))
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether this program wrote the metrics.json of a folder, as others do too."""
-    beside = any((folder / each).exists() for each in OURS)
-    return beside or "schema" in folders.result_of(folder)
+    """Return whether this program wrote the metrics.json of a folder; others write such files
+    too."""
+    has_our_file = any((folder / name).exists() for name in OURS)
+    return has_our_file or "schema" in folders.result_of(folder)
 
 
-def _read_result(folder: Path, root: Path, common: frozenset[str], named: frozenset[str]) -> Result:
+def _read_result(
+    folder: Path, root: Path, common: frozenset[str], in_labels: frozenset[str]
+) -> Result:
+    """Return the result of one cell below `root`, with the notes that concern only itself.
+
+    common: settings that no label repeats, as all runs share them. in_labels: settings (model,
+    data) that every label has, also where the cell's name leaves a default out.
+    """
     name = folder.relative_to(root).as_posix() if folder != root else folder.name
+    document, metrics, error = _document(folder)
     notes: list[str] = []
-    error: str | None = None
-    document: dict[str, Any] = {}
     failure = folders.failure(folder)
-    path = folder / folders.RESULT
-    if path.is_file():
-        try:
-            document = document_of(path)
-            metrics = with_wer({str(key): value for key, value in document["metrics"].items()})
-        except (ValueError, RecursionError) as reason:
-            document, metrics = {}, {}
-            error = f"metrics.json is unreadable ({type(reason).__name__}: {reason}); score again"
-        else:
-            if document.get("invalid"):
-                error = "invalid log: " + "; ".join(document["invalid"][:3])
-            elif (schema := document.get("schema")) != SCHEMA:
-                error = f"metrics.json has schema {schema}, this report reads {SCHEMA}; score again"
-                metrics = {}
-            elif failure:
-                notes.append(f"a later run failed: {failure}")
-    else:
-        metrics, error = {}, failure or unfinished(folder) or "metrics.json is no file; score again"
+    if failure and error is None:
+        notes.append(f"a later run failed: {failure}")
     config = document.get("config") or saved_config(folder)
     overrides = folders.settings_of(folder.name)
-    for key in sorted(named - overrides.keys()):
+    for key in sorted(in_labels - overrides.keys()):
         chosen = config.get(key)
         if isinstance(chosen, dict) and isinstance(chosen.get("name"), str):
             overrides[key] = chosen["name"]
-    if n_failed := document.get("n_failed"):
-        notes.append(f"{n_failed} of {document.get('n_utterances')} utterances failed")
-    if (feed := config.get("feed")) in ("best_effort", "realtime"):
-        notes.append(f"feed {feed}: the text depends on the machine")
-    if document.get("n_slipped"):
-        notes.append(f"{document['n_slipped']} utterances were fed late: this machine was busy")
-    if feed == "realtime_queue":
-        n_streams = config.get("streams") or config.get("batch")
-        notes.append(f"{n_streams} streams on one device, {config.get('batch')} in a step")
-    elif (config.get("batch") or 1) != 1:
-        notes.append(f"batch {config['batch']}: no latency")
     method = overrides.get("method") or _method(config) or name
-    notes += [f"warning: {text}" for text in document.get("warnings") or ()]
-    if (counted := document.get("unit") or ["word"]) != ["word"]:
-        notes.append(f"unit: {' and '.join(counted)}")
+    notes += _notes(document, config)
     notes += _doubts(method, config, metrics)
     return Result(
         folder=folder,
@@ -271,6 +255,54 @@ def _read_result(folder: Path, root: Path, common: frozenset[str], named: frozen
     )
 
 
+def _document(folder: Path) -> tuple[dict[str, Any], Mapping[str, float | None], str | None]:
+    """Return the content of a cell's metrics.json, its metrics, and why there are none.
+
+    Without metrics the error is why: the run failed or is not finished, or the file is unreadable,
+    of an invalid log or of another schema.
+    """
+    path = folder / folders.RESULT
+    if not path.is_file():
+        reason = folders.failure(folder) or unfinished(folder)
+        return {}, {}, reason or "metrics.json is no file; score again"
+    try:
+        document = document_of(path)
+        metrics = with_wer({str(key): value for key, value in document["metrics"].items()})
+    except (ValueError, RecursionError) as error:
+        text = f"{type(error).__name__}: {error}"
+        return {}, {}, f"metrics.json is unreadable ({text}); score again"
+    if document.get("invalid"):
+        return document, metrics, "invalid log: " + "; ".join(document["invalid"][:3])
+    schema = document.get("schema")
+    if schema != SCHEMA:
+        reason = f"metrics.json has schema {schema}, this report reads {SCHEMA}; score again"
+        return document, {}, reason
+    return document, metrics, None
+
+
+def _notes(document: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    """Return the notes on how a run was made and scored: failed utterances, its feed, its batch,
+    warnings, and the unit where it is not the word."""
+    notes = []
+    if n_failed := document.get("n_failed"):
+        notes.append(f"{n_failed} of {document.get('n_utterances')} utterances failed")
+    feed = config.get("feed")
+    if feed in ("best_effort", "realtime"):
+        notes.append(f"feed {feed}: the text depends on the machine")
+    if document.get("n_slipped"):
+        notes.append(f"{document['n_slipped']} utterances were fed late: this machine was busy")
+    if feed == "realtime_queue":
+        n_streams = config.get("streams") or config.get("batch")
+        notes.append(f"{n_streams} streams on one device, {config.get('batch')} in a step")
+    elif (config.get("batch") or 1) != 1:
+        notes.append(f"batch {config['batch']}: no latency")
+    notes += [f"warning: {text}" for text in document.get("warnings") or ()]
+    units = document.get("unit") or ["word"]
+    if units != ["word"]:
+        notes.append(f"unit: {' and '.join(units)}")
+    return notes
+
+
 # Settings with which a method is a baseline and nothing to report: (method, key, value): why.
 _UNTRAINED = {
     ("hush_word", "padding", "zeros"): (
@@ -285,22 +317,20 @@ _UNTRAINED = {
 
 
 def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[str]:
-    """Return why these numbers should not be reported as the method's, and what to do."""
+    """Return why these numbers should not be reported as the method's, and the remedy."""
     settings = config.get("method")
-    doubts = [
-        f"warning: {why}"
-        for (name, key, value), why in _UNTRAINED.items()
-        if name == method
-        and isinstance(settings, Mapping)
-        and settings.get(key, "unknown") == value
-        and metrics
-    ]
-    if metrics and (little := _little_training(config)) is not None:
-        doubts.append(little)
+    doubts = []
+    if metrics and isinstance(settings, Mapping):
+        for (name, key, value), why in _UNTRAINED.items():
+            if name == method and settings.get(key, "unknown") == value:
+                doubts.append(f"warning: {why}")
+    if metrics and (little_training := _little_training(config)) is not None:
+        doubts.append(little_training)
     if (kind := _native_kind(config)) is not None and kind.note is not None:
         doubts.append(kind.note)
     wall, cpu = metrics.get("rtf_total"), metrics.get("rtf_cpu")
-    if wall and cpu and config.get("device", "cpu") == "cpu" and wall > BUSY_RATIO * cpu:
+    is_on_cpu = config.get("device", "cpu") == "cpu"
+    if is_on_cpu and wall and cpu and wall > BUSY_RATIO * cpu:
         doubts.append(BUSY)
     wer = metrics.get("wer")
     if isinstance(wer, int | float) and wer > 100:
@@ -313,8 +343,8 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
 
 
 def _little_training(config: Mapping[str, Any]) -> str | None:
-    """Return what to say of a run whose trained weights learned for less than `LITTLE_MIN`; None of
-    others and of the toy mini, which is nothing but that."""
+    """Return a note on a run whose weights were trained for less than LITTLE_MIN minutes; None for
+    others, and for the toy mini, of which a short training is all there is."""
     settings, model = config.get("method"), config.get("model")
     weights = settings.get("weights") if isinstance(settings, Mapping) else None
     is_toy = isinstance(model, Mapping) and model.get("name") == "mini"
@@ -334,7 +364,8 @@ def _little_training(config: Mapping[str, Any]) -> str | None:
 
 
 def _native_kind(config: Mapping[str, Any]) -> Kind | None:
-    """Return the kind of a model built for streaming, by its name or its folder; None of others."""
+    """Return the kind of a model built for streaming, by its name or its folder; None for any other
+    model."""
     settings, model = config.get("method"), config.get("model")
     name = model.get("name") if isinstance(model, Mapping) else None
     if isinstance(name, str) and name in KINDS:
@@ -343,46 +374,52 @@ def _native_kind(config: Mapping[str, Any]) -> Kind | None:
     return of_type(type_of(Path(weights))) if isinstance(weights, str) else None
 
 
-def _marked(results: list[Result]) -> list[Result]:
-    """Return the cells, each noted where it differs from the majority of the others (for the
-    corpus: of its data) in what a comparison needs, or shows as another cell does."""
-    kinds: tuple[tuple[str, Callable[[Result], Any], bool], ...] = (
+def _with_notes(results: list[Result]) -> list[Result]:
+    """Return the results with notes on how they compare: a result that differs from most in
+    something that a comparison needs equal is noted and odd; results that would be equal rows of
+    the table get their folder's name as a note."""
+    # The note, the value that must be equal, and whether only among results of one corpus.
+    properties: tuple[tuple[str, Callable[[Result], Any], bool], ...] = (
         ("scored by metrics version", lambda r: r.document.get("metrics_version"), False),
         ("measured on another machine:", lambda r: _machine(r.document.get("machine")), False),
         ("of other data:", _corpus, True),
         ("normalised by", lambda r: ", ".join(r.document.get("normaliser") or ()), True),
     )
-    marked = results
-    for what, value, by_data in kinds:
-        marked = _unlike_most(marked, what, value, by_data)
-    keys = [(result.label, result.split, result.chunk_s) for result in marked]
+    for note, value_of, is_per_corpus in properties:
+        results = _unlike_most(results, note, value_of, is_per_corpus)
+    rows = [(result.label, result.split, result.chunk_s) for result in results]
     return [
         replace(result, notes=(*result.notes, f"folder {result.name}"))
-        if keys.count(row) > 1
+        if rows.count(row) > 1
         else result
-        for result, row in zip(marked, keys, strict=True)
+        for result, row in zip(results, rows, strict=True)
     ]
 
 
 def _unlike_most(
-    results: list[Result], what: str, value: Callable[[Result], Any], by_data: bool
+    results: list[Result], note: str, value_of: Callable[[Result], Any], is_per_corpus: bool
 ) -> list[Result]:
-    marked = []
+    """Return the results; one whose value is not the most frequent gets a note that begins with
+    `note`, and is odd. is_per_corpus: count only the results of the same corpus."""
+    noted = []
     for result in results:
-        # The majority is taken as right: which of two runs is odd no number can say.
-        peers = (r for r in results if r.metrics and (r.split == result.split or not by_data))
-        others = [value(peer) for peer in peers]
-        usual = max(others, key=others.count, default=None)
-        if result.metrics and value(result) != usual:
-            note = f"{what} {value(result)}, most others {usual}"
-            result = replace(result, notes=(*result.notes, note), is_odd=True)
-        marked.append(result)
-    return marked
+        # The majority is taken as right: no number tells which of two runs is the odd one.
+        values = [
+            value_of(other)
+            for other in results
+            if other.metrics and (other.split == result.split or not is_per_corpus)
+        ]
+        most_frequent = max(values, key=values.count, default=None)
+        if result.metrics and value_of(result) != most_frequent:
+            text = f"{note} {value_of(result)}, most others {most_frequent}"
+            result = replace(result, notes=(*result.notes, text), is_odd=True)
+        noted.append(result)
+    return noted
 
 
 def _corpus(result: Result) -> str:
-    """Return which utterances a cell is of: as many of the same task, or of the same corpus where
-    it was scored before tasks had ids."""
+    """Return which utterances a cell has, as `60 utterances of version 1a2b3c`: the version is of
+    its task, or of its corpus if it was scored before tasks had ids."""
     task = (result.document.get("task") or {}).get("id")
     data = task or (result.document.get("hashes") or {}).get("data")
     version = f" of version {str(data)[:6]}" if data else ""
@@ -390,7 +427,8 @@ def _corpus(result: Result) -> str:
 
 
 def _machine(machine: Any) -> str:
-    """Return what of a machine changes a timing; its free memory would split equal ones."""
+    """Return the properties of a machine that change a timing. Others, as its free memory, would
+    make one machine look like two."""
     if not isinstance(machine, Mapping):
         return str(machine)
     keys = [key for key in ("cpu", "gpu", "cores", "threads") if key in machine]
@@ -404,7 +442,8 @@ def _method(config: Mapping[str, Any]) -> str | None:
 
 
 def split_of(config: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
-    """Return the corpus, its part and the noise over it, as tables call them; "" where unknown."""
+    """Return the corpus, its split and the noise added to it, as `voices test babble 10 dB`; ""
+    if the configuration has none."""
     data = config.get("data")
     data = data if isinstance(data, Mapping) else {}
     corpus = data.get("name") or str(data.get("_target_", "")).rpartition(".")[2].lower()
@@ -413,14 +452,15 @@ def split_of(config: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
         split = "+".join(map(str, split))
     if data.get("ids"):
         split = Path(str(data["ids"])).stem
-    ratio = data.get("snr_db")
-    noise = f"{ratio:g} dB" if isinstance(ratio, int | float) else ""
-    kind = Path(str(data["noise"])).name if data.get("noise") else ""
-    return " ".join(str(part) for part in (corpus, split, kind, noise) if part)
+    noise = Path(str(data["noise"])).name if data.get("noise") else ""
+    snr_db = data.get("snr_db")
+    level = f"{snr_db:g} dB" if isinstance(snr_db, int | float) else ""
+    return " ".join(str(part) for part in (corpus, split, noise, level) if part)
 
 
 def _seconds(chunk: Any) -> float | None:
-    """Return 0.3 of `300ms`. A foreign log may hold what durations.parse_duration would refuse."""
+    """Return a duration with a unit in seconds, as 0.3 of `300ms`; None for anything else, which
+    the log of another tool may have."""
     match = re.fullmatch(r"(\d+\.?\d*)\s*(ms|s)", str(chunk).strip())
     return float(match[1]) / (1000 if match[2] == "ms" else 1) if match else None
 
@@ -429,33 +469,34 @@ def _seconds(chunk: Any) -> float | None:
 
 
 def mark_batch(results: Sequence[Result]) -> list[Result]:
-    """Return the cells, those noted as batch whose text equals that of an offline run of the same
-    data in every utterance and which commit no word before the end of any."""
+    """Return the results, with the note BATCH on each that streams in name only: every text equals
+    that of an offline run of the same data, and no word is committed before the end."""
     offline = [result for result in results if result.method == "offline" and result.metrics]
+
+    def is_batch(result: Result) -> bool:
+        if result.method == "offline" or not result.metrics:
+            return False
+        has_offline_text = any(_has_same_texts(result, other) for other in offline)
+        return has_offline_text and _commits_only_at_the_end(result)
+
     return [
-        replace(result, notes=(*result.notes, BATCH))
-        if result.metrics
-        and result.method != "offline"
-        and any(_says_the_same(result, each) for each in offline)
-        and _commits_only_at_the_end(result)
-        else result
+        replace(result, notes=(*result.notes, BATCH)) if is_batch(result) else result
         for result in results
     ]
 
 
-def _says_the_same(result: Result, offline: Result) -> bool:
-    # Equal texts have equal error rates, which are at hand.
-    if (result.split, result.metrics.get("wer")) != (offline.split, offline.metrics.get("wer")):
+def _has_same_texts(result: Result, other: Result) -> bool:
+    # Equal texts have equal error rates, which are read already.
+    if (result.split, result.metrics.get("wer")) != (other.split, other.metrics.get("wer")):
         return False
-    ours, theirs = (
-        {line.utt: line.hypothesis for line in lines_of(each.folder)} for each in (result, offline)
-    )
-    return ours == theirs and any(ours.values())
+    texts = {line.utt: line.hypothesis for line in lines_of(result.folder)}
+    other_texts = {line.utt: line.hypothesis for line in lines_of(other.folder)}
+    return texts == other_texts and any(texts.values())
 
 
 def _commits_only_at_the_end(result: Result) -> bool:
     try:
         log = read_log(result.folder / folders.EVENTS)
-    except UserError:  # the numbers stand without their log
+    except UserError:  # without its log the result counts as streaming
         return False
     return not any(step.committed for each in log.utterances for step in each.steps[:-1])

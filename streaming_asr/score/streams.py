@@ -38,8 +38,11 @@ class RecordingSteps(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What N streams get. load: compute per second of audio of all of them; above 1 the queue grows
-    without end. p95: lag in seconds, the median over the draws."""
+    """The service that n streams on one machine get.
+
+    load: seconds of compute of all streams per second; above 1 the queue grows without end.
+    p95: 95th percentile of the lag in seconds, the median over the draws.
+    """
 
     n: int
     load: float
@@ -51,8 +54,8 @@ class Served(NamedTuple):
 
 
 def recordings(log: Log) -> list[RecordingSteps]:
-    """Return the recordings that were transcribed. Raises UserError where there are none."""
-    played = [
+    """Return the steps of the recordings that were transcribed. Raises UserError for none."""
+    transcribed = [
         RecordingSteps(
             np.array([step.audio_samples for step in each.steps]) * NS_PER_SAMPLE,
             np.array([step.compute_ns["wall"] for step in each.steps]),
@@ -61,15 +64,16 @@ def recordings(log: Log) -> list[RecordingSteps]:
         for each in log.utterances
         if each.status == "ok" and each.steps
     ]
-    if not played:
+    if not transcribed:
         raise UserError("no utterance of the log succeeded, so no step's time is known; run again")
-    return played
+    return transcribed
 
 
 def lags(streams: Sequence[Sequence[RecordingSteps]], offsets: Sequence[int]) -> Nanoseconds:
-    """Return the lag of every step in ns, stream by stream in the order of its steps.
+    """Return the lag of every step in ns, from the arrival of its audio to its end on one machine
+    that serves all streams first in, first out; stream by stream, in the order of the steps.
 
-    streams: what each plays, one recording after another. offsets: when each begins, in ns.
+    streams: the recordings of each, one after another. offsets: when each stream begins, in ns.
     """
     arrivals, compute = [], []
     for stream, offset in zip(streams, offsets, strict=True):
@@ -79,48 +83,55 @@ def lags(streams: Sequence[Sequence[RecordingSteps]], offsets: Sequence[int]) ->
             compute.append(recording.c)
             begin += recording.duration
     a, c = np.concatenate(arrivals), np.concatenate(compute)
-    order = np.argsort(a, kind="stable")  # of equal arrivals, the stream named first
-    total = np.cumsum(c[order])  # clocks.fifo, in whole nanoseconds
+    order = np.argsort(a, kind="stable")  # of equal arrivals the earlier stream comes first
+    sorted_a, sorted_c = a[order], c[order]
+    total = np.cumsum(sorted_c)
+    # The end of each step as in clocks.fifo, but in whole nanoseconds.
+    finished = total + np.maximum.accumulate(sorted_a - (total - sorted_c))
     by_stream: Nanoseconds = np.empty_like(a)
-    by_stream[order] = total + np.maximum.accumulate(a[order] - (total - c[order])) - a[order]
+    by_stream[order] = finished - sorted_a
     return by_stream
 
 
 def serve(recordings: Sequence[RecordingSteps], n: int, *, seed: int = 0) -> Served:
-    """Return the lag of `n` streams. Raises UserError for too many steps."""
+    """Return the load and the lag of `n` streams that each play all recordings in a random order,
+    from a random moment on; the lag is the median over SEEDS draws. Raises UserError for too many
+    steps."""
     n_steps = n * sum(len(each.a) for each in recordings)
     if n_steps > MAX_STEPS:
         raise UserError(
             f"{n} streams: {n_steps:,} steps are more than {MAX_STEPS:,}; give a log of fewer "
             "recordings"
         )
-    audio = sum(each.duration for each in recordings)
-    p95 = []
+    audio_ns = sum(each.duration for each in recordings)
+    mean_duration_ns = max(audio_ns // len(recordings), 1)
+    p95_s = []
     for k in range(SEEDS):
         rng = np.random.default_rng([seed, k, n])
         orders = [rng.permutation(len(recordings)) for _ in range(n)]
-        # Offsets lie within one recording, so that streams are out of step but all are at work.
-        offsets = rng.integers(0, max(audio // len(recordings), 1), n).tolist()
-        streams = [[recordings[at] for at in order] for order in orders]
-        p95.append(np.percentile(lags(streams, offsets), 95) / 1e9)
-    load = n * sum(int(each.c.sum()) for each in recordings) / audio
-    return Served(n, load, float(np.median(p95)))
+        # Within one recording, so that the steps do not coincide but all streams are active.
+        offsets = rng.integers(0, mean_duration_ns, n).tolist()
+        streams = [[recordings[index] for index in order] for order in orders]
+        p95_s.append(np.percentile(lags(streams, offsets), 95) / 1e9)
+    load = n * sum(int(each.c.sum()) for each in recordings) / audio_ns
+    return Served(n, load, float(np.median(p95_s)))
 
 
 def capacity(
     recordings: Sequence[RecordingSteps], chunk_s: float, *, seed: int = 0
 ) -> Served | None:
-    """Return the most streams that keep up, with their lag; None where not even one does."""
-    most = serve(recordings, 1, seed=seed)
-    if not most.keeps_up(chunk_s):
+    """Return the largest number of streams that keep up, with their lag; None if not even one
+    does. The search halves an interval: `low` streams keep up, `high` do not."""
+    best = serve(recordings, 1, seed=seed)
+    if not best.keeps_up(chunk_s):
         return None
-    # At a load of 1 the queue grows, so the search ends there.
-    low, high = 1, min(int(1 / most.load) + 1 if most.load else MOST, MOST)
+    # From a load of 1 on the queue grows, so no more streams than that can keep up.
+    low, high = 1, min(int(1 / best.load) + 1 if best.load else MOST, MOST)
     while high - low > 1:
         middle = (low + high) // 2
-        tried = serve(recordings, middle, seed=seed)
-        if tried.keeps_up(chunk_s):
-            low, most = middle, tried
+        candidate = serve(recordings, middle, seed=seed)
+        if candidate.keeps_up(chunk_s):
+            low, best = middle, candidate
         else:
             high = middle
-    return most
+    return best

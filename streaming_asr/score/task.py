@@ -27,10 +27,10 @@ PARTS = {
 
 
 def task_of_log(log: Log, traces: Iterable[Trace]) -> dict[str, Any]:
-    """Return what metrics.json says of a log's task: name, version, a hash of each of PARTS (None
-    where an utterance lacks it, as in an imported log) and the `id` of all of them.
+    """Return the `task` of metrics.json: name, version, a hash of each of PARTS (None if an
+    utterance lacks it, as in an imported log) and `id`, the hash of all parts.
 
-    traces: those of the log, which know by what its words are compared.
+    traces: of the log; they have the normalisers by which words are compared.
     """
     utterances = sorted(log.utterances, key=lambda each: each.utt)
     protocol = {"normalisers": normalisers(traces), "streams": _streams(log)}
@@ -51,25 +51,28 @@ def task_of_log(log: Log, traces: Iterable[Trace]) -> dict[str, Any]:
 
 
 def normalisers(traces: Iterable[Trace]) -> list[str]:
-    """Return name and version of what the words of the traces are compared by."""
+    """Return name and version of each normaliser by which words of the traces are compared."""
     kinds = {each.normalise for each in traces}
     return sorted({f"{each.name} {each.version}" for each in kinds})
 
 
 def title(task: Mapping[str, Any]) -> str:
-    """Return a task as messages call it, as `voices/test@1:0123456789ab`."""
+    """Return the name of a task for messages, as `voices/test@1:0123456789ab`."""
     return f"{task['name']}@{task['version']}:{task['id']}"
 
 
 def differing(mine: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return in words what two tasks differ in; a part that one of them does not know is passed
-    over."""
-    pairs = ((words, mine[part], other[part]) for part, words in PARTS.items())
-    return [words for words, ours, theirs in pairs if None not in (ours, theirs) and ours != theirs]
+    """Return the names of the parts in which two tasks differ, without parts that one of them does
+    not have."""
+    return [
+        name
+        for part, name in PARTS.items()
+        if None not in (mine[part], other[part]) and mine[part] != other[part]
+    ]
 
 
 def _streams(log: Log) -> Any:
-    """Return how many streams shared the device: a lone one waits for nobody."""
+    """Return how many streams shared the device in a queue; 1 for any other feed."""
     if all(each.feed != "realtime_queue" for each in log.utterances):
         return 1
     config = log.header.get("config") or {}

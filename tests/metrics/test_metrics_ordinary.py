@@ -56,7 +56,7 @@ def test_repeats_are_those_of_the_definition() -> None:
 def test_a_word_that_comes_often_is_compared_with_few_others() -> None:
     written = [word for i in range(5000) for word in ("the", f"word{i}")]
     repeats = _Repeats(written)
-    n_compared = sum(len(list(repeats.of(begin))) for begin in range(len(written)))
+    n_compared = sum(len(list(repeats.candidates(begin))) for begin in range(len(written)))
     assert n_compared <= len(written)  # every pair of "the" would be twelve million
 
 
