@@ -48,7 +48,7 @@ def of_tables(folder: Path) -> Iterator[Row]:
                 "audio_filepath": table.parent / "clips" / row["path"],
                 "text": row["sentence"],
                 "speaker": speaker_hash(row["client_id"]),
-                "accent": row.get("accents", ""),
+                "accent": row.get("accents", row.get("accent", "")),
             }
 
 
@@ -104,6 +104,34 @@ def of_lj(folder: Path) -> Iterator[Row]:
                 yield {"audio_filepath": file, "text": read[file.stem], "speaker": "LJ"}
 
 
+def of_texts(folder: Path) -> Iterator[Row]:
+    """Recordings of one speaker, next to a table of lines `id|text`."""
+    for table in sorted(folder.rglob("metadata.csv")):
+        for line in text_lines(table):
+            name, _, text = line.strip().partition("|")
+            yield {
+                "audio_filepath": table.parent / f"{name}.flac",
+                "text": text,
+                "speaker": "kerstin",
+            }
+
+
+NEAR_GERMAN = (
+    "ca cs cy en eo es et eu fi fr fy-NL hsb hu it lt lv nl pl pt rm-sursilv rm-vallader ro ru sl "
+    "sv-SE el br"
+)
+
+
+def of_other_languages(folder: Path) -> Iterator[Row]:
+    """Common Voice's clips in `NEAR_GERMAN`, for their sound, except those of the speakers of its
+    German ones, which are dev."""
+    speakers = {row["speaker"] for row in of_tables(folder / "de")}
+    for language in NEAR_GERMAN.split():
+        for row in of_tables(folder / language):
+            if row["speaker"] not in speakers:
+                yield {**row, "text": ""}
+
+
 SAID_OF = {"Names": "Name", "Numbers": "Number", "Addresses": "Address"}
 """Folders of the alphanumeric recordings, and the column that has what the speaker got to read."""
 
@@ -136,8 +164,12 @@ class Source:
     repositories: Sequence[str]
     rows: Callable[[Path], Iterator[Row]]
     licence: str
+    language: str = "en"
 
 
+OMNILINGO = (
+    "omnilingo/rsample-100-cv-corpus-6.1-2020-12-11@6785f863fec9770151abfe50a5e3e3787fd20ba2"
+)
 SOURCES = {
     "common_voice": Source(
         (
@@ -210,7 +242,26 @@ SOURCES = {
         of_alphanumeric,
         "MIT",
     ),
+    "kerstin": Source(
+        ("rhasspy/dataset-voice-kerstin@f73127135cf80d6ef52aef6af58c49774f4fd625:verified",),
+        of_texts,
+        "CC0",
+        "de",
+    ),
+    "common_voice_de": Source(
+        (f"{OMNILINGO}:de",),
+        of_tables,
+        "CC0",
+        "de",
+    ),
+    "common_voice_27": Source(
+        (f"{OMNILINGO}:*",),
+        of_other_languages,
+        "CC0",
+        "de",  # of no text: what the encoder learns is of no language
+    ),
 }
+ENGLISH = [name for name, source in sorted(SOURCES.items()) if source.language == "en"]
 
 
 def fetched(name: str, folder: Path) -> Iterator[Row]:
@@ -245,7 +296,7 @@ def copied(name: str, folder: Path) -> Iterator[Row]:
         yield {"text": "", **row}
 
 
-def write(rows: Iterator[Row], manifest: Path) -> tuple[int, int]:
+def write(rows: Iterator[Row], manifest: Path, language: str) -> tuple[int, int]:
     """Writes the rows whose recordings are there; returns their number and that of the others.
 
     A recording that cannot be read is named on standard error and counts among the others. Of rows
@@ -262,7 +313,7 @@ def write(rows: Iterator[Row], manifest: Path) -> tuple[int, int]:
             if file.is_file():
                 print(f"left out: {error}", file=sys.stderr)
             continue
-        read = {"id": file.stem, "duration": round(length_s, 3), "language": "en"}
+        read = {"id": file.stem, "duration": round(length_s, 3), "language": language}
         line = {**read, **row, "audio_filepath": str(file)}
         lines.setdefault(line["id"], json.dumps(line, ensure_ascii=False))
     manifest.parent.mkdir(parents=True, exist_ok=True)
@@ -274,7 +325,7 @@ def program(argv: Sequence[str] | None = None) -> None:
     """Run the command line. Raises UserError."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of the speech")
-    parser.add_argument("--only", nargs="+", choices=sorted(SOURCES), default=sorted(SOURCES))
+    parser.add_argument("--only", nargs="+", choices=sorted(SOURCES), default=ENGLISH)
     parser.add_argument("--from", type=Path, dest="folder", help="where the speech lies already")
     options = parser.parse_args(argv)
     for name in options.only:
@@ -286,7 +337,7 @@ def program(argv: Sequence[str] | None = None) -> None:
                 if options.folder is None
                 else copied(name, options.folder)
             )
-            n, missing = write(rows, manifest)
+            n, missing = write(rows, manifest, SOURCES[name].language)
             print(f"  {n} written, {missing} have no recording there that can be read")
         utterances = read_manifest(manifest)
         hours = sum(each.duration_s for each in utterances) / 3600

@@ -11,7 +11,7 @@ import pytest
 import soundfile
 from corpora_layouts import text_grid
 
-from experiments.real.voices_set import SOURCES, program
+from experiments.real.voices_set import ENGLISH, SOURCES, program, write
 from streaming_asr.corpora.lists import speaker_hash
 from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.corpora.obtain import HOST
@@ -110,7 +110,7 @@ def test_git_fetches_each_source_and_each_form_is_read(hosted, tmp_path, capsys)
     printed = capsys.readouterr()
     assert "CC BY 4.0" in printed.out and "1 written, 1 have no recording there" in printed.out
     assert "left out: " in printed.err and "Addresses/R_1.wav" in printed.err
-    found = {name: read_manifest(out / name / "train.jsonl") for name in SOURCES}
+    found = {name: read_manifest(out / name / "train.jsonl") for name in ENGLISH}
     assert found["common_voice_v1"][0].duration_s == pytest.approx(0.5, abs=0.15)
     assert {name: [(u.id, u.text, u.speaker) for u in each] for name, each in found.items()} == {
         "common_voice": [("common_voice_en_1", "So it is.", speaker_hash(CLIENT))],
@@ -138,6 +138,31 @@ def test_git_fetches_each_source_and_each_form_is_read(hosted, tmp_path, capsys)
     assert found["librispeech_train_4"][0].words == (("once", 0.0, 0.2), ("upon", 0.2, 0.5))
     program(["--out", str(out)])  # again: nothing is written
     assert "written" not in capsys.readouterr().out
+
+
+def test_german_is_read_and_no_dev_speaker_is_in_the_sound_of_other_languages(tmp_path):
+    head = "client_id\tpath\tsentence\taccent\n"
+    for language, client in (("de", CLIENT), ("nl", CLIENT), ("fr", "cd" * 64), ("ja", "ef" * 64)):
+        sound(tmp_path / language / "clips" / f"{language}.wav")
+        line = f"{client}\t{language}.wav\tJa.\tx\n"
+        (tmp_path / language / "validated.tsv").write_text(head + line)
+    sound(tmp_path / "verified" / "a.flac")
+    (tmp_path / "verified" / "metadata.csv").write_text("a|Für immer.\nb|Nie.\n")
+    found = {}
+    for name, folder in (
+        ("kerstin", "verified"),
+        ("common_voice_de", "de"),
+        ("common_voice_27", ""),
+    ):
+        manifest = tmp_path / name / "train.jsonl"
+        source = SOURCES[name]
+        write(source.rows(tmp_path / folder), manifest, source.language)
+        found[name] = [(u.id, u.text, u.speaker, u.language) for u in read_manifest(manifest)]
+    assert found == {
+        "kerstin": [("a", "Für immer.", "kerstin", "de")],
+        "common_voice_de": [("de", "Ja.", speaker_hash(CLIENT), "de")],
+        "common_voice_27": [("fr", "", speaker_hash("cd" * 64), "de")],
+    }
 
 
 def test_where_git_cannot_fetch_one_message_says_what_to_do(tmp_path, monkeypatch):
