@@ -18,8 +18,8 @@ FIRST_CHUNK_FRAMES = 30  # 600 ms: the first chunk is at least this long
 def parse_duration(text: str, key: str = "chunk") -> int:
     """Return the milliseconds of a duration such as `300ms` or `1.2s`.
 
-    Raises UserError for a bare number, an unknown unit, anything not positive or not a multiple
-    of one encoder frame (20 ms). `key` is the setting the message names.
+    key: the setting, for messages. Raises UserError for a number without a unit, another unit, and
+    a duration that is not positive or no multiple of one encoder frame (20 ms).
     """
     match = re.fullmatch(r"\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*([a-zµ]*)\s*", str(text))
     if match is None:
@@ -30,17 +30,17 @@ def parse_duration(text: str, key: str = "chunk") -> int:
     if number <= 0:
         raise UserError(f"{key}={text}: must be positive; the least is {key}={FRAME_MS}ms")
     if not unit:
-        meant = f"{match[1]}s" if number < FRAME_MS else f"{match[1]}ms"
-        raise UserError(f"{key}={text}: a duration needs a unit (ms or s); write {key}={meant}")
+        likely = f"{match[1]}s" if number < FRAME_MS else f"{match[1]}ms"
+        raise UserError(f"{key}={text}: a duration needs a unit (ms or s); write {key}={likely}")
     if unit not in ("ms", "s"):
         raise UserError(f"{key}={text}: the unit is ms or s; write for instance {key}=300ms")
     ms = number * (1000 if unit == "s" else 1)
     if ms % FRAME_MS:
-        below = int(ms // FRAME_MS) * FRAME_MS
-        near = [f"{n}ms" for n in (below, below + FRAME_MS) if n > 0]
+        below_ms = int(ms // FRAME_MS) * FRAME_MS
+        neighbours = [f"{n_ms}ms" for n_ms in (below_ms, below_ms + FRAME_MS) if n_ms > 0]
         raise UserError(
             f"{key}={text}: not a multiple of {FRAME_MS} ms, one encoder frame; "
-            f"use {key}={' or '.join(near)}"
+            f"use {key}={' or '.join(neighbours)}"
         )
     return int(ms)
 
@@ -51,7 +51,8 @@ def format_duration(ms: int) -> str:
 
 
 def first_chunk_ms(chunk: str, first_chunk: str | None = None) -> int:
-    """Return the length of the first chunk in ms: as given, else that of `first_of`."""
+    """Return the length of the first chunk in ms: that of the setting `first_chunk`, else of
+    `first_of`. Raises UserError as `parse_duration` does."""
     if first_chunk is not None:
         return parse_duration(first_chunk, "first_chunk")
     chunk_frames = parse_duration(chunk) // FRAME_MS
@@ -59,12 +60,15 @@ def first_chunk_ms(chunk: str, first_chunk: str | None = None) -> int:
 
 
 def first_of(chunk_frames: int) -> int:
-    """Return the frames of the first chunk: the smallest multiple of the chunk from 600 ms up."""
-    return -(-FIRST_CHUNK_FRAMES // chunk_frames) * chunk_frames
+    """Return the frames of the first chunk: the smallest multiple of the chunk that has at least
+    FIRST_CHUNK_FRAMES (600 ms)."""
+    n_chunks = -(-FIRST_CHUNK_FRAMES // chunk_frames)  # rounded up
+    return n_chunks * chunk_frames
 
 
 def duration_key(name: str) -> str:
-    """Return a duration in milliseconds (`1s` and `1000ms` are one), any other name as it is."""
+    """Return a duration in milliseconds, so that `1s` and `1000ms` are the same key; any other name
+    as it is."""
     try:
         return f"{parse_duration(name)}ms"
     except UserError:
@@ -93,16 +97,17 @@ def check_feed(feed: str, batch: int, streams: int | None = None) -> None:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a recording is cut, in samples: its chunks, the first one, the look-ahead behind it."""
+    """How a recording is cut into deliveries, in samples: the length of a chunk, of the first one,
+    and the look-ahead, which the first delivery has in addition."""
 
     chunk: int
     first_chunk: int
     lookahead: int
 
     def after(self, received: int) -> int:
-        """Return where the next delivery ends once so many samples were received.
-
-        The first delivery is longer by the look-ahead; every later one ends a chunk further on.
+        """Return where the next delivery ends, in samples from the start of the recording, when
+        `received` samples were delivered: after the first chunk and the look-ahead, then every
+        chunk.
         """
         first = self.first_chunk + self.lookahead
         n_chunks = (received - first) // self.chunk + 1 if received >= first else 0

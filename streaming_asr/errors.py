@@ -20,22 +20,23 @@ class UserError(ValueError):
 
 
 class MissingWeights(UserError):
-    """No such trained part of a method; in a sweep only the cells that need it fail."""
+    """The trained part of a method is missing; in a sweep only the cells that need it fail."""
 
 
 class Unpaired(UserError):
-    """A method that does not run such a model; a sweep over both leaves the pair out."""
+    """The method cannot run with the model; a sweep over both leaves the pair out."""
 
 
 def did_you_mean(wrong: str, right: Iterable[str]) -> str:
-    """Return `; did you mean X?`, or nothing where no name is near."""
+    """Return `; did you mean X?` with the name in `right` that is most like `wrong`, or "" where
+    none is like it."""
     near = difflib.get_close_matches(wrong.lower(), list(right), n=1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def parts_of_url(url: str, what: str) -> SplitResult:
-    """Return the parts of a URL. Raises UserError where it has no form of one; `what`: its setting,
-    as method.url=ws://x."""
+    """Return the parts of a URL. Raises UserError, which begins with `what` (the setting, as
+    method.url=ws://x), where it is malformed."""
     from urllib.parse import urlsplit
 
     try:
@@ -50,11 +51,12 @@ def parts_of_url(url: str, what: str) -> SplitResult:
 
 
 def check_one_of(choices: Iterable[str], **settings: object) -> None:
-    """Raise UserError for a setting whose value is none of `known`."""
+    """Raise UserError for a setting (name=value) whose value is none of `choices`."""
+    names = list(choices)
     for key, value in settings.items():
-        if value not in (names := list(choices)):
-            near = did_you_mean(str(value), names)
-            raise UserError(f"{key}={value!r}: one of {', '.join(names)}{near}")
+        if value not in names:
+            hint = did_you_mean(str(value), names)
+            raise UserError(f"{key}={value!r}: one of {', '.join(names)}{hint}")
 
 
 def check_range(
@@ -64,22 +66,24 @@ def check_range(
     above: bool = False,
     **settings: float | Sequence[float] | None,
 ) -> None:
-    """Raise UserError for a number, or one of several, that is below `least` or beyond `most`.
+    """Raise UserError for a setting (name=number or numbers) that is below `least` or above `most`.
 
-    above: `least` itself is out of range too. None is no number and passes.
+    above: `least` itself is refused, too. A value of None is not checked.
     """
     for key, value in settings.items():
-        numbers = value if isinstance(value, Sequence) else [] if value is None else [value]
-        # A NaN compares with nothing: asked this way round it is refused.
-        if not all(least <= n <= most and not (above and n == least) for n in numbers):
+        if value is None:
+            continue
+        numbers = value if isinstance(value, Sequence) else [value]
+        # Every comparison with NaN is false, so NaN is refused as well.
+        if not all(least < n <= most or (n == least and not above) for n in numbers):
             rule = f"more than {least:g}" if above else f"{least:g} or more"
-            raise UserError(
-                f"{key}={value}: {rule}{f', {most:g} at most' if most < math.inf else ''}"
-            )
+            limit = f", {most:g} at most" if most < math.inf else ""
+            raise UserError(f"{key}={value}: {rule}{limit}")
 
 
 def unnameable(error: BaseException) -> UserError | None:
-    """Return the refusal of a path that the system cannot hold; None for another error."""
+    """Return the UserError for an error of the system about a path that no file can have; None for
+    any other error."""
     if isinstance(error, ValueError) and str(error).startswith("embedded null"):
         return UserError("a path holds a NUL character, which no file's name has; correct it")
     if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:

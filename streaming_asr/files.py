@@ -1,7 +1,7 @@
-"""Where the project's files lie, and how files are written: whole or not at all.
+"""Where the project's files are, and how files are written: completely or not at all.
 
-A file is written beside its place and renamed, so that none is ever half there. What is fetched or
-made once is kept in $XDG_CACHE_HOME/streaming_asr, or under ~/.cache.
+A file is written next to its place and renamed, so that no file is ever incomplete. Downloads and
+other things that are made once are in $XDG_CACHE_HOME/streaming_asr, or below ~/.cache.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ HERE = Path(__file__).resolve().parent
 CONF_DIR = next(p for p in (HERE / "conf", HERE.parent / "conf") if p.is_dir())
 
 REMEMBERED_BYTES = 32 * 2**20
-"""What is told of files that are smaller than this together is remembered by one process alone."""
+"""`remembered` writes what it computed of larger files to the cache, so that it outlasts the
+process."""
 _computed: dict[str, str] = {}
 
 STALE_S = 24 * 3600
-"""What has been in the making for so long was left by a process that was killed."""
+"""A folder that `make_once` began so long ago was left by a process that was killed."""
 
 NO_PLACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """Yield a path in the same folder; what the block writes there is renamed to `path`.
+    """Yield a path next to `path`. After the block, what it wrote there is renamed to `path`.
 
     A file replaces a file, a folder a folder. When the block raises, what it wrote is removed and
-    `path` is what it was. Raises UserError where `path` cannot be written.
+    `path` stays as it was. Raises UserError where `path` cannot be written.
     """
     scratch = path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
     old = scratch.with_suffix(".old")
@@ -63,13 +64,13 @@ def beside(path: Path) -> Iterator[Path]:
 
 
 def check_file(path: str | Path) -> None:
-    """Raise UserError for a pipe or a device, which is waited for or never ends."""
+    """Raise UserError for a pipe or a device: reading one may wait or go on forever."""
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise UserError(f"{path}: is a pipe or a device; save what it gives to a file, name that")
 
 
 def json_of(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; {} where there is none that can be read."""
+    """Return the object in a JSON file; {} for any file without one that can be read."""
     try:
         check_file(path)
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -79,7 +80,7 @@ def json_of(path: Path) -> dict[str, Any]:
 
 
 def check_name(path: Path) -> None:
-    """Raise UserError for a name that no text and no page can hold."""
+    """Raise UserError for a name that is no UTF-8 and therefore cannot be written to a file."""
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
@@ -103,7 +104,8 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def give_json(value: Any, place: str) -> None:
-    """Print a value as JSON where `place` is `-`, or write it to that file. Raises UserError."""
+    """Print a value as JSON where `place` is `-`, else write it to the file `place`. Raises
+    UserError."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1, default=str)
     if place == "-":
         print(text)
@@ -120,11 +122,11 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-# -- what is kept ---------------------------------------------------------------------------
+# -- the cache ------------------------------------------------------------------------------
 
 
 def cache_root() -> Path:
-    """Return the folder of everything this project keeps outside of its results."""
+    """Return the folder of all files that this project writes except results."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "streaming_asr"
 
@@ -132,9 +134,10 @@ def cache_root() -> Path:
 def make_once(target: Path, make: Callable[[Path], None], *, n_bytes: int = 0) -> Path:
     """Return the folder `target`, which `make` writes on first use.
 
-    `make` gets a path beside `target` that does not exist yet; what it wrote there is renamed to
-    `target` when it returns and removed when it raises, so `target` is never half made.
-    n_bytes: the space it takes. Raises UserError where there is no space or no right to write.
+    `make` gets a path next to `target` that does not exist yet. What it writes there is renamed to
+    `target` when it returns and removed when it raises, so `target` is never incomplete.
+    n_bytes: the space that it takes. Raises UserError where there is not enough, or no right to
+    write.
     """
     if target.is_dir():
         return target
@@ -156,26 +159,27 @@ def make_once(target: Path, make: Callable[[Path], None], *, n_bytes: int = 0) -
                     raise
     except Exception as error:
         number = getattr(error, "errno", None)
-        # Libraries that write through other languages give the number in the text only.
-        full = f"os error {errno.ENOSPC}" in str(error)
-        if number not in NO_PLACE and not full:
+        # Libraries in other languages (Rust) have the number in the message only.
+        is_full = f"os error {errno.ENOSPC}" in str(error)
+        if number not in NO_PLACE and not is_full:
             raise
-        wants = f", which takes {n_bytes / 1e6:.0f} MB" if n_bytes else ""
+        need = f", which takes {n_bytes / 1e6:.0f} MB" if n_bytes else ""
+        reason = os.strerror(number) if number else "the disk is full"
         raise UserError(
-            f"{target.parent}: no place for {target.name}{wants} "
-            f"({os.strerror(number) if number else 'the disk is full'}); make room there, or "
+            f"{target.parent}: no place for {target.name}{need} ({reason}); make room there, or "
             "name another cache with XDG_CACHE_HOME=<folder>"
         ) from error
     return target
 
 
 def remembered(kind: str, files: Sequence[Path], compute: Callable[[], str]) -> str:
-    """Return what `compute` says of `files`, computed again only after one of them changed.
+    """Return the result of `compute`, a function of `files`, computed again only after one of them
+    changed in size or time of change.
 
-    A file counts as changed where its size or time of change differs. kind: what is computed.
+    kind: names the computation. Results for small files are remembered in this process only.
     """
     stats = [(str(file.resolve()), file.stat()) for file in files]
-    identity = json.dumps([kind, [(name, s.st_size, s.st_mtime_ns) for name, s in stats]])
+    identity = json.dumps([kind, [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]])
     if sum(stat.st_size for _, stat in stats) < REMEMBERED_BYTES:
         if identity not in _computed:
             _computed[identity] = compute()

@@ -1,6 +1,7 @@
 """The machine: what a result was computed with, the memory that a stream takes, the network.
 
-None of the packages that are named here is imported for it.
+torch and other large packages are not imported here; what they report is read where they are
+loaded already.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ PACKAGES = ("torch", "transformers", "peft", "numpy", "jiwer", "hydra-core", "fa
 def let_waiting_threads_sleep() -> None:
     """Make OpenMP's threads sleep while they wait for each other, unless the user set how.
 
-    To be called before torch loads. Threads that spin starve on a machine with other work: beside
-    one busy core of two, `run method=whisperrt chunk=300ms limit=20` took 0.23 s a second of audio
-    with `threads=2` that spin, 0.035 with two that sleep, 0.021 with one.
+    Call it before torch loads. Threads that spin while they wait take the cores from each other on
+    a machine with other work: with one of two cores busy, `run method=whisperrt chunk=300ms
+    limit=20` took 0.23 s per second of audio with `threads=2` that spin, 0.035 s with two that
+    sleep, 0.021 s with one.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -46,18 +48,18 @@ def versions() -> dict[str, str]:
 
 
 def machine(*, device: str = "cpu", launcher: str = "basic") -> dict[str, Any]:
-    """Return processor, cores, memory, the GPU that `device` names and the sweep's launcher."""
-    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    """Return what a header states of the machine: processor, cores that this process may use,
+    memory in GiB, threads of torch, the GPU `device` and the sweep's launcher."""
+    usable_cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
     facts: dict[str, Any] = {
         "platform": platform.platform(terse=True),
         "cpu": _cpu_name(),
-        "cores": len(mine) or os.cpu_count(),
+        "cores": len(usable_cores) or os.cpu_count(),
         "launcher": launcher,
     }
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        facts["memory_gib"] = round(
-            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1
-        )
+        n_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        facts["memory_gib"] = round(n_bytes / 2**30, 1)
     if (torch := sys.modules.get("torch")) is not None:
         facts["threads"] = torch.get_num_threads()
         if device.startswith("cuda"):
@@ -76,7 +78,7 @@ def is_intel() -> bool:
 
 
 def _cpu(key: str) -> str:
-    """Return what Linux says of the first core under `key`; nothing elsewhere."""
+    """Return the value of a key in Linux's /proc/cpuinfo, of the first core; "" elsewhere."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith(key):
@@ -108,9 +110,9 @@ def _git_commit() -> str | None:
 
 
 def give_back_memory() -> None:
-    """Collect what only the collector can free, and hand free memory back to device and system.
+    """Run the garbage collector, and return free memory to the device and the system.
 
-    torch and glibc keep what was freed for later use; after sessions of a server, or a cell that
+    torch and glibc keep freed memory for later use. After the sessions of a server, or a cell that
     failed, that is most of what they took.
     """
     gc.collect()
@@ -123,11 +125,11 @@ def give_back_memory() -> None:
 
 
 class MemoryMeter:
-    """Peak memory since `reset`, while the `with` block runs.
+    """Measures the peak memory since `reset`, while the `with` block runs.
 
-    On the CPU: the largest resident set sampled, less the one at the block's start, when the model
-    is loaded already (ru_maxrss would report the loading). Where a CUDA device is in use: the peak
-    of what torch allocated on it, the weights included.
+    On the CPU: the largest resident set of the samples that a thread takes, minus the one at the
+    block's start, when the model is loaded already (ru_maxrss would include the loading). Where a
+    CUDA device is in use: the peak of what torch allocated on it, the weights included.
     """
 
     def __init__(self) -> None:
@@ -185,13 +187,13 @@ class MemoryMeter:
 
 
 def _cuda() -> Any | None:
-    """Return torch.cuda where a device is in use; torch is never imported for the question."""
+    """Return torch.cuda where a device is in use, else None; never imports torch."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` says that memory ran out in torch, CTranslate2, numpy or Python."""
+    """Return whether memory ran out, in torch, CTranslate2, numpy or Python itself."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
@@ -200,16 +202,21 @@ def ran_out_of_memory(error: BaseException) -> bool:
 
 
 def memory_remedy(error: BaseException, *, batch: int, device: str, dtype: str) -> str:
-    """Return what happened in one sentence and what makes room, the cheapest first."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    what = lines[0].strip().rstrip(".") if lines else type(error).__name__
-    room = [f"batch={batch // 2}"] if batch > 1 else []
-    room += ["dtype=float16"] if device != "cpu" and dtype == "float32" else []
-    room += ["a smaller model="]
-    room += ["device=cpu"] if device != "cpu" else []
+    """Return one sentence about an out-of-memory error, with the settings that need less memory,
+    the one that costs least first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = lines[0].rstrip(".") if lines else type(error).__name__
+    settings = []
+    if batch > 1:
+        settings.append(f"batch={batch // 2}")
+    if device != "cpu" and dtype == "float32":
+        settings.append("dtype=float16")
+    settings.append("a smaller model=")
+    if device != "cpu":
+        settings.append("device=cpu")
     return (
-        f"out of memory on {device} ({what}); end other programs that use it, or try "
-        f"{', '.join(room)}; the utterances done are kept, the same command goes on from there"
+        f"out of memory on {device} ({reason}); end other programs that use it, or try "
+        f"{', '.join(settings)}; the utterances done are kept, the same command goes on from there"
     )
 
 
@@ -217,23 +224,24 @@ def memory_remedy(error: BaseException, *, batch: int, device: str, dtype: str) 
 
 
 def no_way(endpoint: str) -> str | None:
-    """Return why the hub cannot be reached; its own client would try for most of a minute."""
-    # Behind a proxy no socket of our own would reach it.
+    """Return why the server at a URL (the hub) cannot be reached; None where it can, and behind a
+    proxy. Takes TIMEOUT_S at most; the hub's own client would try for most of a minute."""
+    # Behind a proxy a direct connection fails though the hub's client would succeed.
     if any(os.environ.get(key) for key in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
         return None
-    host = endpoint.partition("://")[2].partition("/")[0]
-    name, _, port = host.partition(":")
+    address = endpoint.partition("://")[2].partition("/")[0]
+    host, _, port = address.partition(":")
     try:
-        default = 80 if endpoint.startswith("http://") else 443
-        with socket.create_connection((name, int(port or default)), timeout=TIMEOUT_S):
+        default_port = 80 if endpoint.startswith("http://") else 443
+        with socket.create_connection((host, int(port or default_port)), timeout=TIMEOUT_S):
             return None
     except OSError as error:
-        return f"{name} cannot be reached ({error.strerror or type(error).__name__})"
+        return f"{host} cannot be reached ({error.strerror or type(error).__name__})"
 
 
 def has_login() -> bool:
-    """Return whether W&B knows who uploads: by its variable, or by a netrc file."""
+    """Return whether Weights & Biases has a login: in WANDB_API_KEY, or in a netrc file."""
     netrc = Path(os.environ.get("NETRC") or Path.home() / ".netrc")
     text = netrc.read_text(encoding="utf-8", errors="replace") if netrc.is_file() else ""
-    # `wandb login` writes this user for a server of one's own, too.
+    # For a server of one's own, `wandb login` writes no "wandb", but the line "login user".
     return "WANDB_API_KEY" in os.environ or "wandb" in text or "login user" in text

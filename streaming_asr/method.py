@@ -83,9 +83,9 @@ T = TypeVar("T")
 
 
 def revise(words: list[T], retracted: int, committed: Iterable[T]) -> None:
-    """Take the last `retracted` of the committed words off and add those newly committed.
+    """Remove the last `retracted` of the committed `words`, and append the newly committed ones.
 
-    Raises ValueError where there are not as many.
+    Raises ValueError where there are fewer than `retracted`.
     """
     if not 0 <= retracted <= len(words):
         raise ValueError(f"the method took back {retracted} of {len(words)} committed words")
@@ -94,12 +94,12 @@ def revise(words: list[T], retracted: int, committed: Iterable[T]) -> None:
 
 
 def display_text(words: Iterable[Word]) -> str:
-    """Return the words as a reader sees them: joined as they are, outer blanks removed."""
+    """Return the words as one text: joined as they are, without blanks at both ends."""
     return "".join(word.text for word in words).strip()
 
 
 class Recorder(Protocol):
-    """A step reports here what it did. The simulator hands one to `start`."""
+    """A step reports here what it did. The simulator passes one to `start`."""
 
     def part(self, name: str) -> AbstractContextManager[None]:
         """Add the time of the `with` block to one of `PARTS`. Parts do not nest."""
@@ -126,8 +126,8 @@ State = TypeVar("State")
 class Method(Protocol[State]):
     """A method of streaming recognition.
 
-    `lookahead_samples` is the audio past the end of a chunk that the method must hear before it
-    can complete the chunk: the first delivery is longer by it.
+    `lookahead_samples` is the audio after the end of a chunk that the method needs to complete the
+    chunk: the first delivery is longer by it.
     """
 
     lookahead_samples: int
@@ -138,7 +138,7 @@ class Method(Protocol[State]):
     def step(self, state: State, audio: Samples, *, last: bool) -> Update:
         """Take in the next `audio`, (n,) with any n >= 0, and return what it changed.
 
-        `last` says that the stream ends with this audio.
+        last: whether the stream ends with this audio.
         """
 
 
@@ -146,8 +146,8 @@ class Method(Protocol[State]):
 class Batched(Protocol):
     """A method that also advances many streams at once; the simulator loops over all others.
 
-    The rows may differ in length and end independently. A stream advanced with others gives the
-    updates it gives alone. States are typed `Any` because only their method knows what they are.
+    The streams may differ in length and end independently. A stream has the same updates with
+    others as by itself. States are typed `Any` because each method has its own kind.
     """
 
     def start_many(
@@ -179,8 +179,10 @@ def steps_of(
 
 
 def _checked(method: Any, call: str, update: Any) -> Update:
-    rule = "returns a streaming_asr.method.Update, empty where nothing changed"
+    """Return what a method's `call` (step, step_many) returned. Raises UserError where it is no
+    `Update` with tuples of `Word`."""
     if not isinstance(update, Update):
+        rule = "returns a streaming_asr.method.Update, empty where nothing changed"
         raise _broken(method, call, update, rule)
     for words in (update.committed, update.partial):
         if not isinstance(words, list | tuple) or not all(isinstance(each, Word) for each in words):
@@ -190,6 +192,7 @@ def _checked(method: Any, call: str, update: Any) -> Update:
 
 
 def _broken(method: Any, call: str, value: Any, rule: str) -> UserError:
+    """Return the error for a method whose `call` returned `value`, against the rule."""
     kind = type(method)
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     where = f" ({file})" if file else ""
@@ -202,9 +205,9 @@ def _broken(method: Any, call: str, value: Any, rule: str) -> UserError:
 class LongForm(Batched, Protocol):
     """A batched method that can also transcribe long recordings without promising a latency.
 
-    Where `samples_together` is set, a step takes that many samples, those of all its streams
-    together: the simulator then ignores the batch and the chunks, cuts a longer recording into
-    pieces of that size, and the run writes the transcription with its times beside the metrics.
+    Where `samples_together` is set, the streams of a step have at most that many samples together:
+    the simulator then ignores the batch and the chunks, and cuts a longer recording into pieces of
+    that size. The run writes the transcription with its times next to the metrics.
     """
 
     samples_together: int | None
@@ -212,17 +215,17 @@ class LongForm(Batched, Protocol):
 
 @runtime_checkable
 class Paced(Protocol):
-    """A method whose text comes when it comes, as from a server; see the feed `realtime`.
+    """A method whose text comes at any time, as from a server; see the feed `realtime`.
 
-    Between steps with audio the simulator waits here, and makes a step without audio as soon as
-    there is something to tell. After the audio it calls `end` and goes on so until `is_done`.
+    Between steps with audio the simulator calls `wait`, and makes a step without audio as soon as
+    there is new text. After the audio it calls `end`, and does the same until `is_done`.
     """
 
     def wait(self, state: Any, seconds: float) -> bool:
-        """Return True once a step would tell something, False after `seconds`."""
+        """Return True as soon as a step would have new text, False after `seconds`."""
 
     def end(self, state: Any) -> float:
-        """Say that no more audio comes; return the seconds to `wait` for more text at a time."""
+        """End the audio; return the seconds of each `wait` for the remaining text."""
 
     def is_done(self, state: Any) -> bool:
-        """Return whether all of the text has come and been told."""
+        """Return whether all text has come and steps have returned it."""

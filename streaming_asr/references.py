@@ -1,6 +1,6 @@
-"""What holds of every reference: its text and the times of its words, of any corpus or log.
+"""Checks of a reference: its text and the times of its words, from any corpus or log.
 
-Corpora check it before a recording is processed, and logs before anything is computed from them.
+Corpora are checked before a recording is processed, logs before anything is computed from them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from streaming_asr.text.normalise import light_key
 from streaming_asr.text.units import Unit, unit_of, units, written_units
 from streaming_asr.utterance import LENGTH_TOLERANCE_S, TimedWord, Utterance
 
-ALIKE = 0.5  # of the letters; two texts that have nothing to do with each other share a quarter
-MOST_PER_S: dict[Unit, int] = {"word": 20, "character": 40}  # units; nobody says as many
+ALIKE = 0.5  # of the letters; two unrelated texts share a quarter
+MOST_PER_S: dict[Unit, int] = {"word": 20, "character": 40}  # units; nobody speaks as many
 MOST_LETTERS_PER_S = 60  # the fastest speakers reach 25
 LEAST_S = 0.01  # of a word
 
 
 def problems(utterance: Utterance) -> Iterator[str]:
-    """Yield what is wrong with the reference of an utterance, as its text and word times have it.
+    """Yield a message for each fault in the text and the word times of an utterance.
 
-    A duration of 0 is unknown, and bounds nothing.
+    A duration of 0 is unknown, and nothing is compared with it.
     """
     text, words, unit = utterance.text, utterance.words or (), unit_of(utterance.language)
     yield from rate(text, utterance.duration_s, unit)
@@ -34,20 +34,20 @@ def problems(utterance: Utterance) -> Iterator[str]:
 
 
 def rate(text: str, duration_s: float, unit: Unit) -> Iterator[str]:
-    """Yield a fault where the text has more units than fit into `duration_s` seconds of speech."""
+    """Yield a message where the text has more units than anyone speaks in `duration_s` seconds."""
     n = len(units(text, unit))
     if duration_s and n > 5 + MOST_PER_S[unit] * duration_s:
         yield f"{n} {unit}s in {duration_s:g} s; is the duration in other units?"
 
 
 def order(words: Sequence[TimedWord], duration_s: float) -> Iterator[str]:
-    """Yield each word whose times are not in order, or not in the recording."""
+    """Yield a message for each word whose times are not in order, or not in the recording."""
     for word, start, end in words:
         if start < 0:
             yield f"the word {word!r} starts at {start} s, before the recording"
         if start > end:
             yield f"the word {word!r} runs from {start} to {end} s, and ends before it starts"
-        # A recording that cannot be read may have no length; then nothing of it is received either.
+        # A recording that cannot be read may have no duration; then none of it is used either.
         if duration_s and end > duration_s + LENGTH_TOLERANCE_S:
             yield f"the word {word!r} ends at {end} s of {duration_s:g} s"
     for before, after in pairwise(words):
@@ -56,41 +56,46 @@ def order(words: Sequence[TimedWord], duration_s: float) -> Iterator[str]:
 
 
 def spelling(text: str, words: Sequence[TimedWord], unit: Unit) -> Iterator[str]:
-    """Yield one fault where the timed words are not those of the text, in number and order.
+    """Yield a message where the timed words are not those of the text, in number and order: at most
+    one, for the first fault.
 
-    They may be spelled otherwise ("4" for "four"), as long as most letters are the same.
+    A word may be spelled differently ("4" for "four"), as long as most letters of the whole text
+    are the same.
     """
     if not words:
         return
-    timed, spoken = _letters("".join(word.text for word in words)), _letters(text)
-    if Levenshtein.normalized_similarity(timed, spoken, score_cutoff=ALIKE) < ALIKE:
+    timed_letters, text_letters = _letters("".join(word.text for word in words)), _letters(text)
+    similarity = Levenshtein.normalized_similarity(timed_letters, text_letters, score_cutoff=ALIKE)
+    if similarity < ALIKE:
         yield f"the `words` are of another text: {words[0].text!r} ... of {text!r}"
         return
-    if unit == "character":  # one word may hold several
-        parts = [each for word in words for each in written_units(word.text, unit)]
-    else:
-        parts = [word.text for word in words if light_key(word.text)]
-    written = written_units(text, unit)
-    if len(parts) != len(written):
-        yield f"{len(parts)} {unit}s have times, the text has {len(written)}"
+    if unit == "character":  # one word may have several
+        timed_units = [each for word in words for each in written_units(word.text, unit)]
+    else:  # pure punctuation has no time
+        timed_units = [word.text for word in words if light_key(word.text)]
+    text_units = written_units(text, unit)
+    if len(timed_units) != len(text_units):
+        yield f"{len(timed_units)} {unit}s have times, the text has {len(text_units)}"
         return
-    pairs = [(_letters(a), _letters(b)) for a, b in zip(parts, written, strict=True)]
-    differing = [(a, b) for a, b in pairs if a != b]
-    # A word that is in the text, but in the place of another, has that one's time.
-    moved = Counter(a for a, _ in differing) & Counter(b for _, b in differing)
-    if word := next((a for a, _ in differing if a and moved[a]), None):
+    pairs = [(_letters(a), _letters(b)) for a, b in zip(timed_units, text_units, strict=True)]
+    differing = [(timed, written) for timed, written in pairs if timed != written]
+    # Another spelling is in one of the two only. A word that is in both, at different places, has
+    # the time of another word.
+    in_another_place = Counter(a for a, _ in differing) & Counter(b for _, b in differing)
+    if word := next((timed for timed, _ in differing if timed and in_another_place[timed]), None):
         yield f"the `words` are not in the order of the text: {word!r} has another place in it"
 
 
 def speakable(words: Sequence[TimedWord]) -> Iterator[str]:
-    """Yield whether nobody can say the words in their times."""
+    """Yield a message where nobody can speak the words in their times."""
     if not words:
         return
     n_letters = sum(len(_letters(word.text)) for word in words)
     span_s = max(word.end for word in words) - min(word.start for word in words)
+    # Words may overlap, so their sum can exceed the time from the first to the last.
     spoken_s = min(span_s, sum(max(word.end - word.start, 0.0) for word in words))
     n_short = sum(word.end - word.start < LEAST_S for word in words if light_key(word.text))
-    if n_letters > 5 + MOST_LETTERS_PER_S * spoken_s:  # an aligner may cut one word short
+    if n_letters > 5 + MOST_LETTERS_PER_S * spoken_s:  # 5: an aligner may cut one word short
         yield (
             f"the `words` take {spoken_s:g} s for {n_letters} letters, which nobody can speak; are "
             "their times in other units?"

@@ -34,13 +34,13 @@ MAX_CHANNELS = 64
 def load_method(name: str, *, model: str = "tiny.en", chunk: str = "300ms", **settings: Any) -> Any:
     """Return the method of conf/method/<name>.yaml with its trained weights, as `run` builds it.
 
-    settings: the method's own, as `beam=3`. Raises UserError as `run` does.
+    settings: of the method, as `beam=3`. Raises UserError as `run` does.
     """
     let_waiting_threads_sleep()
-    overrides = [
-        f"method.{key}={'null' if value is None else value}" for key, value in settings.items()
-    ]
-    return build(compose([f"method={name}", f"model={model}", f"chunk={chunk}", *overrides]).method)
+    overrides = [f"method={name}", f"model={model}", f"chunk={chunk}"]
+    for key, value in settings.items():
+        overrides.append(f"method.{key}={'null' if value is None else value}")
+    return build(compose(overrides).method)
 
 
 def stream(
@@ -68,37 +68,45 @@ def stream(
             f"sample_rate={sample_rate}: must be from {RATES_HZ[0]} to {RATES_HZ[1]} Hz; give the "
             "rate that the file states"
         )
-    first_ms = first_chunk_ms(chunk, first_chunk)
-    steps = [ms * SAMPLE_RATE // 1000 for ms in (parse_duration(chunk), first_ms)]
-    whole = hasattr(audio, "__array__") or (
-        isinstance(audio, list | tuple) and not any(np.ndim(each) for each in audio[:1])
+    schedule = Schedule(
+        chunk=parse_duration(chunk) * SAMPLE_RATE // 1000,
+        first_chunk=first_chunk_ms(chunk, first_chunk) * SAMPLE_RATE // 1000,
+        lookahead=method.lookahead_samples,
     )
-    samples = to_mono_16k(_as_floats(audio), int(sample_rate), "audio") if whole else audio
-    return Stream(method, samples, int(sample_rate), steps[0], steps[1], language)
+    # A list of numbers is a whole recording; a list of arrays has pieces of one.
+    is_whole = hasattr(audio, "__array__") or (
+        isinstance(audio, list | tuple) and not any(np.ndim(part) for part in audio[:1])
+    )
+    source = to_mono_16k(_as_floats(audio), int(sample_rate), "audio") if is_whole else audio
+    return Stream(method, source, int(sample_rate), schedule, language)
 
 
 class Stream:
-    """The updates of one stream; `heard_s` is the audio heard so far, in seconds."""
+    """The updates of one stream; `heard_s` is the audio that the method has got, in seconds.
+
+    audio: an array, (n,) mono 16 kHz, or an iterable or async iterable of pieces at `rate` Hz, each
+    (n,) or (n, channels).
+    """
 
     def __init__(
-        self, method: Any, audio: Any, rate: int, chunk: int, first: int, language: str | None
+        self, method: Any, audio: Any, rate: int, schedule: Schedule, language: str | None
     ) -> None:
         self._stepper, self._audio, self._rate = Stepper(method), audio, rate
-        self._schedule = Schedule(chunk, first, method.lookahead_samples)
+        self._schedule = schedule
         self._states = self._stepper.start(language=language)
         self._resampler: Resampler | None = None if rate == SAMPLE_RATE else Resampler()
-        self._waiting: Samples = np.zeros(0, np.float32)
-        self._n = 0
+        self._pending: Samples = np.zeros(0, np.float32)  # came, but is less than a chunk
+        self._n_received = 0  # samples at 16 kHz that the method has got
 
     @property
     def heard_s(self) -> float:
-        return self._n / SAMPLE_RATE
+        return self._n_received / SAMPLE_RATE
 
     def __iter__(self) -> Iterator[Update]:
         if isinstance(self._audio, np.ndarray):
-            n = len(self._audio)
-            for end in self._schedule.ends(n):
-                yield self._step(self._audio[self._n : end], last=end == n)
+            n_samples = len(self._audio)
+            for end in self._schedule.ends(n_samples):
+                yield self._step(self._audio[self._n_received : end], last=end == n_samples)
             return
         if not isinstance(self._audio, Iterable):
             raise UserError(f"audio: is {type(self._audio).__name__}; `async for` takes it")
@@ -118,31 +126,37 @@ class Stream:
         yield await asyncio.to_thread(self._finish)
 
     def _take(self, piece: Any) -> list[Update]:
-        """Make the steps for which there is audio after `piece`."""
-        updates = []
+        """Add a piece of audio, and return the updates of the steps that are complete with it."""
         data = _as_floats(piece)
         if len(data):
-            mono = to_mono_16k(data, SAMPLE_RATE, "audio")  # the checks; the rate is made below
-            self._wait_for(
-                self._resampler.of_samples(mono, self._rate) if self._resampler else mono
-            )
-        while len(self._waiting) >= (due := self._schedule.after(self._n) - self._n):
-            now, self._waiting = self._waiting[:due], self._waiting[due:]
-            updates.append(self._step(now, last=False))
-        return updates
+            # The piece is checked and made mono as if it were at 16 kHz. Its real rate is converted
+            # by the resampler, whose filter goes on from piece to piece.
+            mono = to_mono_16k(data, SAMPLE_RATE, "audio")
+            if self._resampler is not None:
+                mono = self._resampler.of_samples(mono, self._rate)
+            self._add_pending(mono)
+        updates = []
+        while True:
+            n_due = self._schedule.after(self._n_received) - self._n_received
+            if len(self._pending) < n_due:
+                return updates
+            audio, self._pending = self._pending[:n_due], self._pending[n_due:]
+            updates.append(self._step(audio, last=False))
 
     def _finish(self) -> Update:
+        """Make the last step with the remaining audio. Raises UserError for a stream without any
+        audio."""
         if self._resampler is not None:
-            self._wait_for(self._resampler.of_frame(None))
-        if not self._n + len(self._waiting):
+            self._add_pending(self._resampler.of_frame(None))
+        if not self._n_received + len(self._pending):
             raise UserError("audio: no sample came; a stream needs audio")
-        return self._step(self._waiting, last=True)
+        return self._step(self._pending, last=True)
 
-    def _wait_for(self, samples: Samples) -> None:
-        self._waiting = np.concatenate([self._waiting, samples])
+    def _add_pending(self, samples: Samples) -> None:
+        self._pending = np.concatenate([self._pending, samples])
 
     def _step(self, audio: Samples, *, last: bool) -> Update:
-        self._n += len(audio)
+        self._n_received += len(audio)
         update: Update = self._stepper.step(self._states, [audio], [last]).updates[0]
         return update
 

@@ -1,4 +1,4 @@
-"""What the commands share: the console their tables go to, numbers, how an error ends them."""
+"""What the commands share: the console for their tables, numbers, how an error ends them."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def console(width: int = 100) -> Console:
-    """Return a console as wide as the terminal; where the output is none, as wide as $COLUMNS says,
-    and `width` columns without it."""
+    """Return a console as wide as the terminal. Where the output is no terminal, it is as wide as
+    $COLUMNS, and without that `width` columns wide."""
     from rich.console import Console
 
     # Rich would cut a pipe or a file at 80, and with COLUMNS=0 print nothing.
@@ -53,21 +53,21 @@ def console(width: int = 100) -> Console:
 
 
 def wrapped(text: str, indent: int = 0, width: int = 80) -> str:
-    """Return one paragraph in lines of `width` letters, those after the first indented; a longer
-    word, such as a path, stays in one piece to be copied."""
+    """Return one paragraph in lines of `width` characters, indented after the first. A longer word,
+    such as a path, is not broken, so that it can be copied."""
     return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False,
                          break_on_hyphens=False)  # fmt: skip
 
 
 @dataclass
 class Grid:
-    """A table that rich prints no wider than its console, with lines that explain it below.
+    """A table that rich prints no wider than its console, with a legend below.
 
-    heads, rows: texts, row by row. text_columns: the columns of words, which wrap where there is
-    little room; the others are numbers, which never wrap. spare: columns that are left out where
+    heads, rows: the texts of the cells. text_columns: the columns of words, which wrap where there
+    is little room; the others are numbers, which never wrap. spare: columns that are left out where
     there is no room, the first of them first. A table that is still too wide becomes several, each
-    with the columns of words. legend: what a column means, printed where the column is. styles:
-    rich's, one a row.
+    with the columns of words. legend: what a column means, for columns that are printed. styles:
+    rich's, one a row. Widths are in characters of the terminal.
     """
 
     heads: Sequence[str]
@@ -79,91 +79,98 @@ class Grid:
     styles: Sequence[str | None] = ()
 
     GAP: ClassVar[int] = 2  # between two columns
-    NAME: ClassVar[int] = 28  # of words, as most names have
-    LEAST: ClassVar[int] = 12  # of a column of words, where it is longer
+    NAME: ClassVar[int] = 28  # the width of most names
+    LEAST: ClassVar[int] = 12  # no column of words is made narrower
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield the title, one or several tables, and the legend."""
         from rich.text import Text
 
-        widths = [max(map(self._width, self._cells(at))) for at in range(len(self.heads))]
-        numbers = [at for at in range(len(self.heads)) if at not in self.text_columns]
-        needed = sum(widths[at] + self.GAP for at in numbers if at not in self.spare)
-        words = self._words(options.max_width - needed)
-        room = options.max_width - sum(width + self.GAP for width in words.values()) + self.GAP
-        # A spare column is worth less than a name in one line.
-        wishes = sum(min(widths[at], self.NAME) - width for at, width in words.items())
-        for at in self.spare:
-            if sum(widths[k] + self.GAP for k in numbers) > room - max(wishes, 0):
-                numbers.remove(at)
-        parts: list[list[int]] = [[]]
-        for at in numbers:
-            if parts[-1] and sum(widths[k] + self.GAP for k in [*parts[-1], at]) > room:
+        full_widths = [max(map(self._width, self._cells(i))) for i in range(len(self.heads))]
+
+        def width_of(columns: Collection[int]) -> int:
+            return sum(full_widths[i] + self.GAP for i in columns)
+
+        numbers = [i for i in range(len(self.heads)) if i not in self.text_columns]
+        needed = width_of([i for i in numbers if i not in self.spare])
+        word_widths = self._word_widths(options.max_width - needed)
+        words_width = sum(width + self.GAP for width in word_widths.values())
+        room = options.max_width - words_width + self.GAP  # for numbers: the last has no gap
+        # A name in one line is worth more than a spare column.
+        wish = sum(min(full_widths[i], self.NAME) - width for i, width in word_widths.items())
+        for i in self.spare:
+            if width_of(numbers) > room - max(wish, 0):
+                numbers.remove(i)
+        parts: list[list[int]] = [[]]  # the columns of numbers of each table
+        for i in numbers:
+            if parts[-1] and width_of([*parts[-1], i]) > room:
                 parts.append([])
-            parts[-1].append(at)
+            parts[-1].append(i)
         if self.title:
             yield Text(self.title, style="italic")
         for part in parts:
-            # What the numbers leave is shared by the words, as each lacks some.
-            free = max(room - sum(widths[k] + self.GAP for k in part), 0)
-            lacks = {at: widths[at] - width for at, width in words.items()}
-            share = min(free / max(sum(lacks.values()), 1), 1)
-            wider = {at: width + int(lacks[at] * share) for at, width in words.items()}
-            yield self._table(sorted([*words, *part]), widths, wider)
+            # The columns of words share the room that is left, each by what it lacks.
+            free = max(room - width_of(part), 0)
+            lack_of = {i: full_widths[i] - width for i, width in word_widths.items()}
+            share = min(free / max(sum(lack_of.values()), 1), 1)
+            widths = dict(enumerate(full_widths))
+            widths |= {i: width + int(lack_of[i] * share) for i, width in word_widths.items()}
+            yield self._table(sorted([*word_widths, *part]), widths)
         if self.legend:
-            lines = [text for at, text in self.legend.items() if at in [*words, *numbers]]
+            lines = [text for i, text in self.legend.items() if i in [*word_widths, *numbers]]
             yield Text(wrapped(f"{'. '.join(lines)}.", width=options.max_width))
 
-    def _cells(self, at: int) -> list[str]:
-        return [self.heads[at], *(row[at] for row in self.rows)]
+    def _cells(self, column: int) -> list[str]:
+        return [self.heads[column], *(row[column] for row in self.rows)]
 
     @staticmethod
     def _width(text: str) -> int:
+        """Return the width of a text's longest line."""
         from rich.cells import cell_len
 
         return max(map(cell_len, text.split("\n")))
 
-    def _words(self, room: int) -> dict[int, int]:
-        """Return the least width of each column of words: no word is broken where there is room for
-        all of them, and else the longest are."""
+    def _word_widths(self, room: int) -> dict[int, int]:
+        """Return the least width of each column of words: that of its longest word, if all columns
+        then fit into `room`; else no more than a common limit, so that only long words break."""
         longest = {
-            at: max(self._width(text.replace(" ", "\n")) for text in self._cells(at))
-            for at in self.text_columns
+            i: max(self._width(text.replace(" ", "\n")) for text in self._cells(i))
+            for i in self.text_columns
         }
-        most = max(longest.values(), default=0)
-        while most > self.LEAST and sum(min(n, most) + self.GAP for n in longest.values()) > room:
-            most -= 1
-        return {at: min(n, most) for at, n in longest.items()}
+        limit = max(longest.values(), default=0)
+        while limit > self.LEAST and sum(min(n, limit) + self.GAP for n in longest.values()) > room:
+            limit -= 1
+        return {i: min(n, limit) for i, n in longest.items()}
 
-    def _table(
-        self, columns: Sequence[int], widths: Sequence[int], words: Mapping[int, int]
-    ) -> RenderableType:
+    def _table(self, columns: Sequence[int], widths: Mapping[int, int]) -> RenderableType:
+        """Return rich's table of these columns, in these widths."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
 
         grid = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
-        for at in columns:
+        for i in columns:
             grid.add_column(
-                Text(self.heads[at]),
-                justify="left" if at in self.text_columns else "right",
-                width=words.get(at, widths[at]),
+                Text(self.heads[i]),
+                justify="left" if i in self.text_columns else "right",
+                width=widths[i],
                 overflow="fold",
-                no_wrap=at not in self.text_columns,
+                no_wrap=i not in self.text_columns,
             )
         for k, row in enumerate(self.rows):
-            # Text, not str: a cell's name may hold what rich reads as markup.
+            # Text, not str: rich would read brackets in a cell's name as markup.
             style = self.styles[k] if self.styles else None
-            grid.add_row(*(Text(row[at]) for at in columns), style=style)
+            grid.add_row(*(Text(row[i]) for i in columns), style=style)
         return grid
 
 
-def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], **how: Any) -> None:
-    """Print a table; `how`: the settings of `Grid`."""
-    console().print(Grid(heads, rows, **how), crop=False)
+def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], **settings: Any) -> None:
+    """Print a table; settings: those of `Grid`."""
+    console().print(Grid(heads, rows, **settings), crop=False)
 
 
 def loading(what: str) -> None:
-    """Say on stderr what is about to load, which may take a minute in silence."""
+    """Print on stderr what is about to load, since that may take a minute without other output."""
     print(f"loading {what} ...", file=sys.stderr, flush=True)
 
 
@@ -174,39 +181,42 @@ def format_number(value: float | None, digits: int = 3) -> str:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Within it SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, with their number.
+    """Within the block SIGTERM and SIGHUP raise KeyboardInterrupt(number), so that they end a
+    program as Ctrl-C does.
 
-    A signal that is ignored, as under nohup, or handled elsewhere stays so.
+    A signal that is ignored, as under nohup, or handled elsewhere, is left as it is; so are all
+    outside the main thread, where Python allows no handlers.
     """
 
     def stop(number: int, _: object) -> None:
         raise KeyboardInterrupt(number)
 
-    signals = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
-    taken = [s for s in signals if signal.getsignal(s) is signal.SIG_DFL]
-    if threading.current_thread() is not threading.main_thread():
-        taken = []
-    for each in taken:
+    handled = []
+    if threading.current_thread() is threading.main_thread():
+        existing = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
+        handled = [each for each in existing if signal.getsignal(each) is signal.SIG_DFL]
+    for each in handled:
         signal.signal(each, stop)
     try:
         yield
     finally:
-        for each in taken:
+        for each in handled:
             signal.signal(each, signal.SIG_DFL)
 
 
 def stopped(error: KeyboardInterrupt, *, resumes: bool = True) -> int:
-    """Say which signal ended the program and, where it resumes, how to go on; return the exit
-    status, as a shell counts it: 128 and the signal's number."""
+    """Print which signal ended the program, and return the exit status that shells use: 128 + the
+    signal's number. resumes: whether the same command goes on from there, which is printed too."""
     number = signal.Signals(error.args[0] if error.args else signal.SIGINT)
-    with suppress(OSError):  # after a SIGHUP there may be no terminal to say it to
-        rest = "; the same command goes on from what is done" if resumes else ""
-        print(f"stopped by {number.name}{rest}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # after a SIGHUP there may be no terminal any more
+        hint = "; the same command goes on from what is done" if resumes else ""
+        print(f"stopped by {number.name}{hint}", file=sys.stderr, flush=True)
     return SIGNALLED + number
 
 
 def end_if_stopped(status: int) -> None:
-    """End the program where a signal ended a part of it, which has named the signal."""
+    """End the program with the exit status of a part of it that a signal ended; that part has
+    printed which. Other statuses do nothing."""
     if status > SIGNALLED:
         raise SystemExit(status)
 
@@ -227,11 +237,11 @@ def with_settings(
 
 
 def exit_status(program: Callable[[], int | None], *, resumes: bool = True) -> int:
-    """Run a program and return its exit status; print a UserError, or what stopped it. resumes:
-    given again it goes on from what is done.
+    """Run a program and return its exit status; print a UserError, or the signal that stopped it.
 
-    Where nobody reads on, as behind `| head`, it ends in silence, as if by SIGPIPE. A character
-    that the output's encoding lacks is printed as an escape.
+    resumes: whether the same command goes on from what is done. Where the output is closed, as by
+    `| head`, it ends without a message, as SIGPIPE would end it. A character that the output's
+    encoding lacks is printed as an escape. Any other error is raised.
     """
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper) and output.errors == "strict":
@@ -250,7 +260,7 @@ def exit_status(program: Callable[[], int | None], *, resumes: bool = True) -> i
         _write_no_more()
         return SIGNALLED + getattr(signal, "SIGPIPE", 13)
     except UnicodeEncodeError as error:
-        if error.encoding != "utf-8":  # what the terminal cannot show
+        if error.encoding != "utf-8":  # an output that could not be reconfigured
             raise
         wrong = error.object[max(error.start - 40, 0) : error.end + 40]
         return _refused(f"{wrong!r}: is no UTF-8 text; rename the file, or write the text in UTF-8")
@@ -278,6 +288,7 @@ def _refused(why: object) -> int:
 
 
 def _write_no_more() -> None:
-    """Let what is still to be printed vanish; Python would try again as it ends."""
+    """Send the rest of the output to the null device. Python would otherwise try to print it when
+    it ends, and fail again."""
     with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

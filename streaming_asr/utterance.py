@@ -1,4 +1,4 @@
-"""One utterance: what is said, when, by whom, and how to get its sound."""
+"""One utterance: its text, the times of its words, its speaker, and how to load its audio."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class TimedWord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """A recording and its reference; the sound is read only when `load` is called."""
+    """A recording and its reference; the audio is read only when `load` is called."""
 
     id: str
-    text: str  # the reference as written, case and punctuation kept; "" where nothing is said
+    text: str  # the reference as written, with case and punctuation; "" where nobody speaks
     audio: Callable[[], Samples]
     duration_s: float  # as its corpus states it; 0.0 where that cannot be known before loading
     speaker: str | None = None
@@ -48,13 +48,14 @@ class Utterance:
         return samples
 
     def check_length(self, n_samples: int) -> None:
-        """Raise UserError where `n_samples` is not the stated duration."""
+        """Raise UserError where `n_samples` differs from the stated duration, if one is stated, by
+        over LENGTH_TOLERANCE_S."""
         length_s = n_samples / SAMPLE_RATE
         if self.duration_s and abs(length_s - self.duration_s) > LENGTH_TOLERANCE_S:
             raise UserError(self.other_length(length_s))
 
     def other_length(self, length_s: float) -> str:
-        """Say that the recording lasts `length_s`, which is not the stated duration."""
+        """Return a message: the recording lasts `length_s`, which is not the stated duration."""
         return (
             f"{self.id}: lasts {length_s:.2f} s, {self.duration_s:.2f} s are stated; the "
             f"recording is cut off, or not the one that is meant ({self.audio_path})"

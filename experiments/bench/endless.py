@@ -69,7 +69,7 @@ def stream_from_disk(
             feed="fixed",
             chunk_samples=BLOCK_S * SAMPLE_RATE,
             first_chunk_samples=BLOCK_S * SAMPLE_RATE,
-            on_heard=lambda _, heard_s: readings.append((heard_s, process.memory_info().rss)),
+            on_progress=lambda _, heard_s: readings.append((heard_s, process.memory_info().rss)),
         )
     spent_s = time.perf_counter() - begin
     (log,) = read_log(folder / "events.jsonl").utterances

@@ -38,10 +38,10 @@ class Manifest(Loader):
         yield from scan_manifest(self.path)
 
     def data_hash(self) -> str:
-        if self.ids is not None:  # of those alone
+        if self.ids is not None:  # of the chosen utterances only
             return super().data_hash()
-        content = text_of(self.path) + self._track
-        return hash_of(content, [*audio_files(self.path), *self._beside()])
+        content = text_of(self.path) + self._track_suffix
+        return hash_of(content, [*audio_files(self.path), *self._alignment_files()])
 
 
 @dataclass(eq=False)
@@ -64,11 +64,11 @@ class Mini(Manifest):
 
 @dataclass(eq=False)
 class Folder(Loader):
-    """A folder of recordings, each with its text beside it (talk.wav, talk.txt) or none with one;
-    or one recording.
+    """A folder of recordings, or one recording. Either every recording has a text file next to it
+    (talk.wav, talk.txt) or none has.
 
-    Ids are the paths below the folder without the ending. Without texts nothing can be scored for
-    accuracy, but latency and cost can.
+    Ids are the paths below the folder without the ending. Without texts there are no error rates,
+    but latency and cost are measured.
     """
 
     path: Path
@@ -79,19 +79,19 @@ class Folder(Loader):
         return self.path.name or "folder"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        files = self.files()
-        without = {file for file in files if not file.with_suffix(".txt").is_file()}
-        for file in files:
-            text = file.with_suffix(".txt")
-            if file in without and len(without) < len(files):
+        recordings = self.files()
+        text_file_of = {file: file.with_suffix(".txt") for file in recordings}
+        any_has_text = any(text_file.is_file() for text_file in text_file_of.values())
+        for file, text_file in text_file_of.items():
+            if any_has_text and not text_file.is_file():
                 yield UserError(
-                    f"{file}: no text next to it, though others have one; add {text.name} (empty "
-                    "where nothing is spoken)."
+                    f"{file}: no text next to it, though others have one; add {text_file.name} "
+                    "(empty where nothing is spoken)."
                 )
                 continue
             yield Utterance(
                 id=file.relative_to(self._root).with_suffix("").as_posix(),
-                text="" if file in without else " ".join(text_of(text).split()),
+                text=" ".join(text_of(text_file).split()) if any_has_text else "",
                 audio=File(file),
                 duration_s=duration_s(file),
                 language=self.language,
@@ -99,17 +99,21 @@ class Folder(Loader):
             )
 
     def data_hash(self) -> str:
-        files = self.files()
-        texts = [file.with_suffix(".txt") for file in files]
-        content = "\0".join(text_of(text) for text in texts if text.is_file()) + self._track
-        return hash_of(content, [*files, *self._beside()])
+        recordings = self.files()
+        text_files = [file.with_suffix(".txt") for file in recordings]
+        texts = [text_of(text_file) for text_file in text_files if text_file.is_file()]
+        content = "\0".join(texts) + self._track_suffix
+        return hash_of(content, [*recordings, *self._alignment_files()])
 
     @property
     def _root(self) -> Path:
         return self.path.parent if self.path.is_file() else self.path
 
     def files(self) -> list[Path]:
-        """Return the recordings. Raises UserError where there is none, or two of one name."""
+        """Return the recordings in the order of their paths.
+
+        Raises UserError where there is none, and where two have the same path except the ending.
+        """
         if self.path.is_file():
             return [self.path]
         if not self.path.is_dir():
@@ -130,9 +134,10 @@ class Folder(Loader):
 
 
 def hash_of(text: str, files: Iterable[Path]) -> str:
-    """Return the sha256 of references, files' names and sizes: reading all audio would be slow."""
+    """Return the sha256 of `text` (the references) and of the names and sizes of `files`. Their
+    content is left out, because reading all audio would be slow."""
     digest = hashlib.sha256(text.encode())
     for file in files:
-        size = file.stat().st_size if file.is_file() else 0  # a link may lead nowhere
-        digest.update(f"\0{file.name}\0{size}".encode())
+        n_bytes = file.stat().st_size if file.is_file() else 0  # a link may lead nowhere
+        digest.update(f"\0{file.name}\0{n_bytes}".encode())
     return digest.hexdigest()

@@ -71,41 +71,49 @@ def load_audio(
 ) -> Samples:
     """Return the samples of `path`, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
 
-    With times, only what lies between them is read. Channels are averaged; other rates are
-    resampled by a polyphase filter. audio_track: counted from 1; None is the default track. Raises
-    UserError where the file is missing, unreadable, cut off, damaged or empty there, or holds
-    values that are no audio.
+    start_s, end_s: only the samples between these times are returned. Channels are averaged; other
+    rates are resampled by a polyphase filter. audio_track: counted from 1; None is the default
+    track. Raises UserError where the file is missing, unreadable, cut off or damaged, has no sample
+    between the times, or holds values that are no audio.
     """
     with _counted(path, audio_track) as file:
         if file is not None:
             return _load_counted(file, path, start_s, end_s)
+    first = round(start_s * SAMPLE_RATE)
     if end_s is None:
-        samples = _load_decoded(path, audio_track)[round(start_s * SAMPLE_RATE) :]
+        samples = _load_decoded(path, audio_track)[first:]
     else:
-        state = Path(path).stat()
-        whole = _last_decoded(str(path), audio_track, state.st_mtime_ns, state.st_size)
-        samples = whole[round(start_s * SAMPLE_RATE) : round(end_s * SAMPLE_RATE)].copy()
+        status = Path(path).stat()
+        recording = _last_decoded(str(path), audio_track, status.st_mtime_ns, status.st_size)
+        samples = recording[first : round(end_s * SAMPLE_RATE)].copy()
     if not len(samples):
         raise _no_samples(path)
     return samples
 
 
 def _load_decoded(path: str | Path, audio_track: int | None) -> Samples:
-    pieces, n = [], 0
+    """Return all samples that FFmpeg decodes, (n,) at 16 kHz. Raises UserError, also over MAX_S."""
+    pieces, n_samples = [], 0
     for piece in _resampled(decoded(path, audio_track), path):
         pieces.append(piece)
-        n += len(piece)
-        if n > MAX_S * SAMPLE_RATE:
+        n_samples += len(piece)
+        if n_samples > MAX_S * SAMPLE_RATE:
             raise _too_long(path, "it lasts over", MAX_S)
     return np.concatenate(pieces)
 
 
 @lru_cache(maxsize=1)  # a corpus asks for one part of a recording after another
-def _last_decoded(path: str, audio_track: int | None, changed_ns: int, size: int) -> Samples:
+def _last_decoded(path: str, audio_track: int | None, changed_ns: int, n_bytes: int) -> Samples:
+    """`_load_decoded`, cached; `changed_ns` and `n_bytes` make a changed file another key."""
     return _load_decoded(path, audio_track)
 
 
 def _load_counted(file: Any, path: str | Path, start_s: float, end_s: float | None) -> Samples:
+    """Return the samples between the times of a file that libsndfile reads, (n,) at 16 kHz.
+
+    Raises UserError as `load_audio` does. That the file has its stated end is only checked where
+    all of it is read.
+    """
     rate = file.samplerate
     with refusing(path):
         _check_header(file, path)
@@ -116,7 +124,7 @@ def _load_counted(file: Any, path: str | Path, start_s: float, end_s: float | No
         first = min(round(start_s * rate), file.frames)
         if first and file.seekable():
             file.seek(first)
-        elif first:  # GSM and others
+        elif first:  # GSM and others cannot be sought in
             file.read(first, dtype="float32")
         last = file.frames if end_s is None else min(file.frames, round(end_s * rate))
         data = file.read(max(0, last - first), dtype="float32", always_2d=True)  # (n, channels)
@@ -127,18 +135,18 @@ def _load_counted(file: Any, path: str | Path, start_s: float, end_s: float | No
 
 @contextmanager
 def _counted(path: str | Path, audio_track: int | None = None) -> Iterator[Any]:
-    """Yield libsndfile's view of a file whose header counts its samples, or None.
+    """Yield the open `soundfile.SoundFile` of a file whose header counts its samples, else None.
 
     Samples of WAV, FLAC, Ogg and the like come from libsndfile and are the same on every machine.
-    The rest goes to FFmpeg: other formats, and files whose header counts something else.
+    The rest goes to FFmpeg: other formats, other tracks than the first, and files whose header
+    does not count all of their samples. Raises UserError for what is no recording.
     """
     check_recording(path)
     with ExitStack() as stack:
         file = None
         if audio_track in (None, 1) and _is_counted(path):
-            raw = stack.enter_context(
-                Path(path).open("rb", buffering=0)
-            )  # without its name, which may be wrong
+            # libsndfile gets no name: a wrong ending would mislead it.
+            raw = stack.enter_context(Path(path).open("rb", buffering=0))
             with suppress(Exception):
                 file = stack.enter_context(_soundfile(raw))
         if file is not None and _is_exact(file):
@@ -149,12 +157,13 @@ def _counted(path: str | Path, audio_track: int | None = None) -> Iterator[Any]:
 
 
 def _is_counted(path: str | Path) -> bool:
-    state = Path(path).stat()
-    return _was_counted(str(path), state.st_mtime_ns, state.st_size)
+    """Return whether the header counts all samples of a file, and no time stamp leaves a gap."""
+    status = Path(path).stat()
+    return _is_counted_cached(str(path), status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=64)  # all of a FLAC or an Ogg is read for it
-def _was_counted(path: str, changed_ns: int, size: int) -> bool:
+def _is_counted_cached(path: str, changed_ns: int, n_bytes: int) -> bool:
     return is_counted(path) and not (is_ogg(path) and has_gap(path))
 
 
@@ -172,7 +181,9 @@ def _is_exact(file: Any) -> bool:
 
 
 def _check_rate(rate: int, path: str | Path) -> None:
-    if not RATES_HZ[0] <= rate <= RATES_HZ[1] or rate // gcd(rate, SAMPLE_RATE) > MAX_PHASES:
+    """Raise UserError for a rate in Hz that no recording has, or that cannot be resampled."""
+    n_phases = rate // gcd(rate, SAMPLE_RATE)
+    if not RATES_HZ[0] <= rate <= RATES_HZ[1] or n_phases > MAX_PHASES:
         raise UserError(
             f"{path}: its header states {rate} Hz, which must be from {RATES_HZ[0]} to "
             f"{RATES_HZ[1]} and, above {MAX_PHASES}, share a large factor with 16000; "
@@ -180,11 +191,11 @@ def _check_rate(rate: int, path: str | Path) -> None:
         )
 
 
-def _damaged(file: Any, n: int, path: str | Path) -> UserError:
-    stated_s = file.frames / file.samplerate
+def _damaged(file: Any, n_decoded: int, path: str | Path) -> UserError:
+    decoded_s, stated_s = n_decoded / file.samplerate, file.frames / file.samplerate
     return UserError(
-        f"{path}: is damaged: {n / file.samplerate:.2f} of {stated_s:.2f} s can be decoded; copy "
-        "or export it again."
+        f"{path}: is damaged: {decoded_s:.2f} of {stated_s:.2f} s can be decoded; copy or export "
+        "it again."
     )
 
 
@@ -200,21 +211,22 @@ def _no_samples(name: str | Path) -> UserError:
 
 
 def _check_whole(file: Any, path: str | Path) -> None:
-    """Raise UserError for a file that ends before its header says, or whose header contradicts
-    itself."""
+    """Raise UserError for a file that ends over SHORT_S before its header states, or whose header
+    contradicts itself."""
     bytes_per_s = _check_header(file, path)
-    # libsndfile corrects the sizes of a header silently and reports it in its log only.
-    name = {"W64": "riff", "RF64": "Riff size", "SVX": "FORM"}.get(file.format)
-    sizes = re.findall(
-        rf"(?:{name or 'data|SSND|Data Size'}) *: (\d+) \(should be (\d+)\)", file.extra_info
+    # libsndfile corrects the sizes of a header silently. Only its log has them, as in
+    # "data : 3200 (should be 1600)".
+    field = {"W64": "riff", "RF64": "Riff size", "SVX": "FORM"}.get(file.format)
+    corrections = re.findall(
+        rf"(?:{field or 'data|SSND|Data Size'}) *: (\d+) \(should be (\d+)\)", file.extra_info
     )
-    sizes = [(int(stated), int(actual)) for stated, actual in sizes]
-    if file.format in ("NIST", "CAF"):
+    sizes = [(int(stated), int(actual)) for stated, actual in corrections]  # in bytes
+    if file.format in ("NIST", "CAF"):  # of which the log has none
         with Path(path).open("rb") as raw:
-            stated = stated_bytes(raw.read(BEGIN_BYTES)) or 0
-            sizes.append((stated, raw.seek(0, os.SEEK_END)))
-    short = SHORT_S * bytes_per_s
-    if any(actual < stated - short and stated < UNKNOWN_SIZE for stated, actual in sizes):
+            stated_size = stated_bytes(raw.read(BEGIN_BYTES)) or 0
+            sizes.append((stated_size, raw.seek(0, os.SEEK_END)))
+    tolerance = SHORT_S * bytes_per_s
+    if any(actual < stated - tolerance and stated < UNKNOWN_SIZE for stated, actual in sizes):
         raise UserError(
             f"{path}: is cut off: it ends after {file.frames / file.samplerate:.2f} s, in the "
             "middle of what its header announces; copy or export it again."
@@ -222,9 +234,10 @@ def _check_whole(file: Any, path: str | Path) -> None:
 
 
 def _check_header(file: Any, path: str | Path) -> int:
-    """Return the bytes of a second of a WAV whose samples have one size, 0 for others.
+    """Return the bytes per second of a WAV whose samples have one size, 0 for other files.
 
-    Raises UserError where neither of its two other statements agrees with its channels and bits.
+    A WAV states its channels and bits, and from these its bytes per block (a sample of every
+    channel) and per second. Raises UserError where both of the latter are wrong; one may be.
     """
     stated = dict(
         re.findall(r"^  (Channels|Block Align|Bit Width|Bytes/sec) *: (\d+)", file.extra_info, re.M)
@@ -235,17 +248,17 @@ def _check_header(file: Any, path: str | Path) -> int:
         int(stated[key]) for key in ("Channels", "Block Align", "Bit Width", "Bytes/sec")
     )
     bits = 8 if file.subtype in ("ULAW", "ALAW") else bits
-    needed = channels * -(-bits // 8)
-    if needed != block and needed * file.samplerate != bytes_per_s:
+    needed_block = channels * -(-bits // 8)  # whole bytes a sample
+    if needed_block != block and needed_block * file.samplerate != bytes_per_s:
         raise UserError(
             f"{path}: its header contradicts itself: {channels} channels of {bits} bits are "
-            f"{needed} bytes, it states {block}; export it again."
+            f"{needed_block} bytes, it states {block}; export it again."
         )
-    return needed * file.samplerate
+    return needed_block * file.samplerate
 
 
 class Resampler:
-    """Makes mono audio at `rate` Hz of pieces; the filter's state goes from one to the next."""
+    """Resamples pieces of audio to mono at `rate` Hz; the filter keeps its state between pieces."""
 
     def __init__(self, rate: int = SAMPLE_RATE) -> None:
         import av
@@ -253,7 +266,8 @@ class Resampler:
         self._swr = av.AudioResampler(format="flt", layout="mono", rate=rate)
 
     def of_frame(self, frame: Any) -> Samples:
-        """Return the samples, (n,), that are ready after an `av.AudioFrame`; None ends it."""
+        """Return the samples, (n,), that are ready after an `av.AudioFrame`; None ends the audio
+        and returns the rest."""
         ready = [resampled.to_ndarray()[0] for resampled in self._swr.resample(frame)]
         return np.concatenate(ready or [np.zeros(0, np.float32)])
 
@@ -269,20 +283,21 @@ class Resampler:
 
 
 class Reader:
-    """The samples of a file in turn, of which a minute or two are in memory."""
+    """Reads a recording from its start, with only a minute or two of it in memory."""
 
     def __init__(self, path: str | Path, audio_track: int | None = None) -> None:
         self._pieces = _pieces(path, audio_track)
-        self._held: Samples = np.zeros(0, dtype=np.float32)
+        self._unread: Samples = np.zeros(0, dtype=np.float32)  # of the last piece
 
     def read(self, n: int) -> Samples:
-        """Return the next `n` samples as `load_audio`, or what is left. Raises UserError."""
-        parts, n_held = [self._held], len(self._held)
-        while n_held < n and (piece := next(self._pieces, None)) is not None:
+        """Return the next `n` samples, or fewer at the end, as `load_audio` returns them. Raises
+        UserError as it does."""
+        parts, n_available = [self._unread], len(self._unread)
+        while n_available < n and (piece := next(self._pieces, None)) is not None:
             parts.append(piece)
-            n_held += len(piece)
+            n_available += len(piece)
         joined = np.concatenate(parts)
-        self._held = joined[n:].copy()
+        self._unread = joined[n:].copy()
         return joined[:n]
 
 
@@ -294,46 +309,54 @@ def _pieces(path: str | Path, audio_track: int | None) -> Iterator[Samples]:
 
 
 def _counted_blocks(file: Any, path: str | Path) -> Iterator[Block]:
+    """Yield the samples of a file that libsndfile reads, a minute at a time, and an empty block at
+    the end, so that an empty recording gives a block too. Raises UserError for a damaged file."""
     _check_whole(file, path)
-    n, data = 0, None
+    n_decoded, data = 0, None
     while data is None or len(data):
         with refusing(path):
             data = file.read(PIECE_S * file.samplerate, dtype="float32", always_2d=True)
-        n += len(data)
+        n_decoded += len(data)
         yield Block(data, file.samplerate)
-    if n < file.frames - SHORT_S * file.samplerate:
-        raise _damaged(file, n, path)
+    if n_decoded < file.frames - SHORT_S * file.samplerate:
+        raise _damaged(file, n_decoded, path)
 
 
 def _resampled(blocks: Iterable[Block], path: str | Path) -> Iterator[Samples]:
     """Yield blocks as mono 16 kHz; a recording may change its rate and channels midway."""
     for (rate, _), run in groupby(blocks, key=lambda block: (block.rate, block.data.shape[1])):
         _check_rate(rate, path)
-        yield from _of_one_rate((block.data for block in run), rate, path)
+        yield from _resampled_run((block.data for block in run), rate, path)
 
 
-def _of_one_rate(
-    data: Iterator[np.ndarray[Any, Any]], rate: int, path: str | Path
+def _resampled_run(
+    run: Iterator[np.ndarray[Any, Any]], rate: int, path: str | Path
 ) -> Iterator[Samples]:
-    """Yield a minute at a time. Each is resampled with a second on either side of it, more than the
-    filter reaches: whole seconds, which are whole numbers of samples at both rates."""
-    parts: list[np.ndarray[Any, Any]] = []
-    n, begin = 0, 0
-    for part in data:
-        parts.append(part)
-        n += len(part)
-        while n > (PIECE_S + 2) * rate:
-            joined = np.concatenate(parts)
-            size = (PIECE_S + 2) * rate
-            samples = to_mono_16k(joined[:size], rate, path)
-            yield samples[begin:-SAMPLE_RATE]
+    """Yield consecutive samples, (n, channels) at `rate` Hz, as mono 16 kHz, a minute at a time.
+
+    Each minute is resampled with a second before and after it, more than the filter reaches, and
+    these are cut off again. So the result is that of one pass over the whole run.
+    """
+    pending: list[np.ndarray[Any, Any]] = []
+    n_pending = 0
+    n_before = 0  # samples at 16 kHz to cut off: the first minute has nothing before it
+    size = (PIECE_S + 2) * rate  # whole seconds are whole numbers of samples at both rates
+    for data in run:
+        pending.append(data)
+        n_pending += len(data)
+        while n_pending > size:
+            joined = np.concatenate(pending)
+            yield to_mono_16k(joined[:size], rate, path)[n_before:-SAMPLE_RATE]
             rest = joined[size - 2 * rate :]
-            parts, n, begin = [rest], len(rest), SAMPLE_RATE
-    yield to_mono_16k(np.concatenate(parts), rate, path)[begin:]
+            pending, n_pending, n_before = [rest], len(rest), SAMPLE_RATE
+    yield to_mono_16k(np.concatenate(pending), rate, path)[n_before:]
 
 
 def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samples:
-    """Return `data`, (n, channels) at `rate` Hz, as checked mono 16 kHz; errors tell `name`."""
+    """Return `data`, (n, channels) at `rate` Hz, as mono 16 kHz, clipped to [-1, 1].
+
+    Raises UserError, which begins with `name`, for no samples, NaN, and a peak above MAX_PEAK.
+    """
     if data.size == 0:
         raise _no_samples(name)
     peak = float(np.max(np.abs(data)))  # NaN and infinity survive the maximum
@@ -357,7 +380,8 @@ def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samp
 
 
 def doubts(samples: Samples) -> str | None:
-    """Return what a person should know of how (n,) samples sound, n > 0; None of most."""
+    """Return a fault of the recording (n,), n > 0, as the end of a sentence: it is silent, faint,
+    clipped or has an offset; None for most recordings."""
     peak, offset = float(np.abs(samples).max()), float(samples.mean())
     clipped = float(np.mean(np.abs(samples) >= 0.99))
     if peak == 0:
@@ -378,9 +402,10 @@ def doubts(samples: Samples) -> str | None:
 
 
 def duration_s(path: str | Path | IO[bytes], audio_track: int | None = None) -> float:
-    """Return the length that the file's header states, or 0.0 where it has none that can be read.
+    """Return the length in seconds that the header of a recording states, 0.0 where it states none,
+    does not count all samples, or cannot be read.
 
-    Not an error here: listing a corpus should not fail for one bad file, loading that file does.
+    That is no error here: one bad file should not keep a corpus from being listed. Loading raises.
     """
     if isinstance(path, str | Path) and not os.path.isfile(path):
         return 0.0
@@ -391,19 +416,19 @@ def duration_s(path: str | Path | IO[bytes], audio_track: int | None = None) -> 
         if audio_track in (None, 1):
             with suppress(Exception), _soundfile(source) as file:
                 if _is_exact(file):
-                    return _stated(float(file.frames / file.samplerate))
-        return _stated(length_s(source, audio_track))
+                    return _plausible(float(file.frames / file.samplerate))
+        return _plausible(length_s(source, audio_track))
     return 0.0
 
 
-def _stated(length_s: float) -> float:
-    """Return a stated length, 0.0 for one that no recording has."""
+def _plausible(length_s: float) -> float:
+    """Return the length that a header states, 0.0 for one that no recording has."""
     return length_s if 0 <= length_s <= MOST_S else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A recording in a file. Called, it gives the samples (so do the others here)."""
+    """A recording in a file. A call returns its samples, as with the other classes here."""
 
     path: Path
     audio_track: int | None = None  # counted from 1; None is the default track
@@ -431,7 +456,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """Recordings joined into one, each followed by its pause, made when it is loaded."""
+    """Recordings that are joined into one at loading, each followed by its pause."""
 
     parts: Sequence[tuple[Path, float]]  # (audio, silence after it in seconds)
 

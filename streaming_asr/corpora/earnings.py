@@ -44,9 +44,8 @@ class Earnings(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         root = need_folder(self.path, self.name, self.called())
-        need_split(
-            root, self.split, ["all", "eval10" if self.year == 21 else "subset10"], self.name
-        )
+        selection = "eval10" if self.year == 21 else "subset10"
+        need_split(root, self.split, ["all", selection], self.name)
         media, references = root / "media", root / REFERENCES
         if self.split == "subset10":
             media = root / "subset10" / "media"
@@ -58,28 +57,33 @@ class Earnings(Loader):
                 names = sorted(row["file_id"] for row in csv.DictReader(file))
         for name in names:
             audio, reference = media / f"{name}.mp3", references / f"{name}.nlp"
-            aligned = root / ALIGNED / f"{name}.aligned.nlp"
-            if (
-                is_there(audio)
-                and audio.stat().st_size < 1000
-                and audio.read_bytes().startswith(b"version https://")
-            ):
+            # subset10's references are verbatim; the aligned files have the other transcripts.
+            aligned = root / ALIGNED / f"{name}.aligned.nlp" if self.split == "all" else None
+            if _is_lfs_pointer(audio):
                 yield UserError(f"{audio}: a pointer of Git LFS, not audio; run `git lfs pull`")
-            elif not reference.is_file():
+                continue
+            if not reference.is_file():
                 yield UserError(f"{audio}: has no {reference}; clone the repository again")
-            else:
-                try:
-                    text, words = read_nlp(reference)
-                    if words is None and aligned.is_file() and self.split == "all":
-                        text, words = read_nlp(aligned)
-                except UserError as error:
-                    yield error
-                    continue
-                yield recorded(audio, text, reference.name, language="en", words=words)
+                continue
+            try:
+                text, words = read_nlp(reference)
+                if words is None and aligned is not None and aligned.is_file():
+                    text, words = read_nlp(aligned)
+            except UserError as error:
+                yield error
+                continue
+            yield recorded(audio, text, reference.name, language="en", words=words)
+
+
+def _is_lfs_pointer(file: Path) -> bool:
+    """Return whether Git LFS has left a small text in the place of the recording."""
+    is_small = is_there(file) and file.stat().st_size < 1000
+    return is_small and file.read_bytes().startswith(b"version https://")
 
 
 def read_nlp(path: Path) -> tuple[str, tuple[TimedWord, ...] | None]:
-    """Return the text of an .nlp file, and its words' times where every token has them."""
+    """Return the text of an .nlp file, and its words with times, or None unless every token has
+    them. Raises UserError for a file without tokens or without their columns."""
     lines = text_lines(path)
     rows = csv.DictReader(lines, delimiter="|", quoting=csv.QUOTE_NONE)
     if rows.fieldnames is None or not {"token", "punctuation"} <= set(rows.fieldnames):
@@ -98,5 +102,5 @@ def read_nlp(path: Path) -> tuple[str, tuple[TimedWord, ...] | None]:
         raise UserError(f"{path}: holds no token; clone the repository again")
     timed = None
     if len(times) == len(words):
-        timed = tuple(TimedWord(w, *t) for w, t in zip(words, times, strict=True))
+        timed = tuple(TimedWord(word, *time) for word, time in zip(words, times, strict=True))
     return " ".join(words), timed

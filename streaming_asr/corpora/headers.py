@@ -1,6 +1,6 @@
-"""What the first bytes of a recording and the sizes in its headers tell, before it is decoded.
+"""Checks the first bytes of a recording and the sizes in its headers, before it is decoded.
 
-A file is judged by its content, never by its name.
+A file's content decides what it is, never its name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import check_file
 
 SHORT_S = 0.1  # a recording may be so much shorter or longer than its header states
-TEXT_BYTES = 512  # enough to tell a text from a recording
+TEXT_BYTES = 512  # enough to distinguish a text from a recording
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/+[^/]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _FLAC = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")  # the first block of a FLAC has 34 bytes
@@ -64,26 +64,29 @@ def check_no_url(name: str | Path) -> None:
 
 
 def is_url(name: str | Path) -> bool:
-    """Return whether a name is a URL and no file. Path() leaves one slash of two."""
+    """Return whether a name is a URL and no file; also one that went through Path(), which makes
+    one slash of two."""
     return _URL.match(str(name)) is not None and not Path(name).exists()
 
 
 def _is_text(begin: bytes) -> bool:
+    """Return whether the first bytes of a file, at most TEXT_BYTES, are UTF-8 text."""
     if _CONTROL.search(begin):
         return False
     try:
         begin.decode()
     except UnicodeDecodeError as error:
-        return len(begin) == TEXT_BYTES and error.start > TEXT_BYTES - 4  # a letter cut in two
+        # A character has at most 4 bytes, and the last one may be cut in two.
+        return len(begin) == TEXT_BYTES and error.start > TEXT_BYTES - 4
     return True
 
 
 def is_counted(path: str | Path) -> bool:
-    """Return whether the header of a recording, if libsndfile reads it, counts its samples.
+    """Return whether the header of a recording counts all of its samples, if libsndfile reads it.
 
-    It does not where recordings follow one another, where an Ogg has several streams, and where
-    the samples of a WAV go on behind the size that its header states. Raises UserError for an Ogg
-    that is cut off or damaged.
+    It does not where several WAVs or FLACs are joined in one file, where an Ogg has several
+    streams, and where a WAV has samples after the size that its header states. Raises UserError for
+    an Ogg that is cut off or damaged.
     """
     with Path(path).open("rb", buffering=0) as file:
         if len(wav_parts(file)) > 1 or wav_goes_on(file):
@@ -91,8 +94,9 @@ def is_counted(path: str | Path) -> bool:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content[:4] == b"OggS":
                 return _is_one_ogg(content, path)
-            first = _FLAC.search(content, 0, 2**20)
-            return first is None or _FLAC.search(content, first.end()) is None
+            # A tag with a picture may precede the first FLAC.
+            first_flac = _FLAC.search(content, 0, 2**20)
+            return first_flac is None or _FLAC.search(content, first_flac.end()) is None
 
 
 # -- Ogg (RFC 3533) -------------------------------------------------------------------------
@@ -100,27 +104,34 @@ def is_counted(path: str | Path) -> bool:
 
 def _is_one_ogg(content: mmap.mmap, path: str | Path) -> bool:
     """Return whether an Ogg holds one stream. Raises UserError for a page that is cut off or whose
-    checksum differs, and warns where the last page is missing."""
-    at, serials, n_begins, is_ended = 0, set(), 0, False
-    while at < len(content):
-        if content[at : at + 4] != b"OggS":
-            raise _bad_ogg(path, f"is damaged: no Ogg page begins at byte {at}")
-        header = content[at : at + _OGG_HEADER_BYTES]
+    checksum differs, and warns where the last page is missing.
+
+    A page is a header of 27 bytes (byte 5: flags, 14 to 17: the stream's serial number, 22 to 25:
+    the checksum, 26: the number of segments), a byte for the size of each segment, the segments.
+    """
+    serials, n_first_pages, is_last_page = set(), 0, False
+    begin = 0  # of the page
+    while begin < len(content):
+        if content[begin : begin + 4] != b"OggS":
+            raise _bad_ogg(path, f"is damaged: no Ogg page begins at byte {begin}")
+        sizes_begin = begin + _OGG_HEADER_BYTES
+        header = content[begin:sizes_begin]
         n_segments = header[26] if len(header) == _OGG_HEADER_BYTES else 0
-        lacing = content[at + _OGG_HEADER_BYTES : at + _OGG_HEADER_BYTES + n_segments]
-        end = at + _OGG_HEADER_BYTES + n_segments + sum(lacing)
-        if len(header) < _OGG_HEADER_BYTES or len(lacing) < n_segments or end > len(content):
+        sizes = content[sizes_begin : sizes_begin + n_segments]
+        end = sizes_begin + n_segments + sum(sizes)
+        if len(header) < _OGG_HEADER_BYTES or len(sizes) < n_segments or end > len(content):
             raise _bad_ogg(path, f"is cut off: its last Ogg page ends after byte {len(content)}")
-        page = content[at:end]
-        if _ogg_checksum(page) != int.from_bytes(header[22:26], "little"):
-            raise _bad_ogg(path, f"is damaged: the checksum of its Ogg page at byte {at} differs")
+        if _ogg_checksum(content[begin:end]) != int.from_bytes(header[22:26], "little"):
+            raise _bad_ogg(
+                path, f"is damaged: the checksum of its Ogg page at byte {begin} differs"
+            )
         serials.add(header[14:18])
-        n_begins += bool(header[5] & 2)
-        is_ended = bool(header[5] & 4)
-        at = end
-    if not is_ended:
+        n_first_pages += bool(header[5] & 2)
+        is_last_page = bool(header[5] & 4)
+        begin = end
+    if not is_last_page:
         log.warning("%s: has no last Ogg page; it may be cut off", path)
-    return len(serials) == n_begins == 1
+    return len(serials) == n_first_pages == 1
 
 
 def is_ogg(path: str | Path) -> bool:
@@ -130,18 +141,23 @@ def is_ogg(path: str | Path) -> bool:
 
 
 def is_chained_ogg(file: IO[bytes]) -> bool:
-    """Return whether the last page of an Ogg belongs to another stream than the first."""
-    first = _read(file, 0, _OGG_HEADER_BYTES)
-    end = _read(file, max(0, file.seek(0, os.SEEK_END) - OGG_PAGE_BYTES), OGG_PAGE_BYTES)
-    last = end[end.rfind(b"OggS") :]
-    return first[:4] == b"OggS" and last[14:18] != first[14:18]
+    """Return whether the last page of an Ogg belongs to another stream than the first, as in Oggs
+    that are joined in one file. False for a file that is no Ogg."""
+    first_page = _read(file, 0, _OGG_HEADER_BYTES)
+    n_bytes = file.seek(0, os.SEEK_END)
+    tail = _read(file, max(0, n_bytes - OGG_PAGE_BYTES), OGG_PAGE_BYTES)
+    last_page = tail[tail.rfind(b"OggS") :]
+    return first_page[:4] == b"OggS" and last_page[14:18] != first_page[14:18]
 
 
 def _ogg_checksum(page: bytes) -> int:
-    """Return Ogg's CRC-32 of a page: that of zlib with the bits of every byte the other way round,
-    and without the inversion of what goes in and comes out."""
-    without = page[:22] + bytes(4) + page[26:]
-    crc = zlib.crc32(without.translate(_BITS_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    """Return Ogg's CRC-32 of a page, in which its own field counts as zeros.
+
+    It has the polynomial of zlib's CRC-32, but takes the bits of a byte in the other order, and
+    does not invert the first and the last value. zlib is used because it is fast.
+    """
+    with_zeros = page[:22] + bytes(4) + page[26:]
+    crc = zlib.crc32(with_zeros.translate(_BITS_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return int(f"{crc:032b}"[::-1], 2)
 
 
@@ -153,59 +169,70 @@ def _bad_ogg(path: str | Path, fault: str) -> UserError:
 
 
 def wav_parts(file: IO[bytes]) -> list[int]:
-    """Return where the recordings begin in a file of WAVs that follow one another; [0] for others,
-    too."""
-    begins, at = [0], 0
-    while len(head := _read(file, at, 12)) == 12 and head[:4] == b"RIFF" and head[8:] == b"WAVE":
-        if at:
-            begins.append(at)
-        size = int.from_bytes(head[4:8], "little")
-        at += 8 + size + size % 2
-    return begins
+    """Return the first byte of each WAV in a file of several that follow one another; [0] for any
+    other file, too."""
+    begins: list[int] = []
+    position = 0
+    while True:
+        header = _read(file, position, 12)
+        if len(header) < 12 or header[:4] != b"RIFF" or header[8:] != b"WAVE":
+            return begins or [0]
+        begins.append(position)
+        position += 8 + _padded(int.from_bytes(header[4:8], "little"))
 
 
 def wav_goes_on(file: IO[bytes], begin: int = 0, end: int | None = None) -> bool:
-    """Return whether samples lie behind the size that a WAV's header states for them: what a
-    recorder leaves that was stopped, or a program that cannot seek back. begin, end: its bytes."""
+    """Return whether there are samples after the end that a WAV's header states: what a recorder
+    leaves that was stopped, or a program that cannot seek back to correct the header.
+
+    begin, end: the bytes of the file that the WAV takes, by default all.
+    """
     if _read(file, begin, 4) != b"RIFF":
         return False
     end = file.seek(0, os.SEEK_END) if end is None else end
-    at, name, size, bytes_per_s = begin + 12, b"", 0, 0
+    position, name, bytes_per_s = begin + 12, b"", 0
     while name != b"data":
-        if at + 8 > end:
+        if position + 8 > end:
             return False
-        name, size = _chunk(file, at)
-        at += 8
+        name, size = _chunk_header(file, position)
         if name == b"fmt ":
-            bytes_per_s = int.from_bytes(_read(file, at + 8, 4), "little")
-        at += size + size % 2
-    if end - at <= SHORT_S * bytes_per_s:
+            bytes_per_s = int.from_bytes(_read(file, position + 16, 4), "little")
+        position += 8 + _padded(size)
+    if end - position <= SHORT_S * bytes_per_s:
         return False
-    name, size = _chunk(file, at)
-    if re.fullmatch(rb"[A-Za-z0-9 _]{4}", name) and at + 8 + size <= end + 1:
+    name, size = _chunk_header(file, position)
+    if re.fullmatch(rb"[A-Za-z0-9 _]{4}", name) and position + 8 + size <= end + 1:
         return False  # a chunk of another kind
-    return any(_read(file, each, 2**20).strip(b"\0") for each in range(at, end, 2**20))
+    # Zeros are the space that a recorder has reserved.
+    pieces = (_read(file, first, 2**20) for first in range(position, end, 2**20))
+    return any(piece.strip(b"\0") for piece in pieces)
 
 
-def _chunk(file: IO[bytes], at: int) -> tuple[bytes, int]:
-    head = _read(file, at, 8)
-    return head[:4], int.from_bytes(head[4:], "little")
+def _padded(n_bytes: int) -> int:
+    """Return the size that a chunk of a WAV takes: its content is padded to an even number."""
+    return n_bytes + n_bytes % 2
 
 
-def _read(file: IO[bytes], at: int, n: int) -> bytes:
-    file.seek(at)
-    return file.read(n)
+def _chunk_header(file: IO[bytes], position: int) -> tuple[bytes, int]:
+    """Return the name of the chunk of a WAV at this byte, and the size of its content in bytes."""
+    header = _read(file, position, 8)
+    return header[:4], int.from_bytes(header[4:], "little")
+
+
+def _read(file: IO[bytes], position: int, n_bytes: int) -> bytes:
+    file.seek(position)
+    return file.read(n_bytes)
 
 
 # -- sizes that other formats state ---------------------------------------------------------
 
-BEGIN_BYTES = 2**16  # of a file, in which its sizes stand
-_UNKNOWN_BYTES = 2**31 - 512  # from here on RIFF says "as long as it goes on"
+BEGIN_BYTES = 2**16  # of a file, which contain its sizes
+_UNKNOWN_BYTES = 2**31 - 512  # such a size or a larger one in RIFF means that it is unknown
 _ASF_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 
 
 def stated_bytes(begin: bytes) -> int | None:
-    """Return the bytes that a file holds by its own header; None where none states them.
+    """Return the size of a file in bytes by its own header; None where that does not state it.
 
     begin: the first BEGIN_BYTES of a Matroska, AVI, ASF (WMA), CAF or SPHERE file.
     """
@@ -218,48 +245,62 @@ def stated_bytes(begin: bytes) -> int | None:
         return _caf_bytes(begin)
     if begin[:7] == b"NIST_1A":
         return _sphere_bytes(begin)
-    if (at := begin.find(_ASF_PROPERTIES)) > 0:
-        return int.from_bytes(begin[at + 40 : at + 48], "little") or None
+    if (properties := begin.find(_ASF_PROPERTIES)) > 0:
+        return int.from_bytes(begin[properties + 40 : properties + 48], "little") or None
     return None
 
 
 def _caf_bytes(begin: bytes) -> int | None:
-    at = 8
-    while at + 12 <= len(begin):
-        name, size = begin[at : at + 4], int.from_bytes(begin[at + 4 : at + 12], signed=True)
+    """Return where the samples (the chunk `data`) of a CAF file end; None where it is unknown."""
+    position = 8
+    while position + 12 <= len(begin):
+        name = begin[position : position + 4]
+        size = int.from_bytes(begin[position + 4 : position + 12], signed=True)
         if size < 0:
             return None
-        at += 12 + size
+        position += 12 + size
         if name == b"data":
-            return at
+            return position
     return None
 
 
 def _sphere_bytes(begin: bytes) -> int | None:
-    """Return the size of a SPHERE file whose samples are not compressed."""
+    """Return the size of a SPHERE file, None where its samples are compressed: its header states
+    its own size, and the number of samples, their bytes and the channels."""
     fields = dict(re.findall(rb"^(\w+) -\w+ (\S+)", begin[:1024], re.MULTILINE))
     if b"," in fields.get(b"sample_coding", b""):  # pcm,embedded-shorten-v2.00
         return None
     try:
-        n = int(fields[b"sample_count"]) * int(fields[b"sample_n_bytes"])
-        return int(begin[8:16]) + n * int(fields.get(b"channel_count", b"1"))
+        channel_bytes = int(fields[b"sample_count"]) * int(fields[b"sample_n_bytes"])
+        return int(begin[8:16]) + channel_bytes * int(fields.get(b"channel_count", b"1"))
     except (KeyError, ValueError):
         return None
 
 
 def _matroska_bytes(begin: bytes) -> int | None:
-    length, at = _matroska_size(begin, 4)  # after the id of the EBML header
-    at += length or 0
-    if length is None or begin[at : at + 4] != _SEGMENT:
+    """Return where the segment of a Matroska file ends: it follows the EBML header and holds all
+    else. None where it is unknown."""
+    header_size, header_begin = _matroska_size(begin, 4)  # after the header's id, of 4 bytes
+    if header_size is None:
         return None
-    length, at = _matroska_size(begin, at + 4)
-    return None if length is None else at + length
+    segment = header_begin + header_size
+    if begin[segment : segment + 4] != _SEGMENT:
+        return None
+    segment_size, segment_begin = _matroska_size(begin, segment + 4)
+    return None if segment_size is None else segment_begin + segment_size
 
 
-def _matroska_size(begin: bytes, at: int) -> tuple[int | None, int]:
-    """Return a size (None: unknown), whose first bit set tells its bytes, and where it ends."""
-    if at >= len(begin) or not begin[at]:
-        return None, at
-    n_bytes = 9 - begin[at].bit_length()
-    value = int.from_bytes(begin[at : at + n_bytes]) & (2 ** (7 * n_bytes) - 1)
-    return (None if value == 2 ** (7 * n_bytes) - 1 else value), at + n_bytes
+def _matroska_size(begin: bytes, position: int) -> tuple[int | None, int]:
+    """Return the size that a Matroska file states at a byte (None: unknown), and the first byte
+    after that number.
+
+    A number of n bytes has n - 1 leading zero bits, a one, and the value in the other 7n bits. All
+    of these set means that the size is unknown.
+    """
+    if position >= len(begin) or not begin[position]:
+        return None, position
+    n_bytes = 9 - begin[position].bit_length()
+    end = position + n_bytes
+    all_ones = 2 ** (7 * n_bytes) - 1
+    value = int.from_bytes(begin[position:end]) & all_ones
+    return (None if value == all_ones else value), end

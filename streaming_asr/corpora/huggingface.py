@@ -25,7 +25,7 @@ from streaming_asr.utterance import Utterance
 
 TEXTS = ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_transcription")
 SPEAKERS = ("speaker_id", "speaker", "client_id")
-MOST_HZ = 1_000_000
+MAX_HZ = 1_000_000
 IDS = ("id", "utt_id", "segment_id", "original_full_path")
 
 
@@ -56,16 +56,18 @@ class HuggingFace(Loader):
                     f"data.{key}={column}: {self.source} has no such column; there are: "
                     f"{', '.join(sorted(columns))}"
                 )
-        speaker = next((c for c in SPEAKERS if c in columns), None)
-        ids = next((c for c in IDS if c in columns), None)
-        light = table.select_columns([c for c in (text_column, speaker, ids) if c])
-        paths = table.select_columns([self.audio_column])
-        for i, row in enumerate(light):
-            audio = paths[i][self.audio_column] or {}
+        speaker_column = next((name for name in SPEAKERS if name in columns), None)
+        id_column = next((name for name in IDS if name in columns), None)
+        text_columns = [name for name in (text_column, speaker_column, id_column) if name]
+        # Rows without audio are quick to go through; audio is only read by its index.
+        rows = table.select_columns(text_columns)
+        audio_table = table.select_columns([self.audio_column])
+        for i, row in enumerate(rows):
+            audio = audio_table[i][self.audio_column]
             if not isinstance(audio, dict):
                 audio = {}
             stem = Path(audio.get("path") or "").stem
-            name = str(row[ids]) if ids else stem or f"{self.split}-{i:06d}"
+            name = str(row[id_column]) if id_column else stem or f"{self.split}-{i:06d}"
             where = f"{self.source}, {self.split}, row {i}"
             text = row[text_column]
             if not isinstance(text, str) or not text.strip():
@@ -73,29 +75,30 @@ class HuggingFace(Loader):
                     f"{where}: {name} has no text in column {text_column}; filter it out"
                 )
                 continue
-            about: dict[str, Any] = {
-                "speaker": None if speaker is None else str(row[speaker]),
+            text = " ".join(text.split())
+            fields: dict[str, Any] = {
+                "speaker": None if speaker_column is None else str(row[speaker_column]),
                 "language": self.language,
             }
             if audio.get("array") is not None:
                 try:
-                    samples = partial(_of_array, table, i, self.audio_column, name)
+                    samples = partial(_load_array, table, i, self.audio_column, name)
                     length_s = len(samples()) / SAMPLE_RATE
                 except UserError as error:
                     yield UserError(f"{where}: {error}")
                     continue
-                yield Utterance(name, " ".join(text.split()), samples, length_s, **about)
-                continue
-            if audio.get("bytes") is None:
-                yield recorded(
-                    Path(audio.get("path") or "nowhere"), text, where, name=name, **about
-                )
-                continue
-            samples = partial(_load, table, i, self.audio_column, name)
-            length_s = duration_s(io.BytesIO(audio["bytes"]))
-            yield Utterance(name, " ".join(text.split()), samples, length_s, **about)
+                yield Utterance(name, text, samples, length_s, **fields)
+            elif audio.get("bytes") is not None:
+                samples = partial(_load_bytes, table, i, self.audio_column, name)
+                length_s = duration_s(io.BytesIO(audio["bytes"]))
+                yield Utterance(name, text, samples, length_s, **fields)
+            else:
+                file = Path(audio.get("path") or "nowhere")
+                yield recorded(file, text, where, name=name, **fields)
 
     def _table(self) -> Any:
+        """Return the `datasets.Dataset` of the split, its audio undecoded. Raises UserError where
+        it cannot be had."""
         try:
             import datasets
             from huggingface_hub import constants
@@ -103,9 +106,9 @@ class HuggingFace(Loader):
             raise UserError(
                 f"data.path={self.source}: needs the package datasets; pip install datasets"
             ) from error
-        saved = (self.path / "dataset_info.json").is_file()
+        saved_names = ("dataset_info.json", "dataset_dict.json")  # of `save_to_disk`
         try:
-            if saved or (self.path / "dataset_dict.json").is_file():
+            if any((self.path / name).is_file() for name in saved_names):
                 table = datasets.load_from_disk(str(self.path))
             else:
                 # The hub's own client would try for half a minute; the cache may have the set.
@@ -113,23 +116,23 @@ class HuggingFace(Loader):
                     constants.HF_HUB_OFFLINE = True
                 table = datasets.load_dataset(self.source, self.config)
         except Exception as error:  # datasets raises errors of many packages
-            first = str(error).strip().split("\n")[0]
+            reason = str(error).strip().split("\n")[0]
             raise UserError(
-                f"data.path={self.source}: datasets cannot load it ({first}); give the name of a "
+                f"data.path={self.source}: datasets cannot load it ({reason}); give the name of a "
                 "set on the hub where that can be reached, or a folder it was saved to"
             ) from error
         if isinstance(table, datasets.DatasetDict):
             if self.split not in table:
-                columns = ", ".join(table) or "none"
-                raise UserError(f"data.split={self.split}: {self.source} has {columns}")
+                splits = ", ".join(table) or "none"
+                raise UserError(f"data.split={self.split}: {self.source} has {splits}")
             table = table[self.split]
         if isinstance(table.features.get(self.audio_column), datasets.Audio):
             table = table.cast_column(self.audio_column, datasets.Audio(decode=False))
         return table
 
 
-def _of_array(table: Any, index: int, column: str, name: str) -> Samples:
-    """Return the audio of a row that holds samples and their rate. Raises UserError."""
+def _load_array(table: Any, index: int, column: str, name: str) -> Samples:
+    """Return the audio, (n,) at 16 kHz, of a row with samples and their rate. Raises UserError."""
     audio = table[index][column]
     rate = audio.get("sampling_rate")
     try:
@@ -138,14 +141,15 @@ def _of_array(table: Any, index: int, column: str, name: str) -> Samples:
         raise UserError(f"{name}: its array is no list of numbers ({error}); replace it") from error
     if data.ndim != 2 or not data.size or not np.isfinite(data).all():
         raise UserError(f"{name}: its array is empty or holds other than finite numbers")
-    if not isinstance(rate, int) or not 0 < rate <= MOST_HZ:
+    if not isinstance(rate, int) or not 0 < rate <= MAX_HZ:
         raise UserError(f"{name}: sampling_rate is {str(rate)[:60]}; must be samples per second")
-    # Decoded audio of several channels has a row for each.
+    # Some sets have a row for each channel, others a column; there are more samples than channels.
     return to_mono_16k(data.T if data.shape[0] < data.shape[1] else data, rate, name)
 
 
-def _load(table: Any, index: int, column: str, name: str) -> Samples:
-    """Return the audio of one row, which stays encoded on disk until it is asked for."""
+def _load_bytes(table: Any, index: int, column: str, name: str) -> Samples:
+    """Return the audio, (n,) at 16 kHz, of a row with an encoded file; it stays on disk until it is
+    asked for. Raises UserError."""
     import soundfile
 
     content = table[index][column]["bytes"]

@@ -28,7 +28,7 @@ class Joined:
     begins_s: tuple[float, ...]
 
     def __call__(self) -> Samples:
-        """Return the clips at their places, silence between them, (n,) float32 mono 16 kHz."""
+        """Return the clips with silence between them, (n,) float32 mono 16 kHz."""
         end_s = self.begins_s[-1] + self.clips[-1].duration_s
         joined = np.zeros(round(end_s * SAMPLE_RATE), dtype=np.float32)
         for clip, begin_s in zip(self.clips, self.begins_s, strict=True):
@@ -40,20 +40,19 @@ class Joined:
 
 
 def clips_of(utterance: Utterance) -> tuple[Utterance, ...]:
-    """Return the clips that a joined utterance was made of; any other is its own only clip."""
+    """Return the clips that a joined utterance was made of; of any other, itself only."""
     return utterance.audio.clips if isinstance(utterance.audio, Joined) else (utterance,)
 
 
 def join(utterances: Sequence[Utterance], join_s: float) -> list[Utterance]:
-    """Return recordings of at most `join_s` made of each speaker's clips; a longer clip stands
-    alone.
+    """Return recordings of at most `join_s` seconds made of each speaker's clips; a longer clip is
+    a recording by itself.
 
     The clips follow in the order of the hashes of their ids. The k-th recording of a speaker is
-    named <speaker>-<join_s>s-<k>; each speaker's last one holds what is left and may be short.
-    Raises UserError where an utterance names no speaker, or has no known duration or noise of its
-    own.
+    named <speaker>-<join_s>s-<k>; each speaker's last one has the remaining clips and may be short.
+    Raises UserError where an utterance has no speaker, no known duration, or noise of its own.
     """
-    speakers: dict[str, list[Utterance]] = {}
+    clips_of_speaker: dict[str, list[Utterance]] = {}
     for utterance in utterances:
         if utterance.speaker is None:
             raise UserError(
@@ -70,31 +69,32 @@ def join(utterances: Sequence[Utterance], join_s: float) -> list[Utterance]:
                 f"data.join_s={join_s:g}: {utterance.id} has noise of its own, which would stop in "
                 "the pauses; join a corpus without noise and add it with data.snr_db="
             )
-        speakers.setdefault(utterance.speaker, []).append(utterance)
-    joined = []
-    for speaker, clips in speakers.items():
+        clips_of_speaker.setdefault(utterance.speaker, []).append(utterance)
+    recordings = []
+    for speaker, clips in clips_of_speaker.items():
         groups: list[list[Utterance]] = []
         # In the corpus's order the sentences of one book would follow each other.
         for clip in sorted(clips, key=lambda clip: _hash(clip.id)):
-            together = [*groups[-1], clip] if groups else [clip]
-            if groups and _begins_s(together)[-1] + clip.duration_s <= join_s:
+            extended = [*groups[-1], clip] if groups else [clip]
+            if groups and _begins_s(extended)[-1] + clip.duration_s <= join_s:
                 groups[-1].append(clip)
             else:
                 groups.append([clip])
-        joined += [joined_as(f"{speaker}-{join_s:g}s-{k:02d}", g) for k, g in enumerate(groups)]
-    return joined
+        for k, group in enumerate(groups):
+            recordings.append(joined_as(f"{speaker}-{join_s:g}s-{k:02d}", group))
+    return recordings
 
 
 def joined_as(name: str, clips: Sequence[Utterance]) -> Utterance:
-    """Return the clips as one utterance; its words have times where those of all clips have."""
+    """Return the clips joined to one utterance of the id `name`. It has word times only where every
+    clip with a text has them."""
     begins_s = _begins_s(clips)
-    words: list[TimedWord] | None = []
-    for clip, begin_s in zip(clips, begins_s, strict=True):
-        if clip.words is None and clip.text:
-            words = None
-            break
-        assert words is not None
-        words += [TimedWord(w, begin_s + a, begin_s + b) for w, a, b in clip.words or ()]
+    words: list[TimedWord] | None = None
+    if not any(clip.words is None and clip.text for clip in clips):
+        words = []
+        for clip, begin_s in zip(clips, begins_s, strict=True):
+            for text, start, end in clip.words or ():
+                words.append(TimedWord(text, begin_s + start, begin_s + end))
     return replace(
         clips[0],
         id=name,
@@ -107,11 +107,13 @@ def joined_as(name: str, clips: Sequence[Utterance]) -> Utterance:
 
 
 def _begins_s(clips: Sequence[Utterance]) -> list[float]:
+    """Return the times in seconds at which the clips begin in their joined recording, with pauses
+    whose lengths are spread evenly over PAUSE_S."""
     begins_s = [0.0]
     for before, after in itertools.pairwise(clips):
-        # From the ids, not from a generator: a pause stays the same whatever else is joined.
-        share = int.from_bytes(_hash(f"{before.id}\0{after.id}")[:8]) / 2**64
-        pause_s = round(PAUSE_S[0] + share * (PAUSE_S[1] - PAUSE_S[0]), 3)
+        # The hash of both ids is the draw, so a pause stays the same whatever else is joined.
+        draw = int.from_bytes(_hash(f"{before.id}\0{after.id}")[:8]) / 2**64  # in [0, 1)
+        pause_s = round(PAUSE_S[0] + draw * (PAUSE_S[1] - PAUSE_S[0]), 3)
         begins_s.append(begins_s[-1] + before.duration_s + pause_s)
     return begins_s
 

@@ -6,9 +6,9 @@
     utt2spk   utterance  speaker;   utt2lang  utterance  language            optional
     ctm       word times, by utterance or recording                          optional
 
-Pipes are not run: a data folder should not be able to run programs. Those that only decode a file
-name it, and that file is read. Relative paths are looked for from `root`, by default the working
-directory, as Kaldi does.
+Pipes are not run: a data folder should not be able to run programs. Where a pipe only decodes a
+file, that file is read. Relative paths are relative to `root`, by default the working directory, as
+in Kaldi.
 """
 
 from __future__ import annotations
@@ -51,29 +51,30 @@ class Kaldi(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         need_folder(self.path, "Kaldi")
-        recordings = table(self.path / "wav.scp")
+        wav_scp = self.path / "wav.scp"
+        sources = table(wav_scp)  # paths and pipes by recording
         texts = table(self.path / "text")
         speakers, languages = self._optional("utt2spk"), self._optional("utt2lang")
-        cuts = self._segments()
+        segments = self._segments()
         for name, text in texts.items():
-            recording, times = cuts.get(name, (name, None))
-            source = recordings.get(recording)
-            if cuts and name not in cuts:
+            if segments and name not in segments:
                 yield UserError(f"{self.path / 'segments'}: has no line for {name} of text")
                 continue
+            recording, times_s = segments.get(name, (name, None))
+            source = sources.get(recording)
             if source is None:
-                yield UserError(f"{self.path / 'wav.scp'}: has no recording {recording} of {name}")
+                yield UserError(f"{wav_scp}: has no recording {recording} of {name}")
                 continue
             file = self._file(source)
             if file is None:
                 yield UserError(
-                    f"{self.path / 'wav.scp'}: {recording} is a pipe, {source!r}, and pipes are "
-                    "not run; write its audio to a file and name that"
+                    f"{wav_scp}: {recording} is a pipe, {source!r}, and pipes are not run; write "
+                    "its audio to a file and name that"
                 )
                 continue
-            cut: dict[str, Any] = {}
-            if times:
-                begin_s, end_s = times
+            fields: dict[str, Any] = {}
+            if times_s is not None:
+                begin_s, end_s = times_s
                 end_s = duration_s(file) if end_s == TO_THE_END else end_s
                 if end_s <= begin_s:
                     yield UserError(
@@ -81,68 +82,75 @@ class Kaldi(Loader):
                         f"of {end_s:g} s"
                     )
                     continue
-                audio = Cut(file, begin_s, end_s, recording=recording)
-                cut = {"audio": audio, "duration_s": end_s - begin_s}
+                fields["audio"] = Cut(file, begin_s, end_s, recording=recording)
+                fields["duration_s"] = end_s - begin_s
             yield recorded(
                 file,
                 text,
-                f"{self.path / 'wav.scp'}, {recording}",
+                f"{wav_scp}, {recording}",
                 name=name,
                 speaker=speakers.get(name),
                 language=languages.get(name) or self.language,
-                **cut,
+                **fields,
             )
-        for name in (cuts or recordings).keys() - texts.keys():
+        for name in (segments or sources).keys() - texts.keys():
             yield UserError(f"{self.path / 'text'}: has no line for {name}")
 
     def _segments(self) -> dict[str, tuple[str, tuple[float, float] | None]]:
+        """Return {utterance: (recording, (begin, end) in seconds)} of the file `segments`, {} where
+        there is none. Raises UserError for a line of another form."""
         path = self.path / "segments"
-        cuts: dict[str, tuple[str, tuple[float, float] | None]] = {}
+        segments: dict[str, tuple[str, tuple[float, float] | None]] = {}
         for name, rest in self._optional("segments").items():
             try:
                 recording, begin, end = rest.split()
                 begin_s, end_s = float(begin), float(end)
-                is_whole = end_s == TO_THE_END and begin_s <= MOST
-                if begin_s < 0 or not (is_whole or begin_s < end_s <= MOST):
+                # Written this way round, the conditions refuse NaN, too.
+                is_to_the_end = end_s == TO_THE_END and begin_s <= MOST
+                if begin_s < 0 or not (is_to_the_end or begin_s < end_s <= MOST):
                     raise ValueError
             except ValueError as error:
                 raise UserError(
                     f"{path}: {name} {rest!r}; a line is `utterance recording begin end`, in "
                     "seconds, the end after the begin"
                 ) from error
-            cuts[name] = recording, (begin_s, end_s)
-        return cuts
+            segments[name] = recording, (begin_s, end_s)
+        return segments
 
     def _optional(self, name: str) -> dict[str, str]:
         path = self.path / name
         return table(path) if path.is_file() else {}
 
     def _file(self, source: str) -> Path | None:
-        """Return the audio file of a line of wav.scp; None for a pipe that does more."""
+        """Return the audio file that a line of wav.scp names, a path or a pipe of DECODERS; None
+        for a pipe that does more than decode one file."""
+        root = Path(self.root).expanduser()
         if not source.endswith("|"):
-            return Path(self.root).expanduser() / source
+            return root / source
         words = source.removesuffix("|").split()
-        files = [w for w in words[1:] if Path(w).suffix.lower() in READ]
-        decodes = bool(words) and Path(words[0]).name in DECODERS and "|" not in words
-        if not decodes or len(files) != 1 or DECODERS[Path(words[0]).name] & set(words):
+        program = Path(words[0]).name if words else ""
+        if program not in DECODERS or "|" in words or DECODERS[program] & set(words):
             return None
-        return Path(self.root).expanduser() / files[0]
+        files = [word for word in words[1:] if Path(word).suffix.lower() in READ]
+        return root / files[0] if len(files) == 1 else None
 
 
 def table(path: Path) -> dict[str, str]:
-    """Return what follows the name that begins each line of a file of Kaldi.
+    """Return {first word: rest} of the lines of a file of Kaldi.
 
-    Raises UserError for a name that stands there twice.
+    Raises UserError where two lines have the same first word.
     """
-    rows: dict[str, str] = {}
+    rest_of: dict[str, str] = {}
     line_of: dict[str, int] = {}
     for number, line in enumerate(text_lines(path), start=1):
-        if line.strip():
-            name, *rest = line.split(maxsplit=1)
-            if (before := line_of.setdefault(name, number)) != number:
-                raise UserError(
-                    f"{path}, line {number}: {name} is in line {before} already; give each its "
-                    "own name"
-                )
-            rows[name] = rest[0].strip() if rest else ""
-    return rows
+        if not line.strip():
+            continue
+        name, *rest = line.split(maxsplit=1)
+        if name in line_of:
+            raise UserError(
+                f"{path}, line {number}: {name} is in line {line_of[name]} already; give each its "
+                "own name"
+            )
+        line_of[name] = number
+        rest_of[name] = rest[0].strip() if rest else ""
+    return rest_of

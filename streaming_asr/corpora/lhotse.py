@@ -52,44 +52,48 @@ class LhotseCuts(Loader):
             ) from error
 
     def _utterance(self, cut: Any) -> Utterance | UserError:
+        """Return a cut as an utterance: the texts of its supervisions in the order of time, and
+        their words if all are timed; a UserError for a cut that cannot be used."""
         if not getattr(cut, "has_recording", False):
             return UserError(f"{self.path}: cut {cut.id} has no recording, only features")
-        supervised = sorted(_supervisions(cut), key=lambda pair: pair[0].start)
-        parts = []
-        for supervision, shift_s in supervised:
+        supervisions = sorted(_supervisions(cut), key=lambda pair: pair[0].start)
+        texts: list[str] = []
+        words: list[TimedWord] = []
+        all_timed = True
+        for supervision, shift_s in supervisions:
             part = _part(cut, supervision, shift_s)
             if isinstance(part, str):
                 return UserError(f"{self.path}: cut {cut.id}, supervision {supervision.id}: {part}")
-            parts.append(part)
-        text = " ".join(part for part, _ in parts if part)
-        if not text:
+            text, timed_words = part
+            if text:
+                texts.append(text)
+                words += timed_words or ()
+                all_timed = all_timed and timed_words is not None
+        if not texts:
             return UserError(
                 f"{self.path}: cut {cut.id} has no supervision with text; filter it out"
             )
-        words: list[TimedWord] | None = None
-        if all(timed is not None for part, timed in parts if part):
-            words = [word for _, timed in parts for word in timed or ()]
-        # Of people who speak at once the words have no order in time.
-        if words and any(a.start > b.start for a, b in itertools.pairwise(words)):
-            words = None
-        speakers = {supervision.speaker for supervision, _ in supervised} - {None}
-        languages = {supervision.language for supervision, _ in supervised} - {None}
+        # Where people speak at once, the words of their texts are not in the order of time.
+        in_order = all(a.start <= b.start for a, b in itertools.pairwise(words))
+        speakers = {supervision.speaker for supervision, _ in supervisions} - {None}
+        languages = {supervision.language for supervision, _ in supervisions} - {None}
         return Utterance(
             id=cut.id,
-            text=text,
+            text=" ".join(texts),
             audio=partial(_load, cut),
             duration_s=float(cut.duration),
             speaker=speakers.pop() if len(speakers) == 1 else None,
             language=languages.pop() if len(languages) == 1 else None,
-            words=tuple(words) if words else None,
+            words=tuple(words) if words and all_timed and in_order else None,
         )
 
 
 def _supervisions(cut: Any) -> Iterator[tuple[Any, float]]:
-    """Yield each supervision, in the time of the cut, and what is added to its alignment's times.
+    """Yield (supervision, shift in seconds) of a cut.
 
-    Supervisions move with their cut, their alignments stay in the recording's time. A padded or
-    mixed cut has a track for each recording.
+    The supervision's own times count from the start of the cut, those of its alignment from the
+    start of the recording. The shift, added to the latter, makes them count from the cut's start.
+    A padded or mixed cut has a track for each recording.
     """
     for track in getattr(cut, "tracks", None) or ():
         for supervision in track.cut.supervisions:
@@ -100,35 +104,38 @@ def _supervisions(cut: Any) -> Iterator[tuple[Any, float]]:
 
 
 def _part(cut: Any, supervision: Any, shift_s: float) -> tuple[str, list[TimedWord] | None] | str:
-    """Return the text of a supervision that lies in the cut and its words in the cut's time, or
-    what is wrong with it."""
+    """Return the part of a supervision that lies in the cut: its text, and its words in seconds
+    from the cut's start (None without an alignment); or, as one text, what is wrong with it.
+
+    shift_s: is added to the times of the alignment.
+    """
     text = " ".join((supervision.text or "").split())
     items = (supervision.alignment or {}).get("word") or ()
-    aligned = [TimedWord(i.symbol, i.start + shift_s, i.end + shift_s) for i in items]
+    aligned = [TimedWord(item.symbol, item.start + shift_s, item.end + shift_s) for item in items]
     unit = unit_of(supervision.language)
     words = match(text, aligned, unit) if aligned else None
     if aligned and words is None:
         return "its alignment `word` is of another text; align it again"
-    if supervision.start >= -EDGE_S and supervision.end <= cut.duration + EDGE_S:
-        inside = words
-    elif words is None:
+    is_inside = supervision.start >= -EDGE_S and supervision.end <= cut.duration + EDGE_S
+    if words is None:
+        if is_inside:
+            return text, None
         return (
             f"lasts from {supervision.start:g} to {supervision.end:g} s of a cut of "
             f"{cut.duration:g} s, and which of its words are in the cut is not known; cut at "
             "supervisions (trim_to_supervisions), or align the words"
         )
-    else:
-        inside = tuple(w for w in words if 0 <= (w.start + w.end) / 2 < cut.duration)
-        text = joined((word.text for word in inside), unit)
-    if inside is None:
-        return text, None
+    if not is_inside:
+        words = tuple(w for w in words if 0 <= (w.start + w.end) / 2 < cut.duration)
+        text = joined((word.text for word in words), unit)
     return text, [
         TimedWord(word.text, max(0.0, word.start), min(word.end, float(cut.duration)))
-        for word in inside
+        for word in words
     ]
 
 
 def _load(cut: Any) -> Samples:
+    """Return the audio of a cut, (n,) float32 mono 16 kHz. Raises UserError."""
     try:
         data = np.atleast_2d(cut.load_audio())
     except Exception as error:  # Lhotse's own errors have no common class

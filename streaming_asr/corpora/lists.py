@@ -1,7 +1,7 @@
-"""The frozen lists of utterances: test sets, which no training hears, and dev sets.
+"""The frozen lists of utterances: test sets and dev sets, which no training may use.
 
-Each is a table of corpora/lists. Its head says where the speech is from, under which licence,
-and in which forms its recordings are known. A row has
+Each is a table of corpora/lists. Its head states where the speech is from, its licence, and the
+known forms of its recordings. A row has
 - `id`, `speaker` (of Common Voice the first 12 digits of the sha256 of the client id),
 - `seconds` (of the copy at hand; compression adds up to a tenth of a second),
 - `text`: the first 16 digits of the sha256 of the reference, normalised as Whisper's scores are,
@@ -35,15 +35,16 @@ PARTS = {
     "cv-dev-2": ("cv-dev", 2),
     "cv-native-2": ("cv-native", 2),
 }
-"""Lists that are so many utterances of each speaker of another, those with the smallest hashes."""
+"""Lists that are parts of another: its name, and how many utterances of each speaker are taken,
+those whose ids have the smallest hashes."""
 
 DIGITS_OF_SPEAKER = 12
 DIGITS_OF_TEXT = 16
 OTHER_LENGTH_S = 0.3
 """A recording in an unknown form that differs more in length is another recording."""
 LEAST_WORDS = 4
-"""Shorter texts are said by chance, and are no sign of a test set."""
-NAMED = 5
+"""Shorter texts are spoken by chance, and are no sign of a test set."""
+N_NAMED = 5  # ids in a message
 USES = ("test", "dev")
 
 # LibriSpeech's and MLS's ids: reader-chapter-number, reader_book_number. Both count LibriVox's
@@ -53,7 +54,8 @@ OF_READER = re.compile(r"(?<!\d)(\d+)(?:-\d+-\d{4}|_\d+_\d{6})(?!\d)")
 
 @dataclass(frozen=True, slots=True)
 class ListedUtterance:
-    """An utterance of a list; `files`: the sha256 of its recording in each known form."""
+    """An utterance of a list. `speaker` and `text` as the table has them, the latter as a hash;
+    `files`: the sha256 of its recording in each known form."""
 
     id: str
     speaker: str
@@ -64,7 +66,7 @@ class ListedUtterance:
 
 @dataclass(frozen=True)
 class SpeechList:
-    """A frozen list. `use`: test or dev. `head`: what its table says of the speech."""
+    """A frozen list. `head`: the values of each key in the head of its table. `rows`: by id."""
 
     name: str
     head: Mapping[str, Sequence[str]]
@@ -77,7 +79,7 @@ class SpeechList:
 
     @property
     def origin(self) -> str:
-        """Return the corpus and the split as they are given on a command line."""
+        """Return the settings of the corpus and the split on a command line."""
         return f"data={self.head['corpus'][0]} data.split={self.head['split'][0]}"
 
 
@@ -87,7 +89,8 @@ def list_names() -> list[str]:
 
 
 def whole_list(name: str) -> str:
-    """Return the list that holds the speech of the list `name`: itself but for a part."""
+    """Return the name of the list that has all speech of the list `name`: its own, except for one
+    of PARTS."""
     return PARTS[name][0] if name in PARTS else name
 
 
@@ -100,8 +103,9 @@ def speech_list(name: str) -> SpeechList:
             f"there are {', '.join(list_names())}, or give a file with an id on each line"
         )
     if name in PARTS:
-        whole, per_speaker = speech_list(PARTS[name][0]), PARTS[name][1]
-        return SpeechList(name, whole.head, _some_of_each(whole.rows.values(), per_speaker))
+        larger_name, per_speaker = PARTS[name]
+        larger = speech_list(larger_name)
+        return SpeechList(name, larger.head, _some_of_each(larger.rows.values(), per_speaker))
     head: dict[str, list[str]] = {}
     rows: dict[str, ListedUtterance] = {}
     columns: list[str] = []
@@ -112,33 +116,36 @@ def speech_list(name: str) -> SpeechList:
         elif not columns:
             columns = cells
         else:
-            named = dict(zip(columns, cells, strict=True))
-            files = {form: named[form] for form in columns[4:] if named[form]}
-            seconds = float(named["seconds"])
-            rows[named["id"]] = ListedUtterance(
-                named["id"], named["speaker"], seconds, named["text"], files
+            row = dict(zip(columns, cells, strict=True))
+            rows[row["id"]] = ListedUtterance(
+                id=row["id"],
+                speaker=row["speaker"],
+                seconds=float(row["seconds"]),
+                text=row["text"],
+                files={form: row[form] for form in columns[4:] if row[form]},
             )
     return SpeechList(name, head, rows)
 
 
 def _some_of_each(rows: Iterable[ListedUtterance], per_speaker: int) -> dict[str, ListedUtterance]:
+    """Return, by id, the `per_speaker` rows of each speaker whose ids have the smallest hashes."""
     by_hash = sorted(rows, key=lambda row: hashlib.sha256(row.id.encode()).digest())
-    taken: Counter[str] = Counter()
-    chosen = set()
+    n_of_speaker: Counter[str] = Counter()
+    chosen = {}
     for row in by_hash:
-        taken[row.speaker] += 1
-        if taken[row.speaker] <= per_speaker:
-            chosen.add(row.id)
-    return {row.id: row for row in by_hash if row.id in chosen}
+        n_of_speaker[row.speaker] += 1
+        if n_of_speaker[row.speaker] <= per_speaker:
+            chosen[row.id] = row
+    return chosen
 
 
 def text_hash(text: str) -> str:
-    """Return the hash that stands in a list for this reference."""
+    """Return the hash that a list has for this reference."""
     return hashlib.sha256(normaliser("en")(text).encode()).hexdigest()[:DIGITS_OF_TEXT]
 
 
 def speaker_hash(client_id: str) -> str:
-    """Return what the lists call a speaker of Common Voice."""
+    """Return the name that the lists have for a speaker of Common Voice."""
     return hashlib.sha256(client_id.encode()).hexdigest()[:DIGITS_OF_SPEAKER]
 
 
@@ -148,66 +155,67 @@ def place_of(name: str) -> Path:
 
 
 def obtained(ids: str | None) -> Path:
-    """Return the folder of the speech of the list `ids`. Raises UserError where it is not there."""
-    if ids in list_names() and place_of(str(ids)).is_dir():
-        return place_of(str(ids))
-    get = f"; `streaming-asr get {whole_list(str(ids))}` obtains that of {ids}"
-    raise UserError(
-        "data.path: has no default; give data.path=<the corpus's folder>"
-        + (get if ids in list_names() else "")
-    )
+    """Return the folder with the speech of the list `ids`, which takes the place of `data.path`.
+    Raises UserError where it was not obtained, and where `ids` is None or no list."""
+    problem = "data.path: has no default; give data.path=<the corpus's folder>"
+    if ids is None or ids not in list_names():
+        raise UserError(problem)
+    if not place_of(ids).is_dir():
+        raise UserError(f"{problem}; `streaming-asr get {whole_list(ids)}` obtains that of {ids}")
+    return place_of(ids)
 
 
 # -- data.ids= ------------------------------------------------------------------------------
 
 
 def chosen_ids(ids: str) -> list[str]:
-    """Return the ids of a list, or of a file that begins each line with one. Raises UserError."""
+    """Return the ids of a list, or those in a file: the first word of each line that is no comment.
+    Raises UserError where `ids` is neither, and for a file without ids or with one twice."""
     file = Path(ids).expanduser()
     if ids in list_names() or not file.is_file():
         return list(speech_list(ids).rows)
-    first: dict[str, str] = {}
+    line_of: dict[str, str] = {}
     for where, line in text_rows(file):
         name = line.split()[0]
         if name.startswith("#"):
             continue
-        if name in first:
-            raise UserError(f"{where}: id {name!r} is in {first[name]} already; remove one")
-        first[name] = where.rpartition(", ")[2]
-    if not first:
+        if name in line_of:
+            raise UserError(f"{where}: id {name!r} is in {line_of[name]} already; remove one")
+        line_of[name] = where.rpartition(", ")[2]
+    if not line_of:
         raise UserError(f"data.ids={ids}: no id in it; write one on each line")
-    return list(first)
+    return list(line_of)
 
 
 def of_ids(utterances: Sequence[Utterance | UserError], ids: str) -> list[Utterance | UserError]:
-    """Return those of the utterances that `ids` names, in the corpus's order, and the problems that
-    concern them.
+    """Return those of the utterances that `ids` names, in the corpus's order, and the errors that
+    name one of them.
 
-    Of a frozen list the text and the recording are compared with the list; in place of another one
-    stands the error that names it. A form of the recording that the list does not know is told on
-    standard error. One error more names the utterances that are missing.
+    An utterance of a frozen list is compared with the list; one with another text or recording is
+    replaced by an error. How many recordings have a form that the list does not know is printed on
+    standard error. If utterances are missing, the first entry is an error that names them.
     """
-    everyone = chosen_ids(ids)
-    missing = dict.fromkeys(everyone)
+    chosen_names = chosen_ids(ids)
+    missing = dict.fromkeys(chosen_names)  # a set in order
     listed = speech_list(ids) if ids in list_names() else None
     chosen: list[Utterance | UserError] = []
-    unknown: Counter[str] = Counter()
-    for each in utterances:
-        if isinstance(each, UserError):
-            if concerned := _named_in(str(each), everyone):
-                chosen.append(each)
-                missing.pop(concerned, None)
-        elif each.id in missing:
-            chosen.append(each if listed is None else _as_listed(each, listed, unknown))
-            del missing[each.id]
+    n_of_unknown_form: Counter[str] = Counter()
+    for entry in utterances:
+        if isinstance(entry, UserError):
+            if name := _named_in(str(entry), chosen_names):
+                chosen.append(entry)
+                missing.pop(name, None)
+        elif entry.id in missing:
+            chosen.append(entry if listed is None else _as_listed(entry, listed, n_of_unknown_form))
+            del missing[entry.id]
     if missing:
-        whence = f" of {listed.origin}" if listed else ""
+        origin = f" of {listed.origin}" if listed else ""
         problem = UserError(
-            f"data.ids={ids}: {len(missing)} of its utterances{whence} are not there: "
+            f"data.ids={ids}: {len(missing)} of its utterances{origin} are not there: "
             f"{_some(list(missing))}; give the split and the folder that hold them all"
         )
         chosen.insert(0, problem)
-    for form, n in unknown.items():
+    for form, n in n_of_unknown_form.items():
         print(
             f"warning: {ids}: {n} recordings are {form or 'without a file'}, which is not one of "
             "the known copies, so only their lengths were compared with the list",
@@ -217,7 +225,7 @@ def of_ids(utterances: Sequence[Utterance | UserError], ids: str) -> list[Uttera
 
 
 def _named_in(problem: str, ids: Iterable[str]) -> str | None:
-    """Return the first of `ids` that `problem` names as a whole word."""
+    """Return the first of `ids` that the message `problem` has as a whole word, or None."""
     for name in ids:
         if name in problem and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", problem):
             return name
@@ -225,11 +233,13 @@ def _named_in(problem: str, ids: Iterable[str]) -> str | None:
 
 
 def _as_listed(
-    utterance: Utterance, listed: SpeechList, unknown: Counter[str]
+    utterance: Utterance, listed: SpeechList, n_of_unknown_form: Counter[str]
 ) -> Utterance | UserError:
-    """Return the utterance with the list's speaker, or how it is another one than the list's.
+    """Return the utterance with the list's speaker; a UserError where its text or its recording is
+    another one than the list's.
 
-    Counts a form that the list does not know in `unknown`.
+    A recording in a form (ending of the file) that the list does not know is counted in
+    `n_of_unknown_form`, and only its length is compared.
     """
     row, name = listed.rows[utterance.id], utterance.id
     if text_hash(utterance.text) != row.text:
@@ -247,7 +257,7 @@ def _as_listed(
                 f"`streaming-asr get {whole_list(listed.name)}`"
             )
     else:
-        unknown[form] += 1
+        n_of_unknown_form[form] += 1
         length_s = utterance.duration_s or (duration_s(file) if file else 0.0)
         if abs(length_s - row.seconds) > OTHER_LENGTH_S:
             return UserError(
@@ -261,11 +271,13 @@ def _as_listed(
     )
 
 
-# -- what no training hears -----------------------------------------------------------------
+# -- what no training may use ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Index:
+    """The name of the list by utterance id, by speaker and by hash of a text."""
+
     ids: Mapping[str, str]
     speakers: Mapping[str, str]
     texts: Mapping[str, str]
@@ -273,6 +285,7 @@ class _Index:
 
 @cache
 def _index(uses: tuple[str, ...]) -> _Index:
+    """Return the index of all lists whose use, test or dev, is among `uses`."""
     ids, speakers, texts = {}, {}, {}
     for file in sorted(FOLDER.glob("*.tsv")):
         listed = speech_list(file.stem)
@@ -282,8 +295,8 @@ def _index(uses: tuple[str, ...]) -> _Index:
     return _Index(ids, speakers, texts)
 
 
-class Said(Protocol):
-    """What is looked up: an utterance of a corpus, or one of training shards."""
+class SpokenText(Protocol):
+    """What is looked up in the lists: an utterance of a corpus, or one of training shards."""
 
     @property
     def id(self) -> str: ...
@@ -295,66 +308,67 @@ class Said(Protocol):
     def language(self) -> str | None: ...
 
 
-def held_by(utterance: Said, uses: Sequence[str] = USES) -> tuple[str, str] | None:
-    """Return the frozen list that holds the utterance, its speaker or its text, and which of them;
-    None where none does.
+def held_by(utterance: SpokenText, uses: Sequence[str] = USES) -> tuple[str, str] | None:
+    """Return (name of a frozen list, what it has of the utterance: its id, its speaker or its
+    text); None where no list has any of these.
 
-    A speaker whose name is a number is a reader of LibriSpeech where the id begins with it as
-    LibriSpeech's and MLS's do, or where there is no id, as in shards of old: other corpora number
-    their speakers too. Texts of fewer than four words are not compared, nor are those that are not
-    English. uses: of the lists that are looked at.
+    A speaker whose name is a number is only compared where the id has the form of LibriSpeech's or
+    MLS's, or is empty, as in old shards: other corpora number their speakers too. Texts of fewer
+    than LEAST_WORDS words or in other languages than English are not compared.
+    uses: of the lists that are searched, test or dev or both.
     """
     index, speaker = _index(tuple(uses)), utterance.speaker or ""
     if utterance.id in index.ids:
         return index.ids[utterance.id], f"utterance {utterance.id}"
     reader = OF_READER.search(utterance.id)
-    people = [reader[1]] if reader else []
+    speaker_names = [reader[1]] if reader else []
     if not speaker.isdigit() or not utterance.id:
-        people.append(speaker)
-    if len(speaker) > DIGITS_OF_SPEAKER:
-        people.append(speaker_hash(speaker))
-    for person in people:
-        if person in index.speakers:
-            return index.speakers[person], f"speaker {person}"
-    if (utterance.language or "en") == "en" and len(
-        normaliser("en").words(utterance.text)
-    ) >= LEAST_WORDS:
-        name = index.texts.get(text_hash(utterance.text))
-        if name is not None:
-            return name, f"text {utterance.text[:60]!r}"
+        speaker_names.append(speaker)
+    if len(speaker) > DIGITS_OF_SPEAKER:  # Common Voice's, whole
+        speaker_names.append(speaker_hash(speaker))
+    for name in speaker_names:
+        if name in index.speakers:
+            return index.speakers[name], f"speaker {name}"
+    is_english = (utterance.language or "en") == "en"
+    if is_english and len(normaliser("en").words(utterance.text)) >= LEAST_WORDS:
+        list_name = index.texts.get(text_hash(utterance.text))
+        if list_name is not None:
+            return list_name, f"text {utterance.text[:60]!r}"
     return None
 
 
 def without_listed(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
-    """Yield the utterances that no frozen list holds, for training; how many others there were,
-    and the first of them, is told on standard error at the end."""
+    """Yield the utterances of which no frozen list has anything (`held_by`), for training. At the
+    end, print on standard error how many each list has, and the first of them."""
     omissions: dict[str, list[str]] = {}
     for utterance in utterances:
         held = held_by(utterance)
         if held is None:
             yield utterance
-        else:
-            why = "" if held[1] == f"utterance {utterance.id}" else f" ({held[1]})"
-            omissions.setdefault(held[0], []).append(f"{utterance.id}{why}")
-    for name, those in sorted(omissions.items()):
+            continue
+        list_name, what = held
+        reason = "" if what == f"utterance {utterance.id}" else f" ({what})"
+        omissions.setdefault(list_name, []).append(f"{utterance.id}{reason}")
+    for list_name, omitted in sorted(omissions.items()):
         print(
-            f"left out: {len(those)} utterances that the {speech_list(name).use} list {name} "
-            f"holds: {_some(those)}",
+            f"left out: {len(omitted)} utterances that the {speech_list(list_name).use} list "
+            f"{list_name} holds: {_some(omitted)}",
             file=sys.stderr,
         )
 
 
 def refuse_listed(
-    utterances: Iterable[Said], where: str, remedy: str, uses: Sequence[str] = USES
+    utterances: Iterable[SpokenText], where: str, remedy: str, uses: Sequence[str] = USES
 ) -> None:
-    """Raise UserError where a frozen list holds any of what is `said`.
+    """Raise UserError where a frozen list has anything of an utterance (`held_by`).
 
-    where: what holds it, as `train_data=FOLDER`. remedy: what to do about it.
+    where: the setting with the utterances, as `train_data=FOLDER`. remedy: what to do about it.
     """
-    hits = [held for one in utterances if (held := held_by(one, uses)) is not None]
+    matches = [held_by(utterance, uses) for utterance in utterances]
+    hits = [match for match in matches if match is not None]
     if hits:
-        lists = Counter(name for name, _ in hits)
-        counts = ", ".join(f"{n} of {name}" for name, n in lists.items())
+        n_of_list = Counter(name for name, _ in hits)
+        counts = ", ".join(f"{n} of {name}" for name, n in n_of_list.items())
         name, what = hits[0]
         raise UserError(
             f"{where}: {what} is in the frozen {speech_list(name).use} list {name}, which no "
@@ -363,4 +377,4 @@ def refuse_listed(
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (" ..." if len(names) > NAMED else "")
+    return ", ".join(names[:N_NAMED]) + (" ..." if len(names) > N_NAMED else "")

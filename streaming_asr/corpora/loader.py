@@ -1,7 +1,7 @@
 """What every loader of a published corpus shares.
 
-A loader says what stands on disk (`scan`); this class chooses, adds durations and word times, and
-refuses a corpus that is not whole. How to write one: docs/new_corpus.md.
+A loader lists what is on disk (`scan`). This class chooses utterances, adds durations and word
+times, and refuses a corpus of which something is missing. How to write one: docs/new_corpus.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Split = str
 else:
     Split = str | list  # `Loader` joins the names of a list
-"""Of a corpus whose `data.split` may be a list."""
+"""The type of `data.split` in a corpus that takes a list, too."""
 
 CHECK = "`streaming-asr data check` names every one"
 
@@ -41,10 +41,11 @@ def in_order_of_limit(utterances: Sequence[Utterance]) -> list[Utterance]:
 
 
 def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance]:
-    """Return `limit` of the utterances, in their order; None takes all.
+    """Return at most `limit` of the utterances, in their order; None takes all.
 
-    They are those with the smallest hashes of their ids: corpora are sorted by speaker, so the
-    first ones would be the voice of one person. A larger limit contains every smaller one.
+    The chosen ones have the smallest hashes of their ids: corpora are sorted by speaker, so the
+    first ones would be the voice of one person. What a smaller limit chooses is part of what a
+    larger one does. Raises UserError for a limit below 1.
     """
     if limit is None or limit >= len(utterances):
         return list(utterances)
@@ -54,37 +55,39 @@ def choose(utterances: Sequence[Utterance], limit: int | None) -> list[Utterance
     return [utterance for utterance in utterances if utterance.id in chosen]
 
 
-def _first_of_each(utterances: Sequence[Utterance], n: int) -> list[Utterance]:
+def _first_of_each_speaker(utterances: Sequence[Utterance], n: int) -> list[Utterance]:
     """Return the first `n` utterances of each speaker, in their order."""
-    seen: Counter[str | None] = Counter()
+    n_of_speaker: Counter[str | None] = Counter()
     chosen = []
     for utterance in utterances:
-        seen[utterance.speaker] += 1
-        if seen[utterance.speaker] <= n:
+        n_of_speaker[utterance.speaker] += 1
+        if n_of_speaker[utterance.speaker] <= n:
             chosen.append(utterance)
     return chosen
 
 
 @dataclass(kw_only=True, eq=False)
 class Loader(ABC):
-    """A corpus on disk. A subclass says what it is `called`, and gives `scan`.
+    """A corpus on disk. A subclass sets `kind` or defines `called`, and defines `scan`.
 
-    path: the corpus's folder (or file). split: one of its parts, named as the corpus names it.
-    A corpus whose `split` is a `Split` takes a list too, and reads one after the other.
-    ids: the utterances of a list (`lists.py`) or of a file of ids, of which the others choose.
-    limit: takes so many, the same ones whatever their order (`choose`).
-    alignments: a file or folder of word times; without it they are taken from beside the audio.
-    align: where words still have no times, `auto` makes them once with the aligner model of the
-    corpus's language, `ctc` with the package's CTC model of English, a model's name or folder with
-    that model; None leaves them. Who reads the
-    corpus hands in what makes them, `time` (`align.auto.give_times`).
-    join_s: joins each speaker's clips to recordings of so many seconds (`join.join`).
-    per_speaker: of each speaker only the first so many recordings, of which `limit` takes its own.
+    path: the corpus's folder (or file).
+    split: one of its parts, named as the corpus names it. A corpus whose `split` is a `Split` also
+        takes a list, and reads its splits one after the other.
+    ids: the name of a list (`lists.py`) or a file of ids. Only these utterances are read; the
+        settings below choose among them.
+    limit: the greatest number of utterances (`choose`).
+    alignments: a file or folder of word times; without it they are read from files next to the
+        audio.
+    align: what times words that have no times yet: `auto` the aligner model of the corpus's
+        language, `ctc` the package's CTC model of English, a name or folder that model; None
+        nothing. The caller sets `time`, the function that does it (`align.auto.give_times`).
+    join_s: joins each speaker's clips to recordings of at most so many seconds (`join.join`).
+    per_speaker: the greatest number of recordings of a speaker; `limit` chooses among these.
     snr_db, noise: see `noise.with_noise`.
     audio_track: of recordings that are files, counted from 1; None is the default one.
     """
 
-    kind: ClassVar[str] = ""  # what a corpus is called that has one name
+    kind: ClassVar[str] = ""  # the name in results of a corpus that has one name only
 
     path: Path
     split: str = ""
@@ -114,71 +117,83 @@ class Loader(ABC):
         check_range(1, **settings)
 
     def called(self) -> str:
-        """Return the corpus's name in results, where none is given."""
+        """Return the corpus's name in results, where the settings have no `name`."""
         return self.kind or self.path.parent.name or self.path.name
 
     @abstractmethod
     def scan(self) -> Iterator[Utterance | UserError]:
-        """Yield every utterance of the split, in the corpus's order; in place of one that is not
-        whole, the error that names it. A duration that only the audio's header tells is left 0.
+        """Yield every utterance of the split in the corpus's order, or a UserError in the place of
+        one that is incomplete. A duration that is only in the audio's header is left 0.
 
         Raises UserError where the corpus or the split is not there at all.
         """
 
     def utterances(self, limit: int | None = None) -> list[Utterance]:
-        """Return the utterances. Raises UserError where any of the split is missing or broken."""
-        scan = self._scanned
-        problems = [each for each in scan if isinstance(each, UserError)]
+        """Return the chosen utterances with their word times, joined and noisy as the settings ask.
+
+        limit: takes the place of the setting. Raises UserError where any utterance of the split is
+        missing or broken.
+        """
+        problems = [entry for entry in self._scanned if isinstance(entry, UserError)]
         if problems:
             others = f" ({len(problems)} such problems; {CHECK})" if len(problems) > 1 else ""
             raise UserError(f"{problems[0]}{others}")
-        whole = [each for each in scan if isinstance(each, Utterance)]
+        recordings = [entry for entry in self._scanned if isinstance(entry, Utterance)]
         if self.join_s is not None:
-            whole = join([self._lasting(each) for each in whole], self.join_s)
+            recordings = join([self._with_duration(clip) for clip in recordings], self.join_s)
         if self.per_speaker is not None:
-            whole = _first_of_each(whole, self.per_speaker)
-        chosen = choose(whole, self.limit if limit is None else limit)
+            recordings = _first_of_each_speaker(recordings, self.per_speaker)
+        recordings = choose(recordings, self.limit if limit is None else limit)
         # Word times belong to clips, so joined recordings are taken apart and joined again.
-        clips = [self._timed(clip) for utterance in chosen for clip in clips_of(utterance)]
+        clips = [self._with_times(clip) for recording in recordings for clip in clips_of(recording)]
         if self.time is not None:
-            clips = [_speakable(clip) for clip in self.time(clips)]
-        if self.join_s is not None:
-            rest = iter(clips)
-            clips = [joined_as(u.id, [next(rest) for _ in clips_of(u)]) for u in chosen]
-        return with_noise(clips, snr_db=self.snr_db, noise=self.noise)
+            clips = [_without_impossible_times(clip) for clip in self.time(clips)]
+        if self.join_s is None:
+            recordings = clips
+        else:
+            next_clips = iter(clips)
+            recordings = [
+                joined_as(recording.id, [next(next_clips) for _ in clips_of(recording)])
+                for recording in recordings
+            ]
+        return with_noise(recordings, snr_db=self.snr_db, noise=self.noise)
 
     def languages(self) -> set[str]:
         """Return the languages that the utterances name."""
         return {u.language for u in self._scanned if isinstance(u, Utterance) and u.language}
 
     def check(self) -> Iterator[Utterance | UserError]:
-        """Yield all there is, with word times; problems in their places."""
-        for each in self._scanned:
+        """Yield every utterance of the split with its word times, or a UserError in the place of
+        one that has a problem."""
+        for entry in self._scanned:
             try:
-                yield self._timed(each) if isinstance(each, Utterance) else each
+                yield self._with_times(entry) if isinstance(entry, Utterance) else entry
             except UserError as error:
                 yield error
 
     def data_hash(self) -> str:
+        """Return the sha256 of the utterances' ids, texts, durations and sizes of audio in bytes,
+        and of the names and sizes of the alignment files."""
         digest = hashlib.sha256()
-        for each in self._scanned:
-            if isinstance(each, UserError):
+        for entry in self._scanned:
+            if isinstance(entry, UserError):
                 continue
-            file = Path(each.audio_path) if each.audio_path else None
-            size = file.stat().st_size if file is not None and file.is_file() else 0
-            digest.update(f"{each.id}\0{each.text}\0{each.duration_s}\0{size}\0".encode())
-        for file in self._beside():
+            file = Path(entry.audio_path) if entry.audio_path else None
+            n_bytes = file.stat().st_size if file is not None and file.is_file() else 0
+            digest.update(f"{entry.id}\0{entry.text}\0{entry.duration_s}\0{n_bytes}\0".encode())
+        for file in self._alignment_files():
             digest.update(f"{file.name}\0{file.stat().st_size}\0".encode())
-        digest.update(self._track.encode())
+        digest.update(self._track_suffix.encode())
         return digest.hexdigest()
 
     @property
-    def _track(self) -> str:
-        """Return what a hash of the data has more where another track than the default is read."""
+    def _track_suffix(self) -> str:
+        """Return what is appended to the hashed content for `audio_track`. Nothing for the default
+        track, so that hashes of older results stay as they are."""
         return "" if self.audio_track is None else f"\0track {self.audio_track}"
 
-    def _of_track(self, utterance: Utterance) -> Utterance:
-        """Return the utterance with the audio track that was asked for, and its length."""
+    def _on_track(self, utterance: Utterance) -> Utterance:
+        """Return the utterance with the audio of the track `audio_track`, and its duration."""
         if self.audio_track is None or not isinstance(utterance.audio, File):
             return utterance
         audio = File(utterance.audio.path, self.audio_track)
@@ -187,71 +202,79 @@ class Loader(ABC):
 
     @cached_property
     def _scanned(self) -> list[Utterance | UserError]:
-        scanned: list[Utterance | UserError] = []
-        split_of: dict[str, str] = {}
-        for split, each in self._of_each_split():
-            if isinstance(each, Utterance) and each.id in split_of:
-                if split_of[each.id] != split:
-                    raise UserError(
-                        f"data.split=[{', '.join(self._several)}]: {split_of[each.id]} and {split} "
-                        f"both hold {each.id}; give splits that have no utterance in common"
-                    )
-                each = UserError(f"{self.path}: id {each.id!r} is there twice; ids must differ")
-            elif isinstance(each, Utterance):
-                split_of[each.id] = split
-                each = _writable(self._of_track(_with_code(each)))
-            scanned.append(each)
-        if not scanned:
+        """The utterances and problems of all splits, those of `ids` only where it is set."""
+        entries: list[Utterance | UserError] = []
+        split_of: dict[str, str] = {}  # of an utterance's id
+        for split, entry in self._scan_splits():
+            if isinstance(entry, UserError):
+                entries.append(entry)
+            elif entry.id not in split_of:
+                split_of[entry.id] = split
+                entries.append(_checked(self._on_track(_with_language_code(entry))))
+            elif split_of[entry.id] == split:
+                problem = f"{self.path}: id {entry.id!r} is there twice; ids must differ"
+                entries.append(UserError(problem))
+            else:
+                raise UserError(
+                    f"data.split=[{', '.join(self._several)}]: {split_of[entry.id]} and {split} "
+                    f"both hold {entry.id}; give splits that have no utterance in common"
+                )
+        if not entries:
             raise UserError(f"{self.path}: no utterance in split {self.split!r} of {self.name}")
-        return scanned if self.ids is None else of_ids(scanned, self.ids)
+        return entries if self.ids is None else of_ids(entries, self.ids)
 
-    def _of_each_split(self) -> Iterator[tuple[str, Utterance | UserError]]:
+    def _scan_splits(self) -> Iterator[tuple[str, Utterance | UserError]]:
+        """Yield what `scan` yields for each split, with the name of the split."""
         for split in self._several or [self.split]:
-            part = copy.copy(self)  # `scan` knows of one split only
+            part = copy.copy(self)  # `scan` reads one split only
             part.split = split
-            yield from ((split, each) for each in part.scan())
+            yield from ((split, entry) for entry in part.scan())
 
-    def _beside(self) -> list[Path]:
-        """Return the files of word times that were named."""
+    def _alignment_files(self) -> list[Path]:
+        """Return the files of word times that the setting `alignments` names."""
         return self._alignments.files if self._alignments else []
 
     @cached_property
     def _alignments(self) -> Alignments | None:
         return None if self.alignments is None else Alignments(self.alignments)
 
-    def _timed(self, utterance: Utterance) -> Utterance:
-        timed = with_words(self._lasting(utterance), self._alignments)
+    def _with_times(self, utterance: Utterance) -> Utterance:
+        """Return the utterance with its duration, and with word times from files where there are
+        any. Raises UserError where the word times do not fit its text or its duration."""
+        timed = with_words(self._with_duration(utterance), self._alignments)
         if problem := next(problems(timed), None):
             source = f", by {self.alignments}" if self.alignments else ""
             raise UserError(f"{timed.id}{source}: {problem}")
         return timed
 
     @staticmethod
-    def _lasting(utterance: Utterance) -> Utterance:
+    def _with_duration(utterance: Utterance) -> Utterance:
+        """Return the utterance with the duration of its file's header, where it has none yet."""
         if utterance.duration_s or not utterance.audio_path:
             return utterance
         return replace(utterance, duration_s=duration_s(utterance.audio_path))
 
 
-def _with_code(utterance: Utterance) -> Utterance:
-    """Return the utterance with its language as Whisper's code, however the corpus spells it."""
+def _with_language_code(utterance: Utterance) -> Utterance:
+    """Return the utterance with its language as Whisper's code, or None for a language that has no
+    name, however the corpus spells it."""
     if not isinstance(utterance.language, str):
         return utterance
     code = language_code(utterance.language)
     return replace(utterance, language=None if code in UNNAMED else code)
 
 
-def _speakable(utterance: Utterance) -> Utterance:
-    """Return an utterance that was aligned just now; without word times where nobody can say the
-    words in them: then the text is not what was spoken, or the aligner lost its place."""
+def _without_impossible_times(utterance: Utterance) -> Utterance:
+    """Return an utterance that an aligner has timed, without its word times where nobody can speak
+    the words in them. Then another text was spoken, or the aligner failed. Prints the problem."""
     if (problem := next(problems(utterance), None)) is None:
         return utterance
     print(f"{utterance.id}: the aligner's word times are not used: {problem}")
     return replace(utterance, words=None)
 
 
-def _writable(utterance: Utterance) -> Utterance | UserError:
-    """Return the utterance, or what is wrong where its strings cannot be written as UTF-8, or its
+def _checked(utterance: Utterance) -> Utterance | UserError:
+    """Return the utterance; a UserError where one of its strings cannot be written as UTF-8, or its
     text is longer than a day of speech."""
     if len(utterance.text) > MAX_TEXT:
         return UserError(
@@ -270,20 +293,21 @@ def _writable(utterance: Utterance) -> Utterance | UserError:
 
 
 def several_splits(split: Any) -> list[str]:
-    """Return the names where `split` is a list of them, else none. Raises UserError for an empty
-    list, and for a name that stands there twice."""
+    """Return the names of the splits where `split` is a list; [] where it is one name. Raises
+    UserError for an empty list, and for one that repeats a name."""
     if not isinstance(split, list | tuple):
         return []
     names = list(map(str, split))
-    twice = [name for name, n in Counter(names).items() if n > 1]
-    if twice or not names:
-        what = f"{twice[0]} is there twice" if twice else "names no split"
-        raise UserError(f"data.split=[{', '.join(names)}]: {what}; give each split once")
+    repeated = [name for name, n in Counter(names).items() if n > 1]
+    if repeated or not names:
+        fault = f"{repeated[0]} is there twice" if repeated else "names no split"
+        raise UserError(f"data.split=[{', '.join(names)}]: {fault}; give each split once")
     return names
 
 
 def need_folder(path: Path, what: str, inner: str = "") -> Path:
-    """Return `path`, which must be a folder, or the folder `inner` in it where there is one."""
+    """Return the folder `inner` in `path` where there is one, else `path`. `what`: the corpus's
+    name. Raises UserError where `path` is no folder."""
     if not path.is_dir():
         remedy = f"{inner}, or of the folder that holds it" if inner else "that folder"
         raise UserError(f"{path}: no such folder, and {what} has one; give the path of {remedy}")
@@ -291,7 +315,7 @@ def need_folder(path: Path, what: str, inner: str = "") -> Path:
 
 
 def need_split(folder: Path, split: str, splits: Iterable[str], what: str) -> None:
-    """Raise UserError, with what there is, where `split` is not `there`."""
+    """Raise UserError, which lists `splits`, where `split` is none of them. `what`: the corpus."""
     names = sorted(splits)
     if split not in names:
         raise UserError(
@@ -308,13 +332,16 @@ def missing(file: Path, where: str) -> UserError:
 def recorded(
     file: Path, text: str, where: str, *, name: str | None = None, **fields: Any
 ) -> Utterance | UserError:
-    """Return the utterance of a recording, named as its file or `name`; where the recording or its
-    text is not there, the error that says so. fields: of the utterance, as `Utterance` has them."""
+    """Return the utterance of a recording; a UserError where the file or its text is missing.
+
+    where: the file and line that list the recording, for the error. name: the utterance's id,
+    by default the file's stem. fields: the other fields of `Utterance`.
+    """
     if not is_there(file):
         return missing(file, where)
     text = " ".join(text.split())
     if not text:
-        return UserError(f"{where}: {name or file.stem} has no text; mend or remove the line")
+        return UserError(f"{where}: {name or file.stem} has no text; correct or remove the line")
     values = {"audio": File(file), "duration_s": 0.0, **fields}
     return Utterance(id=name or file.stem, text=text, audio_path=str(file), **values)
 

@@ -144,30 +144,30 @@ def read_manifest(path: str | Path) -> list[Utterance]:
 
 
 def scan_manifest(path: Path) -> Iterator[Utterance | UserError]:
-    """Yield each line's utterance, or the error that says what is wrong with the line."""
-    places: dict[str, str] = {}
+    """Yield the utterance of each line, or a UserError in the place of a line with a fault."""
+    place_of: dict[str, str] = {}  # "file, line n" by id
     for where, line in text_rows(path):
         try:
             utterance = _utterance(_row(line, where), path.parent, where)
         except UserError as error:
             yield error
             continue
-        before = places.setdefault(utterance.id, where)
-        if before != where:
+        first_place = place_of.setdefault(utterance.id, where)
+        if first_place == where:
+            yield utterance
+        else:
             yield UserError(
-                f"{where}: id {utterance.id!r} is in {before.rpartition(', ')[2]} already; "
+                f"{where}: id {utterance.id!r} is in {first_place.rpartition(', ')[2]} already; "
                 "ids must differ: give each line its own `id`."
             )
-            continue
-        yield utterance
 
 
 def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
     """Write the utterances as a manifest that `read_manifest` reads; return their number.
 
-    Recordings in files of their own are named by their absolute paths. What is a part of a
-    recording, noisy or not in a file is written as 16-bit FLAC into a folder named after the
-    manifest. Raises UserError where there is a manifest already, or no utterance.
+    A recording that is a file is named by its absolute path. Any other audio (a part of a file,
+    noisy, joined) is written as 16-bit FLAC into a folder named after the manifest. Raises
+    UserError where there is a manifest already, or no utterance.
     """
     import soundfile
 
@@ -204,7 +204,8 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
 
 
 def audio_files(path: Path) -> list[Path]:
-    """Return every audio file that a manifest names, without repetition, in its order."""
+    """Return every audio file that a manifest names, once, in its order. Raises UserError for a
+    line with a fault and for a file that is missing."""
     files: dict[Path, None] = {}
     for where, line in text_rows(path):
         for file, _ in _files(_row(line, where), path.parent, where):
@@ -213,22 +214,24 @@ def audio_files(path: Path) -> list[Path]:
 
 
 def _row(line: str, where: str) -> dict[str, Any]:
-    """Return the object of a line, checked by its Struct. Raises UserError naming a field."""
+    """Return the JSON object of a line, checked by `Line`. Raises UserError, which ends with the
+    description of the field that is wrong."""
     row = json_row(line, where)
     if (fault := violation(row, Line)) is None:
         return row
     if fault.place:
         field = str(fault.place[0])
-        what = f"`{fault.name}` is {repr(fault.value)[:60]}"
-    else:
+        problem = f"`{fault.name}` is {repr(fault.value)[:60]}"
+    else:  # of the whole line: a field is missing
         field = fault.rule.removeprefix("lacks ").strip("`")
-        what = f"no `{field}`"
+        problem = f"no `{field}`"
     remedy = SCHEMA["$defs"]["Line"]["properties"][field]["description"]
-    raise UserError(f"{where}: {what}; {remedy}.")
+    raise UserError(f"{where}: {problem}; {remedy}.")
 
 
 def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, float]]:
-    """Return the row's recordings, each with the silence after it in seconds."""
+    """Return the row's recordings, each with the silence after it in seconds. Raises UserError for
+    one that is missing."""
     files: list[tuple[Path, float]] = []
     for part in row.get("parts", [row]):
         name = part["audio_filepath"]
@@ -242,23 +245,26 @@ def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, fl
 
 
 def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
+    """Return the utterance of a checked line. Raises UserError for audio that is missing, and for
+    word times that do not fit the text or the duration."""
     files = _files(row, folder, where)
+    first_file = files[0][0]
     length_s = row.get("duration")
     if length_s is None:
         length_s = sum(duration_s(file) + gap_s for file, gap_s in files)
-    clean = Composed(tuple(files)) if "parts" in row else File(files[0][0])
-    noise = row.get("noise")
+    audio: Composed | File | Noisy
+    audio = Composed(tuple(files)) if "parts" in row else File(first_file)
+    if (noise := row.get("noise")) is not None:
+        audio = Noisy(audio, noise["kind"], float(noise["snr_db"]), int(noise["seed"]))
     utterance = Utterance(
-        id=_name(row, "id") or files[0][0].stem,
+        id=_name(row, "id") or first_file.stem,
         text=row["text"],
-        audio=clean
-        if noise is None
-        else Noisy(clean, noise["kind"], float(noise["snr_db"]), int(noise["seed"])),
+        audio=audio,
         duration_s=float(length_s),
         speaker=_name(row, "speaker"),
         language=_language(row),
         words=_words(row["words"]) if row.get("words") is not None else None,
-        audio_path=None if "parts" in row else str(files[0][0]),
+        audio_path=None if "parts" in row else str(first_file),
     )
     if problem := next(problems(utterance), None):
         raise UserError(
@@ -268,8 +274,9 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
 
 
 def _name(row: dict[str, Any], key: str) -> str | None:
+    """Return a name as a text; LibriSpeech's speakers are numbers, and some ids."""
     value = row.get(key)
-    return None if value is None else str(value)  # LibriSpeech's speakers are numbers, some ids too
+    return None if value is None else str(value)
 
 
 def _language(row: dict[str, Any]) -> str | None:

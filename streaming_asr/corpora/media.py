@@ -1,7 +1,8 @@
 """Decodes what FFmpeg reads (PyAV), on the time line that a media player shows.
 
 Where the time stamps of a recording leave a gap, silence fills it, so that later words keep their
-time. A frame that cannot be decoded is such a gap, too.
+time. A frame that cannot be decoded leaves such a gap, too. "Time 0" is what a player shows as the
+start; `_origin_s` gives its time stamp.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def decoded(path: str | Path, audio_track: int | None = None) -> Iterator[Block]
     """Yield the samples of an audio track from time 0 on.
 
     audio_track: counted from 1; None is the default track. Raises UserError where nothing can be
-    decoded, where a gap is too long, and where the recording is shorter than its header counts.
+    decoded, where a gap is too long, and where the recording is shorter than its header states.
     """
     with refusing(path), Path(path).open("rb", buffering=0) as file:
         for begin, size in _parts(file):
@@ -65,34 +66,35 @@ def decoded(path: str | Path, audio_track: int | None = None) -> Iterator[Block]
 
 
 def length_s(source: str | Path | IO[bytes], audio_track: int | None = None) -> float:
-    """Return the length that the header of a recording states for an audio track, by default the
-    default one, on the time line; 0.0 where it states none or is no recording."""
+    """Return the length in seconds, from time 0, that the header of a recording states for an audio
+    track; 0.0 where it states none or is no recording. audio_track: as in `decoded`."""
     with suppress(Exception), file_of(source) as file:
-        begin, size = 0, file.seek(0, os.SEEK_END)
-        with _opened(file, "", begin, size) as media:
+        n_bytes = file.seek(0, os.SEEK_END)
+        with _opened(file, "", 0, n_bytes) as media:
             return _track_length_s(media, _track(media.container, "", audio_track))
     return 0.0
 
 
 def has_gap(path: str | Path) -> bool:
-    """Return whether the time stamps of a recording leave a gap."""
-    next_s: float | None = None
+    """Return whether the time stamps of a recording's first track leave a gap over JITTER_S. False
+    for a file that cannot be read, of which decoding reports the fault."""
+    end_s: float | None = None  # of the packet before
     with suppress(Exception), Path(path).open("rb", buffering=0) as file:
-        size = file.seek(0, os.SEEK_END)
-        with _opened(file, path, 0, size) as media:
+        n_bytes = file.seek(0, os.SEEK_END)
+        with _opened(file, path, 0, n_bytes) as media:
             for packet in media.container.demux(media.container.streams.audio[0]):
                 if packet.pts is None:
                     continue
-                at_s = float(packet.pts * packet.time_base)
-                if next_s is not None and at_s > next_s + JITTER_S:
+                begin_s = float(packet.pts * packet.time_base)
+                if end_s is not None and begin_s > end_s + JITTER_S:
                     return True
-                next_s = at_s + float((packet.duration or 0) * packet.time_base)
+                end_s = begin_s + float((packet.duration or 0) * packet.time_base)
     return False
 
 
 @contextmanager
 def refusing(path: str | Path) -> Iterator[None]:
-    """Turn whatever a decoder raises into a UserError: one file at fault ends nothing else."""
+    """Turn whatever a decoder raises into a UserError, so that one bad file does not end a run."""
     try:
         yield
     except UserError:
@@ -112,30 +114,33 @@ def unreadable(path: str | Path, error: BaseException) -> UserError:
 
 
 class _Window:
-    """A part of a file whose size is fixed when it is opened: a file that grows is read as it was.
+    """A part of a file, of a size that is fixed at the start: what is appended later is not read.
 
-    FFmpeg is given no name, so that the content decides. It cannot open other files through this.
+    FFmpeg gets no name from it, so that the content decides the format, and cannot open other
+    files. begin, size: the part in bytes.
     """
 
     def __init__(self, file: IO[bytes], begin: int, size: int) -> None:
-        self._file, self._begin, self._size, self._at = file, begin, size, 0
+        self._file, self._begin, self._size = file, begin, size
+        self._position = 0  # in the part
 
     def read(self, n: int) -> bytes:
-        self._file.seek(self._begin + self._at)
-        piece = self._file.read(max(0, min(n, self._size - self._at)))
-        self._at += len(piece)
+        self._file.seek(self._begin + self._position)
+        piece = self._file.read(max(0, min(n, self._size - self._position)))
+        self._position += len(piece)
         return piece
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
 
 class _NamedWindow(_Window):
-    """Its name tells the format of a file whose content has no mark of one."""
+    """One with a name, which decides the format of a file whose content has no mark of it."""
 
     def __init__(self, name: str, *window: Any) -> None:
         super().__init__(*window)
@@ -143,10 +148,12 @@ class _NamedWindow(_Window):
 
 
 class _Media(NamedTuple):
+    """PyAV's container of a recording, and the bytes of the file that it takes."""
+
     container: Any
     file: IO[bytes]
     begin: int
-    size: int  # bytes
+    size: int
 
     @property
     def kind(self) -> str:
@@ -155,7 +162,8 @@ class _Media(NamedTuple):
 
 
 def _parts(file: IO[bytes]) -> list[tuple[int, int]]:
-    """Return where recordings begin, and their sizes: several for WAVs one after another."""
+    """Return (first byte, size in bytes) of each recording in a file: of several WAVs that follow
+    one another, or of the whole file."""
     begins = wav_parts(file)
     ends = [*begins[1:], file.seek(0, os.SEEK_END)]
     return [(begin, end - begin) for begin, end in zip(begins, ends, strict=True)]
@@ -163,7 +171,7 @@ def _parts(file: IO[bytes]) -> list[tuple[int, int]]:
 
 @contextmanager
 def file_of(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield an open file, or the file that is at a path."""
+    """Yield the open file at a path; a file that is open already as it is."""
     if isinstance(source, str | Path):
         with Path(source).open("rb", buffering=0) as file:
             yield file
@@ -173,6 +181,8 @@ def file_of(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _opened(file: IO[bytes], path: str | Path, begin: int, size: int) -> Iterator[_Media]:
+    """Open the part of a file for FFmpeg and yield it. `path` is used for messages, and for the
+    formats that only the name shows. Raises UserError for a text and PyAV's errors."""
     import av
 
     window = file, begin, size
@@ -202,7 +212,8 @@ def _open(window: _Window, options: dict[str, str]) -> Any:
 
 
 def _track(container: Any, path: str | Path, audio_track: int | None) -> Any:
-    """Return the audio track of that number, or the default one. Raises UserError."""
+    """Return the audio track (`av.AudioStream`) of that number from 1, or the default one for None.
+    Raises UserError where there is none, or no decoder for it."""
     tracks = list(container.streams.audio)
     if not tracks:
         raise UserError(f"{path}: holds no audio track; give a recording with sound")
@@ -221,8 +232,8 @@ def _track(container: Any, path: str | Path, audio_track: int | None) -> Any:
 
 
 def _default(tracks: Sequence[Any]) -> int:
-    """Return the index of the first track that its file calls the default, or of the first one;
-    of those that can be decoded, as iPhones add one of spatial audio."""
+    """Return the index of the default track: of the tracks that can be decoded, the first that the
+    file marks as default, else the first. (iPhones add one of spatial audio without a decoder.)"""
     from av.stream import Disposition
 
     usable = [i for i, track in enumerate(tracks) if track.codec_context is not None] or [0]
@@ -230,37 +241,38 @@ def _default(tracks: Sequence[Any]) -> int:
 
 
 def _report_tracks(container: Any, path: str | Path) -> None:
-    """Print that a recording has other tracks than the one that is read."""
+    """Warn that a recording has other tracks than the default one, which is read."""
     tracks = list(container.streams.audio)
     if len(tracks) == 1:
         return
-    named = []
+    labels = []
     for number, track in enumerate(tracks, 1):
-        about = [track.metadata.get(key) for key in ("language", "title")]
-        named.append(" ".join([str(number), *(a for a in about if a and a != "und")]))
+        notes = [track.metadata.get(key) for key in ("language", "title")]
+        known_notes = [note for note in notes if note and note != "und"]  # undetermined
+        labels.append(" ".join([str(number), *known_notes]))
     log.warning(
         "%s: holds %d audio tracks (%s), track %d is read; `--audio-track N` of transcribe, "
         "`audio_track=N` of live and of an upload, and `data.audio_track=N` elsewhere read another",
-        path, len(tracks), ", ".join(named), _default(tracks) + 1,
+        path, len(tracks), ", ".join(labels), _default(tracks) + 1,
     )  # fmt: skip
 
 
 def _track_length_s(media: _Media, track: Any) -> float:
-    """Return the stated end of a track on the time line in seconds, 0.0 where none is stated."""
+    """Return the end of a track in seconds from time 0 by the headers, 0.0 where none states it."""
     container = media.container
     if track.duration is not None:
-        end_s = float((track.start_time or 0) * track.time_base + track.duration * track.time_base)
-        end_s -= _origin_s(container)
+        end_s = float(((track.start_time or 0) + track.duration) * track.time_base)
     elif len(container.streams) == 1 and container.duration is not None:
-        end_s = _begin_s(media) + container.duration / 1e6 - _origin_s(container)
+        end_s = _begin_s(media) + container.duration / 1e6
     else:
         return 0.0
+    end_s -= _origin_s(container)
     return end_s if _is_stated(media) and 0 < end_s <= MOST_S else 0.0
 
 
 def _begin_s(media: _Media) -> float:
-    """Return the time stamp from which the length of a container counts. Matroska and NUT state
-    their last time stamp, others what lies between the first and the last."""
+    """Return the time stamp in seconds from which a container's stated length counts. Matroska and
+    NUT state their last time stamp; others the time between the first and the last."""
     if "matroska" in media.kind or media.kind == "nut":
         return 0.0
     return (media.container.start_time or 0) / 1e6
@@ -269,22 +281,22 @@ def _begin_s(media: _Media) -> float:
 def _is_stated(media: _Media) -> bool:
     """Return whether a header states the length that FFmpeg gives.
 
-    Where none does, FFmpeg estimates it from the size of the file and the bit rate. Such a length
-    changes with the size; so it is asked again with half of it.
+    Where none does, FFmpeg estimates it from the size of the file and the bit rate. To find that
+    out, only the first half of the file is opened: an estimate changes, a stated length does not.
     """
-    window = _Window(media.file, media.begin, media.size // 2)
-    with suppress(Exception), _open(window, {"protocol_whitelist": "none"}) as half:
-        return bool(half.duration == media.container.duration)
-    return True  # what needs the whole file states its length there
+    first_half = _Window(media.file, media.begin, media.size // 2)
+    with suppress(Exception), _open(first_half, {"protocol_whitelist": "none"}) as container:
+        return bool(container.duration == media.container.duration)
+    return True  # a format that cannot be opened by half states its length at the end
 
 
 def _has_times(container: Any) -> bool:
-    """Return whether packets carry time stamps. Those of formats that FFmpeg has to index itself,
-    as MP3 and ADTS, are computed: wrongly so where the sampling rate changes."""
+    """Return whether the packets in the file have time stamps. FFmpeg computes those of MP3, ADTS
+    and other formats that it indexes itself; they are wrong where the sampling rate changes."""
     import av
 
-    indexed = av.format.Flags.generic_index in av.format.Flags(container.format.flags)
-    return not indexed or _is_discontinuous(container)
+    is_computed = av.format.Flags.generic_index in av.format.Flags(container.format.flags)
+    return not is_computed or _is_discontinuous(container)
 
 
 def _is_discontinuous(container: Any) -> bool:
@@ -295,23 +307,41 @@ def _is_discontinuous(container: Any) -> bool:
 
 
 def _origin_s(container: Any) -> float:
-    """Return the time stamp that is time 0."""
-    start_s = (container.start_time or 0) / 1e6
+    """Return the time stamp in seconds that is time 0: the first one in a format whose time stamps
+    begin anywhere, and in a part of a live stream; else 0, so that a late track stays late."""
+    start_s = (container.start_time or 0) / 1e6  # FFmpeg counts it in microseconds
     return start_s if _is_discontinuous(container) or _is_late(container) else 0.0
 
 
 def _is_late(container: Any) -> bool:
-    """Return whether all tracks begin so late that it was a live stream of which a part was
-    recorded; it begins with its first sample."""
+    """Return whether the first time stamp of all tracks is over LONG_GAP_S. Then it is a part of a
+    live stream, which counts from the stream's start."""
     return bool((container.start_time or 0) / 1e6 > LONG_GAP_S)
 
 
 # -- decoding -------------------------------------------------------------------------------
 
 
-def _blocks(media: _Media, path: str | Path, audio_track: int | None) -> Iterator[Block]:
-    import av
+@dataclass
+class _Extent:
+    """How far the packets of all tracks reach, and how much of the audio cannot be decoded."""
 
+    end_s: float = 0.0  # the last time stamp
+    end_byte: int = 0
+    undecoded_s: float = 0.0
+    error: Exception | None = None  # the last one of the decoder
+
+    def add(self, packet: Any) -> None:
+        if packet.pts is not None:
+            ticks = packet.pts + (packet.duration or 0)
+            self.end_s = max(self.end_s, float(ticks * packet.time_base))
+        if packet.pos is not None:
+            self.end_byte = max(self.end_byte, packet.pos + packet.size)
+
+
+def _blocks(media: _Media, path: str | Path, audio_track: int | None) -> Iterator[Block]:
+    """Yield the samples of a track from time 0 on, with silence in its gaps. Warn of what is odd.
+    Raises UserError as `decoded` does, at the end for what is only known there."""
     container = media.container
     track = _track(container, path, audio_track)
     if audio_track is None:
@@ -322,15 +352,31 @@ def _blocks(media: _Media, path: str | Path, audio_track: int | None) -> Iterato
     _check_index(media, track, path)
     is_lossy = not track.codec_context.name.startswith("pcm_")
     line = _TimeLine(path, _origin_s(container), _has_times(container), is_lossy)
-    end_s = undecoded_s = 0.0
-    end_byte = 0
-    why: Exception | None = None
+    extent = _Extent()
+    for frame in _frames(container, track, path, extent):
+        yield from line.placed(frame)
+    if not line.audio_s:
+        if extent.error is not None:
+            raise unreadable(path, extent.error)
+        raise UserError(f"{path}: its audio track holds 0 samples; record or export it again")
+    line.check_gaps()
+    length_s = max(extent.end_s - _begin_s(media), 0.0)
+    if not line.has_times:  # computed time stamps may be wrong, and the samples count
+        length_s = max(length_s, line.now_s)
+    if _counts_samples(media):
+        length_s -= extent.undecoded_s
+    _check_end(media, path, length_s, extent.end_byte)
+    if extent.undecoded_s > SHORT_S:
+        log.warning("%s: is damaged: %.2f s of it cannot be decoded", path, extent.undecoded_s)
+
+
+def _frames(container: Any, track: Any, path: str | Path, extent: _Extent) -> Iterator[Any]:
+    """Yield the frames (`av.AudioFrame`) of a track that can be decoded, and note in `extent` what
+    was read. Raises UserError for an encrypted track."""
+    import av
+
     for packet in _packets(container):
-        if packet.pts is not None:
-            ticks = packet.pts + (packet.duration or 0)
-            end_s = max(end_s, float(ticks * packet.time_base))
-        if packet.pos is not None:
-            end_byte = max(end_byte, packet.pos + packet.size)
+        extent.add(packet)
         if packet.stream_index != track.index:
             continue
         if packet.has_sidedata("encryption_info"):
@@ -340,27 +386,15 @@ def _blocks(media: _Media, path: str | Path, audio_track: int | None) -> Iterato
         try:
             frames = packet.decode()
         except (av.FFmpegError, ValueError) as error:
-            why = error
-            undecoded_s += float((packet.duration or 0) * packet.time_base)
+            extent.error = error
+            extent.undecoded_s += float((packet.duration or 0) * packet.time_base)
             continue
-        for frame in frames:
-            yield from line.placed(frame)
-    if not line.audio_s:
-        if why is not None:
-            raise unreadable(path, why)
-        raise UserError(f"{path}: its audio track holds 0 samples; record or export it again")
-    line.check_gaps()
-    # Where the rate changes, computed time stamps are wrong and the samples count.
-    there_s = max(end_s - _begin_s(media), 0.0 if line.has_times else line.now_s)
-    if _counts_samples(media):
-        there_s -= undecoded_s
-    _check_end(media, path, there_s, end_byte)
-    if undecoded_s > SHORT_S:
-        log.warning("%s: is damaged: %.2f s of it cannot be decoded", path, undecoded_s)
+        yield from frames
 
 
 def _packets(container: Any) -> Iterator[Any]:
-    """Yield the packets of all tracks, as far as the file can be read, and what ends decoding."""
+    """Yield the packets of all tracks, as far as the file can be read, and then the empty ones that
+    make the decoders return their last frames."""
     import av
 
     try:
@@ -370,7 +404,8 @@ def _packets(container: Any) -> Iterator[Any]:
 
 
 def _check_index(media: _Media, track: Any, path: str | Path) -> None:
-    """Raise UserError where the sample table of an MP4 places samples behind the file's end."""
+    """Raise UserError where the index of an MP4 lists packets (MP4 calls them samples) that lie
+    after the end of the file: it is cut off."""
     if "mp4" not in media.kind.split(","):
         return
     missing = [
@@ -378,81 +413,91 @@ def _check_index(media: _Media, track: Any, path: str | Path) -> None:
     ]
     if missing:
         stated_s = float((track.duration or 0) * track.time_base)
-        there_s = float(min(missing) * track.time_base)
-        raise _cut_off(path, there_s, max(stated_s, there_s))
+        first_missing_s = float(min(missing) * track.time_base)
+        raise _cut_off(path, first_missing_s, max(stated_s, first_missing_s))
 
 
-def _check_end(media: _Media, path: str | Path, there_s: float, end_byte: int) -> None:
-    """Raise UserError where a file ends before its header says. Print a warning where all of its
-    bytes are there and were read all the same.
+def _check_end(media: _Media, path: str | Path, length_s: float, end_byte: int) -> None:
+    """Raise UserError where a file is shorter, in seconds or bytes, than its header states. Warn
+    where it is shorter in seconds only: then the header is wrong, and nothing is missing.
 
-    there_s: its length by the last time stamp of any track. end_byte: where the last packet ends.
+    length_s: by the last time stamp of any track. end_byte: where the last packet ends.
     """
     container = media.container
     media.file.seek(media.begin)
     n_bytes = stated_bytes(media.file.read(BEGIN_BYTES))
-    is_short = n_bytes is not None and n_bytes > media.size
+    lacks_bytes = n_bytes is not None and n_bytes > media.size
     if container.duration is None or _is_discontinuous(container) or not _is_stated(media):
-        if is_short:
+        if lacks_bytes:
             raise UserError(
                 f"{path}: is cut off: {media.size} of {n_bytes} bytes are there; copy or export it "
                 "again."
             )
         return
     stated_s = container.duration / 1e6
-    short_s = SHORT_S if is_short or len(container.streams) == 1 else OTHER_TRACKS_S
-    if there_s >= stated_s - short_s:
+    # With several tracks the stated length is that of the longest.
+    tolerance_s = SHORT_S if lacks_bytes or len(container.streams) == 1 else OTHER_TRACKS_S
+    if length_s >= stated_s - tolerance_s:
         return
-    if n_bytes is not None and not is_short and end_byte > READ_SHARE * media.size:
-        log.warning("%s: its header states %.2f s, it holds %.2f s", path, stated_s, there_s)
+    has_all_bytes = n_bytes is not None and not lacks_bytes
+    if has_all_bytes and end_byte > READ_SHARE * media.size:
+        log.warning("%s: its header states %.2f s, it holds %.2f s", path, stated_s, length_s)
         return
-    raise _cut_off(path, there_s, stated_s)
+    raise _cut_off(path, length_s, stated_s)
 
 
 def _counts_samples(media: _Media) -> bool:
-    """Return whether the header of a recording counts its samples."""
+    """Return whether the format is one whose header counts its samples."""
     return bool(COUNTED & set(media.kind.split(",")))
 
 
-def _cut_off(path: str | Path, there_s: float, stated_s: float) -> UserError:
+def _cut_off(path: str | Path, decoded_s: float, stated_s: float) -> UserError:
     return UserError(
-        f"{path}: is cut off or damaged: {there_s:.2f} of {stated_s:.2f} s can be decoded; copy or "
-        "export it again."
+        f"{path}: is cut off or damaged: {decoded_s:.2f} of {stated_s:.2f} s can be decoded; copy "
+        "or export it again."
     )
 
 
 @dataclass
 class _TimeLine:
-    """Sets decoded frames one after another, each at its time. Times are in seconds."""
+    """Puts decoded frames one after another, with silence where their time stamps leave a gap.
+
+    origin_s: the time stamp of time 0. has_times: whether time stamps are used. is_lossy: of the
+    codec, whose damaged frames may have any values.
+    """
 
     path: str | Path
     origin_s: float
     has_times: bool
-    is_lossy: bool = False  # a damaged frame may have any values
-    now_s: float = 0.0  # where the next sample lies
-    audio_s: float = 0.0  # decoded so far
-    shift_s: float = 0.0  # of time stamps that begin again
+    is_lossy: bool = False
+    now_s: float = 0.0  # the end of what was yielded, from time 0
+    audio_s: float = 0.0  # of it decoded, not silence
+    shift_s: float = 0.0  # is added to time stamps, since some began again
     longest_gap_s: float = field(default=0.0, init=False)
     is_trimmed: bool = field(default=False, init=False)
 
     def placed(self, frame: Any) -> Iterator[Block]:
-        """Yield the silence before a frame, if any, and its samples. Raises UserError."""
+        """Yield the silence before a frame (`av.AudioFrame`), if any, and its samples.
+
+        Samples before time 0 are left out, as in a player. Raises UserError for a gap that is too
+        long.
+        """
         data, rate = _floats(frame), frame.sample_rate
         if self.is_lossy:
             data = np.clip(np.nan_to_num(data, posinf=0.0, neginf=0.0), -MAX_PEAK, MAX_PEAK)
         gap_s = 0.0
         if self.has_times and frame.pts is not None:
-            at_s = float(frame.pts * frame.time_base) - self.origin_s + self.shift_s
-            if not self.audio_s and at_s < 0:  # before time 0, as a player would leave it out
-                if at_s < -JITTER_S and not self.is_trimmed:
-                    log.warning("%s: %.2f s before its time 0 are left out", self.path, -at_s)
+            begin_s = float(frame.pts * frame.time_base) - self.origin_s + self.shift_s
+            if not self.audio_s and begin_s < 0:
+                if begin_s < -JITTER_S and not self.is_trimmed:
+                    log.warning("%s: %.2f s before its time 0 are left out", self.path, -begin_s)
                     self.is_trimmed = True
-                data = data[round(-at_s * rate) :]
-                at_s = 0.0
-            gap_s = at_s - self.now_s
+                data = data[round(-begin_s * rate) :]
+                begin_s = 0.0
+            gap_s = begin_s - self.now_s
         if not len(data):
             return
-        if gap_s < -RESTART_S:
+        if gap_s < -RESTART_S:  # the stamps began again: this frame follows the last one
             self.shift_s -= gap_s
         elif gap_s > JITTER_S:
             yield from self._silence(gap_s, data.shape[1], rate)
@@ -461,6 +506,7 @@ class _TimeLine:
         yield Block(data, rate)
 
     def _silence(self, gap_s: float, channels: int, rate: int) -> Iterator[Block]:
+        """Yield zeros for a gap, SILENCE_S at a time. Raises UserError where it is too long."""
         if gap_s > LONGEST_GAP_S:
             raise UserError(
                 f"{self.path}: its time stamps leave a gap of {gap_s:.0f} s after "
@@ -473,10 +519,10 @@ class _TimeLine:
                 "most are read; export it again or cut it."
             )
         self.longest_gap_s = max(self.longest_gap_s, gap_s)
-        n = round(gap_s * rate)
-        self.now_s += n / rate
-        for at in range(0, n, SILENCE_S * rate):
-            size = min(SILENCE_S * rate, n - at)
+        n_samples = round(gap_s * rate)
+        self.now_s += n_samples / rate
+        for begin in range(0, n_samples, SILENCE_S * rate):
+            size = min(SILENCE_S * rate, n_samples - begin)
             yield Block(np.zeros((size, channels), np.float32), rate)
 
     def check_gaps(self) -> None:

@@ -31,7 +31,7 @@ IDS = ("id", "utt_id")
 
 @dataclass(kw_only=True, eq=False)
 class Nemo(Loader):
-    """One manifest; relative paths are looked for below `audio_root`, else beside the manifest."""
+    """One manifest; relative paths are relative to `audio_root`, by default its own folder."""
 
     text_key: str = "text"
     audio_root: str | Path | None = None
@@ -50,33 +50,36 @@ class Nemo(Loader):
                 offset_s = _seconds(row, "offset", where) or 0.0
                 length_s = _seconds(row, "duration", where) or 0.0
                 _check_channel(row, where)
-                spoken_in = _text(row, "lang", where) or _text(row, "language", where)
+                language = _text(row, "lang", where) or _text(row, "language", where)
             except UserError as error:
                 yield error
                 continue
             text = row.get(self.text_key)
             if not isinstance(text, str):
                 yield UserError(f"{where}: no `{self.text_key}`; name another with data.text_key=")
-            elif not is_there(file):
+                continue
+            if not is_there(file):
                 yield missing(file, where)
-            elif offset_s and not length_s:
+                continue
+            if offset_s and not length_s:
                 yield UserError(f"{where}: an offset without a duration; give both")
-            else:
-                cut = Cut(file, offset_s, offset_s + length_s) if "offset" in row else None
-                row_id = next((row[key] for key in IDS if row.get(key) not in (None, "")), None)
-                name = file.stem if row_id is None else str(row_id)
-                if cut is not None and row_id is None:
-                    name += f"-{round(offset_s * 1000):08d}-{round(length_s * 1000):06d}"
-                speaker = row.get("speaker")
-                yield Utterance(
-                    id=name,
-                    text=" ".join(text.split()),
-                    audio=cut if cut is not None and length_s else File(file),
-                    duration_s=length_s,
-                    speaker=None if speaker is None else str(speaker),
-                    language=spoken_in or self.language,
-                    audio_path=str(file),
-                )
+                continue
+            is_part = "offset" in row
+            row_id = next((row[key] for key in IDS if row.get(key) not in (None, "")), None)
+            name = file.stem if row_id is None else str(row_id)
+            if is_part and row_id is None:
+                name += f"-{round(offset_s * 1000):08d}-{round(length_s * 1000):06d}"
+            cut = Cut(file, offset_s, offset_s + length_s)
+            speaker = row.get("speaker")
+            yield Utterance(
+                id=name,
+                text=" ".join(text.split()),
+                audio=cut if is_part and length_s else File(file),
+                duration_s=length_s,
+                speaker=None if speaker is None else str(speaker),
+                language=language or self.language,
+                audio_path=str(file),
+            )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -106,7 +109,8 @@ class LibriSpeechPC(Loader):
 
 
 def _text(row: Mapping[str, Any], key: str, where: str) -> str:
-    """Return a value that is a text, "" for none. Raises UserError."""
+    """Return a value that is a text, "" where the row has none. Raises UserError for another value,
+    and where the row has no audio_filepath."""
     value = row.get(key)
     if key == "audio_filepath" and not value:
         raise UserError(f"{where}: no NeMo line with audio_filepath; name the recording")
@@ -116,7 +120,7 @@ def _text(row: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _seconds(row: Mapping[str, Any], key: str, where: str) -> float | None:
-    """Return a value in seconds, None for none. Raises UserError."""
+    """Return a value in seconds, None where the row has none. Raises UserError for no time."""
     return None if row.get(key) is None else numbers([row[key]], f"{where}, {key}")[0]
 
 

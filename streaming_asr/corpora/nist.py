@@ -40,9 +40,10 @@ class Segment:
 
 
 def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
-    """Return the words of each recording of a CTM file in the order of time. Raises UserError."""
+    """Return {recording: words in the order of time} of a CTM file. Raises UserError for a line of
+    another form, alternatives, and a recording with two channels."""
     words_of: dict[str, list[CtmWord]] = {}
-    channels: dict[str, str] = {}
+    channel_of: dict[str, str] = {}
     for where, line in _rows(path):
         fields = line.split()
         if len(fields) not in (5, 6):
@@ -55,7 +56,7 @@ def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
                 f"{where}: begins alternatives ({fields[4]}), which sclite reads and this does "
                 "not; choose one of them."
             )
-        _check_channel(channels, fields, where)
+        _check_channel(channel_of, fields, where)
         begin_s, length_s = numbers(fields[2:4], where)
         confidence = None
         if len(fields) == 6 and fields[5] not in ("NA", "-"):
@@ -68,9 +69,10 @@ def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
 
 
 def segments(path: Path) -> dict[str, list[Segment]]:
-    """Return each recording's segments that are scored, in the order of time. Raises UserError."""
+    """Return {recording: segments in the order of time} of an STM file, without those that are not
+    to be scored. Raises UserError as `ctm_words` does."""
     segments_of: dict[str, list[Segment]] = {}
-    channels: dict[str, str] = {}
+    channel_of: dict[str, str] = {}
     for where, line in _rows(path):
         fields = line.split(maxsplit=5)
         if len(fields) < 5:
@@ -78,11 +80,12 @@ def segments(path: Path) -> dict[str, list[Segment]]:
                 f"{where}: {len(fields)} fields; an STM line is `recording channel speaker begin "
                 "end [<label>] text`."
             )
-        _check_channel(channels, fields, where)
+        _check_channel(channel_of, fields, where)
         start_s, end_s = numbers(fields[3:5], where)
         if end_s < start_s:
             raise UserError(f"{where}: ends at {end_s} s before it starts at {start_s} s.")
-        text = re.sub(r"^<[^>\s]*>\s*", "", fields[5] if len(fields) == 6 else "").strip()
+        label_and_text = fields[5] if len(fields) == 6 else ""
+        text = re.sub(r"^<[^>\s]*>\s*", "", label_and_text).strip()
         if re.search(r"\{[^}]*/[^}]*\}", text):
             raise UserError(
                 f"{where}: holds alternatives {{ a / b }}, which sclite reads and this does not; "
@@ -95,10 +98,11 @@ def segments(path: Path) -> dict[str, list[Segment]]:
     return segments_of
 
 
-def _check_channel(channels: dict[str, str], fields: list[str], where: str) -> None:
-    """Raise UserError where a recording has a line of another channel than its first."""
+def _check_channel(channel_of: dict[str, str], fields: list[str], where: str) -> None:
+    """Note in `channel_of` the channel of a recording's first line. Raises UserError for a line of
+    another channel."""
     recording, channel = fields[:2]
-    if (first := channels.setdefault(recording, channel)) != channel:
+    if (first := channel_of.setdefault(recording, channel)) != channel:
         raise UserError(
             f"{where}: channel {channel} of {recording}, whose first line is of channel {first}; "
             "they are different sounds: keep the lines of one channel."

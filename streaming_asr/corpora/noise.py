@@ -40,10 +40,10 @@ def with_noise(
 ) -> list[Utterance]:
     """Return the utterances with noise mixed into their audio when it is loaded.
 
-    snr_db takes the place of the ratio of every utterance, noise of the kind, a key of `KINDS`.
-    Utterances without noise of their own get `noise` or `DEFAULT`, from a seed made of their id:
-    the same at every ratio. None leaves things as they are. Raises UserError for an unknown kind,
-    and for a kind without a ratio.
+    snr_db: replaces the ratio of utterances that have noise of their own, in dB; the others get
+    noise at this ratio, from a seed made of their id: the same noise at every ratio. noise: the
+    kind, a key of `KINDS`, instead of an utterance's own or `DEFAULT`. With None for both nothing
+    changes. Raises UserError for an unknown kind, and for a kind without a ratio.
     """
     if noise is not None:
         check_one_of(sorted(KINDS), **{"data.noise": noise})
@@ -55,6 +55,7 @@ def with_noise(
 def _noisy(
     utterance: Utterance, snr_db: float | None, noise: str | None
 ) -> Callable[[], NDArray[np.float32]]:
+    """Return the audio of an utterance with the noise that `with_noise` states."""
     audio = utterance.audio
     if isinstance(audio, Noisy):
         ratio_db = audio.snr_db if snr_db is None else snr_db
@@ -73,8 +74,8 @@ def _noisy(
 def mix(samples: NDArray[np.float32], kind: str, snr_db: float, seed: int) -> NDArray[np.float32]:
     """Return `samples`, (n,) float32 at 16 kHz, with noise of `kind` at `snr_db`.
 
-    `kind` is a key of `KINDS`. The sum is scaled down as a whole where it would pass +-1. Silent
-    or empty audio has no ratio to noise and comes back as it is. Raises UserError for another kind.
+    `kind` is a key of `KINDS`. Where the sum exceeds +-1, all of it is scaled down. Silent or empty
+    audio has no ratio to noise and is returned as it is. Raises UserError for another kind.
     """
     check_one_of(sorted(KINDS), noise=kind)
     signal = np.asarray(samples, dtype=np.float64)
@@ -89,8 +90,8 @@ def mix(samples: NDArray[np.float32], kind: str, snr_db: float, seed: int) -> ND
 
 
 def _shaped(noise: NDArray[np.float64], gain: Callable[..., NDArray[np.float64]]) -> NDArray:
-    """Return `noise` filtered by `gain`, a function of the frequency in Hz."""
-    # In one piece over the whole length, so it goes round without an edge.
+    """Return `noise`, (n,), filtered by `gain`, a function of frequencies in Hz."""
+    # One transform over the whole length: the noise is periodic, without an edge.
     spectrum = np.fft.rfft(noise) * gain(np.fft.rfftfreq(noise.size, 1 / SAMPLE_RATE))
     return np.fft.irfft(spectrum, noise.size)
 
@@ -105,8 +106,8 @@ def _pink(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def hum(n: int, rng: np.random.Generator, mains_hz: float | None = None) -> NDArray[np.float64]:
-    """Return a mains hum and its harmonics over weak pink noise, (n,); drawn of 50 and 60 Hz where
-    `mains_hz` is None."""
+    """Return a mains hum with 12 harmonics over weak pink noise, (n,). `mains_hz` None draws 50 or
+    60 Hz."""
     t = np.arange(n) / SAMPLE_RATE
     mains_hz = float(rng.choice([50.0, 60.0])) if mains_hz is None else mains_hz
     tone = np.zeros(n)
@@ -118,22 +119,24 @@ def hum(n: int, rng: np.random.Generator, mains_hz: float | None = None) -> NDAr
 
 
 def _babble(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return six talkers: noise in three moving bands with the rhythm of syllables (3-6 Hz)."""
+    """Return six talkers, (n,): each is noise in three bands, where speech has its formants, that
+    swell with the rhythm of syllables (3-6 Hz)."""
     t = np.arange(n) / SAMPLE_RATE
     babble = np.zeros(n)
     for _ in range(_N_TALKERS):
         for low_hz, high_hz, weight in ((250, 850, 1.0), (850, 2300, 0.5), (2300, 3500, 0.2)):
             centre_hz, width_hz = rng.uniform(low_hz, high_hz), rng.uniform(120, 300)
 
-            def band(hz: NDArray, centre_hz: float = centre_hz, width_hz: float = width_hz):
+            def gain(hz: NDArray, centre_hz: float = centre_hz, width_hz: float = width_hz):
                 return np.exp(-(((hz - centre_hz) / width_hz) ** 2))
 
-            part = _shaped(rng.standard_normal(n), band)
+            band = _shaped(rng.standard_normal(n), gain)
             syllables_hz, drift_hz = rng.uniform(3, 6), rng.uniform(0.2, 0.7)
             rhythm = np.sin(2 * np.pi * (syllables_hz * t + rng.uniform()))
             rhythm += np.sin(2 * np.pi * (drift_hz * t + rng.uniform()))
-            babble += weight * part / (part.std() + 1e-12) * np.maximum(rhythm, 0.0)
-    return babble + 1e-9 * rng.standard_normal(n)
+            loudness = np.maximum(rhythm, 0.0)  # silent half of the time
+            babble += weight * band / (band.std() + 1e-12) * loudness
+    return babble + 1e-9 * rng.standard_normal(n)  # never all zeros, which have no power
 
 
 KINDS: dict[str, Callable[[int, np.random.Generator], NDArray[np.float64]]] = {
@@ -145,60 +148,62 @@ KINDS: dict[str, Callable[[int, np.random.Generator], NDArray[np.float64]]] = {
 
 
 def in_room(samples: NDArray[np.float32], reverberation_s: float, seed: int) -> NDArray[np.float32]:
-    """Return `samples`, (n,) float32 at 16 kHz, as heard in a room; as long and as strong (mean
-    power) as before.
+    """Return `samples`, (n,) float32 at 16 kHz, with the reverberation of a room; as long and as
+    strong (mean power) as before.
 
-    The room's response is noise that falls by 60 dB in `reverberation_s` seconds, from 6 ms behind
-    the direct sound on, 0 to 12 dB weaker than it as a whole.
+    The room's response is the direct sound, and from 6 ms after it noise that falls by 60 dB in
+    `reverberation_s` seconds. All of this noise is 0 to 12 dB weaker than the direct sound.
     """
     from scipy.fft import irfft, next_fast_len, rfft
 
     rng = np.random.default_rng(seed)
     n = int(reverberation_s * SAMPLE_RATE)
     t = np.arange(n) / SAMPLE_RATE
-    tail = rng.standard_normal(n) * 10 ** (-3 * t / reverberation_s) * (t > 0.006)
-    tail *= 10 ** (-rng.uniform(0, 12) / 20) / np.sqrt(np.sum(tail**2))
-    tail[0] = 1.0
-    # Zeros up to a length that transforms fast: of a length with large prime factors a transform
-    # takes some times as long.
+    response = rng.standard_normal(n) * 10 ** (-3 * t / reverberation_s) * (t > 0.006)
+    response *= 10 ** (-rng.uniform(0, 12) / 20) / np.sqrt(np.sum(response**2))
+    response[0] = 1.0  # the direct sound
+    # Zeros are appended up to a length that transforms fast: one with large prime factors takes
+    # several times as long.
     size = next_fast_len(samples.size + n, real=True)
-    spectrum = rfft(samples, size) * rfft(tail.astype(np.float32), size)
-    heard = irfft(spectrum, size)[: samples.size]
-    power = float(np.mean(np.square(heard, dtype=np.float64))) if samples.size else 0.0
+    spectrum = rfft(samples, size) * rfft(response.astype(np.float32), size)
+    reverberant = irfft(spectrum, size)[: samples.size]
+    power = float(np.mean(np.square(reverberant, dtype=np.float64))) if samples.size else 0.0
     if power:
-        heard = heard * np.sqrt(np.mean(np.square(samples, dtype=np.float64)) / power)
-    return heard.astype(np.float32)
+        gain = np.sqrt(np.mean(np.square(samples, dtype=np.float64)) / power)
+        reverberant = reverberant * gain
+    return reverberant.astype(np.float32)
 
 
 def telephone_band(samples: NDArray[np.float32], *, fast: bool = False) -> NDArray[np.float32]:
-    """Return `samples`, (n,) float32 at 16 kHz, with what a telephone line lets through: 300 to
-    3400 Hz.
+    """Return `samples`, (n,) float32 at 16 kHz, limited to a telephone's band of 300 to 3400 Hz.
 
-    The edges fall over 100 and 200 Hz; what lies outside is 40 dB weaker. fast: the samples go on
-    as they begin, up to a length that transforms some times as fast, which changes them by 1e-5 of
-    their peak. Frozen recordings are made without.
+    The gain falls to -40 dB from 300 to 200 Hz and from 3400 to 3600 Hz. fast: uses a length that
+    transforms several times as fast, which changes the samples by 1e-5 of their peak. The frozen
+    recordings are made without it.
     """
     if not samples.size:
         return samples
     if not fast:
-        return _band(samples, np.fft.rfft, np.fft.irfft)
+        return _filtered(samples, np.fft.rfft, np.fft.irfft)
     from scipy.fft import irfft, next_fast_len, rfft
 
-    # The filter goes round: both edges get the neighbours that they have without.
-    size = next_fast_len(samples.size + 2 * _RINGS, real=True)
-    around = np.pad(samples, (_RINGS, size - samples.size - _RINGS), mode="wrap")
-    return _band(around, rfft, irfft)[_RINGS : _RINGS + samples.size]
+    # The filter treats the samples as periodic. Repeating them at both ends up to a fast length
+    # keeps the neighbours that the edges have in the slow form.
+    size = next_fast_len(samples.size + 2 * _N_RINGING, real=True)
+    padded = np.pad(samples, (_N_RINGING, size - samples.size - _N_RINGING), mode="wrap")
+    return _filtered(padded, rfft, irfft)[_N_RINGING : _N_RINGING + samples.size]
 
 
-_RINGS = SAMPLE_RATE // 5  # samples after which the telephone's filter has died away
+_N_RINGING = SAMPLE_RATE // 5  # samples after which the response of the telephone's filter ends
 
 
-def _band(
+def _filtered(
     samples: NDArray[np.float32],
-    transform: Callable[..., NDArray],
-    back: Callable[..., NDArray],
+    rfft: Callable[..., NDArray],
+    irfft: Callable[..., NDArray],
 ) -> NDArray[np.float32]:
-    spectrum = transform(samples)
+    """Return `samples`, (n,), limited to the telephone's band by these Fourier transforms."""
+    spectrum = rfft(samples)
     hz = np.fft.rfftfreq(samples.size, 1 / SAMPLE_RATE)
     spectrum *= np.interp(hz, [200, 300, 3400, 3600], [0.01, 1.0, 1.0, 0.01])
-    return back(spectrum, samples.size).astype(np.float32)
+    return irfft(spectrum, samples.size).astype(np.float32)

@@ -36,6 +36,9 @@ def fetch_speech(name: str) -> Path:
 
 
 def _make(listed: SpeechList, target: Path) -> None:
+    """Clone the sources of a list, and write its recordings and their manifest into the new folder
+    `target`. Raises UserError where a source cannot be cloned, and where a recording or a text is
+    missing or is not the listed one."""
     target.mkdir()
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         folders = [Path(scratch) / str(i) for i in range(len(listed.head["source"]))]
@@ -81,16 +84,17 @@ def _clone(source: str, folder: Path, listed: SpeechList) -> None:
 
 
 def clone_once(source: str, paths: Sequence[str], place: Path, name: str, instead: str) -> None:
-    """As `clone`, into `place`, which appears when it is whole; does nothing where it is there."""
+    """Do as `clone`, into the folder `place`, which appears when it is complete; nothing where it
+    exists."""
     make_once(place, lambda scratch: clone(source, paths, scratch, name, instead))
 
 
 def clone(source: str, paths: Sequence[str], folder: Path, name: str, instead: str) -> None:
-    """Clone of `owner/name@commit:path` the files that match git's patterns `wanted` into the new
-    `folder`.
+    """Clone of `source`, owner/name@commit:path, the files that match git's patterns `paths` into
+    the new `folder`, without history.
 
-    Raises UserError, which names `name` and says what to do `instead`, where git is missing or
-    cannot fetch the commit.
+    Raises UserError, which begins with `name` and ends with `instead` (what to do), where git is
+    missing or cannot fetch the commit.
     """
     repository, _, rest = source.partition("@")
     commit = rest.partition(":")[0]
@@ -112,7 +116,8 @@ def clone(source: str, paths: Sequence[str], folder: Path, name: str, instead: s
                 errors="replace",
                 env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},  # else it waits for a password
             )
-            reason = done.stderr.strip().rpartition("\n")[2] if done.returncode else None
+            last_line = done.stderr.strip().rpartition("\n")[2]
+            reason = last_line if done.returncode else None
         except FileNotFoundError:
             reason = "there is no git on this machine"
         if reason is not None:
@@ -123,13 +128,14 @@ def clone(source: str, paths: Sequence[str], folder: Path, name: str, instead: s
 
 def _instead(listed: SpeechList) -> str:
     return (
-        f"where the corpus lies already, give {listed.origin} data.ids={listed.name} "
+        f"where the corpus is already, give {listed.origin} data.ids={listed.name} "
         "data.path=<its folder, or one with manifests of these recordings>"
     )
 
 
 def _texts(folders: list[Path]) -> Iterator[tuple[str, str]]:
-    """Yield ids and texts: of `.trans.txt`, Common Voice's tables, and tables of these two."""
+    """Yield (id, text) of LibriSpeech's `.trans.txt` files, of Common Voice's tables, and of other
+    tables, whose first two columns are these."""
     for folder in folders:
         for file in sorted(folder.rglob("*.trans.txt")):
             for line in text_lines(file):

@@ -59,9 +59,9 @@ def place_of(language: str) -> Path:
 
 
 def fetch_prompts(language: str) -> Path:
-    """Return the folder of the prompts, obtained on first use; nothing is left half made.
+    """Return the folder of the prompts, which is made completely or not at all on first use.
 
-    Taken from the packages unpacked in <cache>/prompts/unpacked, else from those installed, else
+    They are from the packages unpacked in <cache>/prompts/unpacked, else from those installed, else
     downloaded. Raises UserError where they cannot be had.
     """
     names = packages(language)
@@ -69,14 +69,16 @@ def fetch_prompts(language: str) -> Path:
 
 
 def _make(language: str, names: Sequence[str], target: Path) -> None:
-    by_hand = cache_root() / "prompts" / "unpacked"
-    for root in (by_hand, Path("/")):
+    """Write the prompts of a language, from the Debian packages `names`, into the new folder
+    `target`. Raises UserError where they cannot be had."""
+    unpacked_by_hand = cache_root() / "prompts" / "unpacked"
+    for root in (unpacked_by_hand, Path("/")):
         if _transcripts(root, language).is_file() and _audio(root, language):
             write(root, language, target)
             return
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         root = Path(scratch) / "root"
-        for file in _download(names, Path(scratch), by_hand):
+        for file in _download(names, Path(scratch), unpacked_by_hand):
             done = _run("dpkg-deb", "-x", str(file), str(root))
             if done.returncode:
                 raise UserError(
@@ -86,11 +88,15 @@ def _make(language: str, names: Sequence[str], target: Path) -> None:
         write(root, language, target)
 
 
-def _download(names: Sequence[str], folder: Path, by_hand: Path) -> list[Path]:
-    """Return the .deb files. Raises UserError, which says what to do instead."""
+def _download(names: Sequence[str], folder: Path, unpacked_by_hand: Path) -> list[Path]:
+    """Download the Debian packages `names` with apt-get into `folder`, and return the .deb files.
+
+    Tries VERSION with the system's package lists, then with new lists, then the version of another
+    release of Debian. Raises UserError, which states how to unpack them by hand.
+    """
     instead = (
         f"where there is a Debian or Ubuntu, `apt-get download {' '.join(names)}`, then "
-        f"`dpkg-deb -x FILE {by_hand}` with both files"
+        f"`dpkg-deb -x FILE {unpacked_by_hand}` with both files"
     )
     for program in ("apt-get", "dpkg-deb"):
         if shutil.which(program) is None:
@@ -100,11 +106,10 @@ def _download(names: Sequence[str], folder: Path, by_hand: Path) -> list[Path]:
     (folder / "lists" / "partial").mkdir(parents=True)
     options = ["-o", f"Dir::Cache={cache}", "-o", "APT::Sandbox::User=root"]
     options += ["-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=30"]
-    own_lists = ["-o", f"Dir::State::lists={folder / 'lists'}", "-o", "Debug::NoLocking=1"]
     pinned = [f"{name}={VERSION}" for name in names]
     done = _run("apt-get", *options, "download", *pinned, cwd=folder)
-    if done.returncode:  # no package lists, or old ones
-        options += own_lists
+    if done.returncode:  # the system has no package lists, or old ones
+        options += ["-o", f"Dir::State::lists={folder / 'lists'}", "-o", "Debug::NoLocking=1"]
         _run("apt-get", *options, "update")
         done = _run("apt-get", *options, "download", *pinned, cwd=folder)
     if done.returncode and "was not found" in done.stderr:  # another release of Debian
@@ -120,6 +125,8 @@ def _run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    """Return a program's last error message, else the last line of standard error, else the status
+    with which it ended."""
     lines = [line.strip() for line in done.stderr.split("\n") if line.strip()]
     errors = [line for line in lines if line.startswith(("E:", "dpkg-deb:"))]
     return (errors or lines or [f"status {done.returncode}"])[-1]
@@ -131,13 +138,13 @@ def _transcripts(root: Path, language: str) -> Path:
 
 
 def _audio(root: Path, language: str) -> Path | None:
-    """Return the folder of the voice, as en_US_f_Allison."""
+    """Return the folder of the voice, as en_US_f_Allison: the first one that has recordings."""
     voices = sorted((root / SOUNDS).glob(f"{language}_*"))
-    return next((folder for folder in voices if next(folder.rglob("*.g722"), None)), None)
+    return next((voice for voice in voices if any(voice.rglob("*.g722"))), None)
 
 
 def texts(content: str) -> dict[str, str]:
-    """Return the transcripts by name of the clips kept, of lines `name: transcript`."""
+    """Return {clip: transcript} of lines `clip: transcript`, without notes and short ones."""
     text_of_clip = {}
     for line in content.removeprefix("\ufeff").split("\n"):
         name, colon, text = line.partition(":")
@@ -149,7 +156,8 @@ def texts(content: str) -> dict[str, str]:
 
 
 def write(root: Path, language: str, target: Path) -> None:
-    """Write the prompts of unpacked packages below `root` as a folder of FLAC with a manifest."""
+    """Write the prompts of the packages unpacked below `root` into `target`: FLAC, a manifest, the
+    copyright, and the hash of what was read. Raises UserError where a part is missing."""
     import soundfile
 
     transcripts, voice = _transcripts(root, language), _audio(root, language)
@@ -159,7 +167,7 @@ def write(root: Path, language: str, target: Path) -> None:
             f"take version {VERSION}"
         )
     content = gzip.decompress(transcripts.read_bytes())
-    digest, rows = hashlib.sha256(content), []
+    digest, lines = hashlib.sha256(content), []
     for name, text in texts(content.decode("utf-8")).items():
         recording = voice / f"{name}.g722"
         if not recording.is_file():
@@ -177,12 +185,12 @@ def write(root: Path, language: str, target: Path) -> None:
             "speaker": voice.name.rpartition("_")[2],
             "language": language,
         }
-        rows.append(json.dumps(row, ensure_ascii=False) + "\n")
-    if not rows:
+        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    if not lines:
         raise UserError(f"{voice}: has no recording of {transcripts.name}; take version {VERSION}")
     shutil.copy(transcripts.with_name(COPYRIGHT), target / COPYRIGHT)
-    (target / MANIFEST).write_text("".join(rows), encoding="utf-8")
-    source = {"packages": packages(language), "sha256": digest.hexdigest(), "clips": len(rows)}
+    (target / MANIFEST).write_text("".join(lines), encoding="utf-8")
+    source = {"packages": packages(language), "sha256": digest.hexdigest(), "clips": len(lines)}
     (target / SOURCE).write_text(json.dumps(source, indent=1) + "\n", encoding="utf-8")
 
 
@@ -203,15 +211,15 @@ def decode_g722(path: Path) -> np.ndarray:
 
 
 def licence(copyright_file: Path, language: str) -> str:
-    """Return licence and attribution of a language, from the package's copyright file (DEP 5)."""
-    stanzas: dict[str, dict[str, str]] = {}
+    """Return licence and attribution of a language, from the package's copyright file (DEP 5): that
+    of its files, else that of all files."""
+    terms_of: dict[str, dict[str, str]] = {}  # by the pattern of a stanza's files
     for stanza in copyright_file.read_text(encoding="utf-8").split("\n\n"):
-        fields = dict(
-            line.split(": ", 1) for line in stanza.split("\n") if ": " in line and line[0] != " "
-        )
-        if "Files" in fields:
-            stanzas[fields["Files"]] = fields
-    terms = stanzas.get(f"{language}-*") or stanzas.get("*", {})
+        fields = [line for line in stanza.split("\n") if ": " in line and line[0] != " "]
+        terms = dict(field.split(": ", 1) for field in fields)
+        if "Files" in terms:
+            terms_of[terms["Files"]] = terms
+    terms = terms_of.get(f"{language}-*") or terms_of.get("*", {})
     return (
         f"{terms.get('License', 'see the copyright file')}, copyright "
         f"{terms.get('Copyright', 'of its authors')} (Debian package {packages(language)[0]})"
@@ -223,8 +231,8 @@ class Prompts(Manifest):
     """The prompts of one language, obtained on first use.
 
     language: one of `LANGUAGES`; None and `detect` take English.
-    split: test, the clips that `limit=60` chooses of all; dev, the others; all. Results call them
-    en-test, en-dev and en, by the language.
+    split: `test`, the clips that `limit=60` chooses of all; `dev`, the others; `all`. In results
+    the names are en-test, en-dev and en, by the language.
     """
 
     path: Path = field(default=Path(), init=False)
@@ -233,8 +241,8 @@ class Prompts(Manifest):
 
     def __post_init__(self) -> None:
         self._spoken = "en" if self.language in (None, "detect") else str(self.language)
-        packages(self._spoken)
-        self._part = self.split
+        packages(self._spoken)  # raises UserError for another language
+        self._part = self.split  # as in the settings; `split` is the name in results
         if self._part not in SPLITS:
             raise UserError(
                 f"data.split={self._part}: the prompts have {', '.join(SPLITS)}; choose one of "
@@ -250,17 +258,18 @@ class Prompts(Manifest):
         if self._part == "all":
             yield from super().scan()
             return
-        utterances = list(super().scan())
-        whole = [each for each in utterances if isinstance(each, Utterance)]
-        test = {utterance.id for utterance in choose(whole, N_TEST)}
-        for each in utterances:
-            if isinstance(each, UserError) or (each.id in test) == (self._part == "test"):
-                yield each
+        entries = list(super().scan())
+        utterances = [entry for entry in entries if isinstance(entry, Utterance)]
+        test_ids = {utterance.id for utterance in choose(utterances, N_TEST)}
+        is_test = self._part == "test"
+        for entry in entries:
+            if isinstance(entry, UserError) or (entry.id in test_ids) == is_test:
+                yield entry
 
     def data_hash(self) -> str:
-        """Return the hash of what was read of the packages, and of named alignments."""
+        """Return the hash of what was read of the packages, and of the alignment files."""
         source = json.loads(text_of(self._folder() / SOURCE))
-        return hash_of(str(source["sha256"]), self._beside())
+        return hash_of(str(source["sha256"]), self._alignment_files())
 
     def licence(self) -> str:
         """Return licence and attribution, as the package states them."""

@@ -45,17 +45,19 @@ from streaming_asr.utterance import Utterance
 
 MLS = ["dutch", "english", "french", "german", "italian", "polish", "portuguese", "spanish"]
 Row = dict[str, str]
-"""Fields of a line: `text`, what `Layout.audio` names, and speaker, locale, samples or ms."""
+"""Fields of a line: `text`, those that `Layout.audio` uses, and speaker, locale, and the length in
+samples or in ms where the table has them."""
 
 
 @dataclass(frozen=True)
 class Layout:
     """Where a corpus has its tables and recordings; {split} and {language} are the settings.
 
-    name: the corpus in results. title: the corpus in messages. folder: of the corpus, for a `path`
-    that is the folder around it. tables: a split's tables below that folder. line: the regular
-    expression of a line, which names its fields. form: a line in words. audio: the recording below
-    the folder of its table. every: the recordings of a split, each of which must be listed.
+    name: the corpus in results. title: the corpus in messages. folder: the corpus's folder, where
+    `path` is the one above it. tables: the pattern of a split's tables below that folder. line: the
+    regular expression of a line, whose groups are its fields. form: a line in words, for messages.
+    audio: a recording below the folder of its table. every: the pattern of all recordings of a
+    split, each of which must be in a table.
     """
 
     name: str
@@ -70,7 +72,7 @@ class Layout:
 
 @dataclass(kw_only=True, eq=False)
 class Published(Loader):
-    """A corpus that lies on disk as its `layout` states."""
+    """A corpus that is on disk as its `layout` states."""
 
     layout: ClassVar[Layout]
 
@@ -82,7 +84,6 @@ class Published(Loader):
         return self.layout.name.format(language=self.language)
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        layout = self.layout
         tables = self.tables(self.split)
         if not tables and (manifests := self._manifests()):
             yield from self._of_manifests(manifests)
@@ -90,19 +91,17 @@ class Published(Loader):
         root = self.root()
         if not tables:
             files = [table.relative_to(root) for table in self.tables("*")]
-            names = {file.parts[0].partition(".")[0] for file in files}
-            names |= {file.stem for file in self.path.glob("*.jsonl")}
-            need_split(root, self.split, names, layout.title)
-        listed = set()
+            splits = {file.parts[0].partition(".")[0] for file in files}
+            splits |= {file.stem for file in self.path.glob("*.jsonl")}
+            need_split(root, self.split, splits, self.layout.title)
+        listed_files = set()
         for table in tables:
             for where, row in self.rows(table):
                 if isinstance(row, UserError):
                     yield row
                     continue
-                file = table.parent / layout.audio.format(**row, split=self.split)
-                opus = file.with_suffix(".opus")
-                file = opus if is_there(opus) and not is_there(file) else file
-                listed.add(file)
+                file = self._recording(table, row)
+                listed_files.add(file)
                 yield recorded(
                     file,
                     row["text"],
@@ -111,11 +110,19 @@ class Published(Loader):
                     speaker=row.get("speaker") or None,
                     language=row.get("locale") or self.language or root.name,
                 )
-        every = root.glob(layout.every.format(split=self.split)) if layout.every else ()
-        for file in sorted(every):
-            if file not in listed:
-                table_name = Path(layout.tables).name
-                yield UserError(f"{file}: no {table_name} has its text; extract the archive again")
+        if self.layout.every:
+            table_name = Path(self.layout.tables).name
+            for file in sorted(root.glob(self.layout.every.format(split=self.split))):
+                if file not in listed_files:
+                    yield UserError(
+                        f"{file}: no {table_name} has its text; extract the archive again"
+                    )
+
+    def _recording(self, table: Path, row: Row) -> Path:
+        """Return the recording of a row; MLS also comes with Opus in the place of FLAC."""
+        file = table.parent / self.layout.audio.format(**row, split=self.split)
+        opus = file.with_suffix(".opus")
+        return opus if is_there(opus) and not is_there(file) else file
 
     def root(self) -> Path:
         """Return the folder of the corpus. Raises UserError where there is none."""
@@ -123,33 +130,36 @@ class Published(Loader):
         return need_folder(self.path, self.layout.title, inner)
 
     def tables(self, split: str) -> list[Path]:
-        """Return the tables of a split in the corpus's order, with * those of every split."""
+        """Return the tables of a split in the order of their paths, of every split for `*`."""
         if not self.path.is_dir():
             return []
-        name = split if split == "*" else glob.escape(split)
-        return sorted(self.root().glob(self.layout.tables.format(split=name)))
+        pattern = split if split == "*" else glob.escape(split)
+        return sorted(self.root().glob(self.layout.tables.format(split=pattern)))
 
     def rows(self, table: Path) -> Iterator[tuple[str, Row | UserError]]:
-        """Yield the place and the fields of every line. A line of another form gives an error that
-        names it, in place of the fields."""
+        """Yield ("file, line n", fields) of every line, with a UserError in the place of the fields
+        where the line has another form."""
         for where, line in text_rows(table):
             match = re.fullmatch(self.layout.line, line)
             error = UserError(f"{where}: {line[:60]!r}; a line is {self.layout.form}")
             yield where, match.groupdict() if match else error
 
     def _manifests(self) -> list[Path]:
-        """Return the manifests that are read in place of tables: `path` itself, or that of the
-        split in it, and with `ids` every one in it."""
+        """Return the manifests that are read where there are no tables: `path` itself, else the
+        split's in the folder `path`; with `ids` all of that folder."""
         if self.path.suffix == ".jsonl" and self.path.is_file():
             return [self.path]
         files = sorted(self.path.glob("*.jsonl")) if self.path.is_dir() else []
         return [file for file in files if self.ids is not None or file.stem == self.split]
 
     def _of_manifests(self, files: list[Path]) -> Iterator[Utterance | UserError]:
-        for each in (each for file in files for each in scan_manifest(file)):
-            if isinstance(each, Utterance) and each.language is None:
-                each = replace(each, language=self.language)
-            yield each
+        """Yield the entries of the manifests, in the language of the settings where they have
+        none."""
+        for file in files:
+            for entry in scan_manifest(file):
+                if isinstance(entry, Utterance) and entry.language is None:
+                    entry = replace(entry, language=self.language)
+                yield entry
 
 
 @dataclass(kw_only=True, eq=False)
@@ -213,13 +223,15 @@ class Fleurs(Published):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         if not self._manifests():
-            self._check(self.root())
+            self._check_folder(self.root())
         yield from super().scan()
 
-    def _check(self, root: Path) -> None:
-        """Raise UserError where the language is not there, or its recordings are not extracted."""
+    def _check_folder(self, root: Path) -> None:
+        """Raise UserError where the language's folder is missing, or the split's recordings are
+        still in an archive."""
         if not root.is_dir():
-            languages = sorted(f.name for f in root.parent.iterdir() if (f / "audio").is_dir())
+            folders = [each for each in root.parent.iterdir() if (each / "audio").is_dir()]
+            languages = sorted(folder.name for folder in folders)
             raise UserError(
                 f"data.language={self.language}: {root.parent} has no such folder; there are: "
                 f"{', '.join(languages) or 'none'}"
@@ -248,23 +260,29 @@ class CommonVoice(Published):
 
     def rows(self, table: Path) -> Iterator[tuple[str, Row | UserError]]:
         durations = table.with_name("clip_durations.tsv")
-        lengths = named_rows(durations) if durations.is_file() else ()
-        ms_of = {row["clip"]: row["duration[ms]"] for _, row in lengths}
+        duration_rows = named_rows(durations) if durations.is_file() else ()
+        ms_of = {row["clip"]: row["duration[ms]"] for _, row in duration_rows}
         for where, row in named_rows(table):
-            if not (clip := row.get("path")):
+            clip = row.get("path")
+            if not clip:
                 yield where, UserError(f"{where}: no path; extract the archive again")
                 continue
             file = clip if clip.endswith(".mp3") else f"{clip}.mp3"
-            rest = {"file": file, "text": row.get("sentence", ""), "ms": ms_of.get(file, "0")}
-            yield where, row | rest | {"speaker": row.get("client_id", "")}
+            row["file"] = file
+            row["text"] = row.get("sentence", "")
+            row["ms"] = ms_of.get(file, "0")
+            row["speaker"] = row.get("client_id", "")
+            yield where, row
 
 
 def _length_s(row: Row) -> float:
+    """Return the length of a row's recording in seconds, 0.0 where the table has none."""
     return float(row.get("ms", 0)) / 1000 or int(row.get("samples", 0)) / SAMPLE_RATE
 
 
 def named_rows(table: Path) -> Iterator[tuple[str, Row]]:
-    """Yield the place and the fields of every line below the first, which names the columns."""
+    """Yield ("file, line n", {column: cell}) of every line after the first, which has the names of
+    the columns, with TABs between."""
     lines = text_rows(table)
     _, header = next(lines, ("", ""))
     for where, line in lines:
@@ -272,6 +290,7 @@ def named_rows(table: Path) -> Iterator[tuple[str, Row]]:
 
 
 def is_split(table: Path) -> bool:
-    """Return whether a table of Common Voice is that of a split; others lie next to them."""
+    """Return whether a table of Common Voice lists a split's clips, by its columns. Tables of other
+    content are in the same folder."""
     with table.open(encoding="utf-8") as file:
         return {"path", "sentence", "client_id"} <= set(file.readline().strip().split("\t"))

@@ -43,8 +43,8 @@ def text_rows(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def json_row(line: str, where: str) -> dict[str, Any]:
-    """Return the JSON object of a line. Raises UserError, which begins with `where`, for a line
-    that is none, also for one with NaN or Infinity, which JSON lacks."""
+    """Return the JSON object of a line. Raises UserError, which begins with `where`, for any other
+    line, also for one with NaN or Infinity, which are no JSON."""
     remedy = "write one JSON object per line, and cut a torn last line off"
     return _json_object(line, where, remedy)
 
@@ -57,7 +57,7 @@ def json_file(path: Path, remedy: str) -> dict[str, Any]:
 def _json_object(text: str, where: str, remedy: str) -> dict[str, Any]:
     try:
         row = json.loads(text, parse_constant=_no_constant)
-        if "\\u" in text:  # half of a UTF-16 pair is JSON, but no text
+        if "\\u" in text:  # half of a UTF-16 pair is JSON, but cannot be encoded
             json.dumps(row, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not JSON ({error}): {text[:60]!r}; {remedy}.") from error
@@ -71,20 +71,21 @@ def _no_constant(name: str) -> None:
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield ("file, line n", object) of a file of one JSON object per line, or raise UserError."""
+    """Yield ("file, line n", object) of a file of one JSON object per line. Raises UserError."""
     return ((where, json_row(line, where)) for where, line in text_rows(path))
 
 
 def drop_torn_line(path: Path) -> None:
-    """Drop a last line without its end, which a process that was killed left half written."""
+    """Remove a last line that does not end with a line feed: a process that was killed wrote only
+    a part of it."""
     content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        path.write_bytes(whole)
+    complete = content[: content.rfind(b"\n") + 1]
+    if len(complete) < len(content):
+        path.write_bytes(complete)
 
 
 def numbers(values: Any, where: str) -> list[float]:
-    """Return `values` as numbers from 0 to MOST."""
+    """Return `values`, numbers or texts, as floats from 0 to MOST. Raises UserError for others."""
     try:
         as_floats = [float(value) for value in values]
     except OverflowError as error:
@@ -92,19 +93,20 @@ def numbers(values: Any, where: str) -> list[float]:
     except (TypeError, ValueError) as error:
         raise UserError(f"{where}: {str(values)[:60]} is no list of numbers.") from error
     for value in as_floats:
-        if not 0.0 <= value <= MOST:  # nor NaN
+        if not 0.0 <= value <= MOST:  # true for NaN, too
             raise UserError(f"{where}: {value} is no time; times are from 0 to {MOST:g}.")
     return as_floats
 
 
 def files(path: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return `path`, or the files with one of `suffixes` in it where it is a folder, in order."""
+    """Return [`path`] for a file; for a folder its files with one of `suffixes`, sorted. Raises
+    UserError for a folder without one."""
     if not path.is_dir():
         return [path]
-    inside = sorted(file for file in path.iterdir() if file.suffix in suffixes)
-    if not inside:
+    matching = sorted(file for file in path.iterdir() if file.suffix in suffixes)
+    if not matching:
         raise UserError(f"{path}: no {' or '.join(suffixes)} file in it; one per recording.")
-    return inside
+    return matching
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> Path:
@@ -113,11 +115,12 @@ def write_lines(path: Path, lines: Iterable[str]) -> Path:
 
 
 def names_of(source: str) -> tuple[str, ...]:
-    """Return what the recording of a path may be called: path, path without suffix, stem."""
-    # Other tools name a recording by its path, some without the ending.
-    plain = source
+    """Return the names that other tools may have for a recording, each once: its path, the path
+    without the ending, the file's name, its stem. The stem is last: for a log without references
+    the last name is taken, and other formats use the stem."""
+    without_ending = source
     for suffix in AUDIO_SUFFIXES:
-        plain = plain.removesuffix(suffix)
-    names = (source, plain, source.rsplit("/", 1)[-1], plain.rsplit("/", 1)[-1])
-    # Best last for a log without references: the stem is what the other formats call it.
+        without_ending = without_ending.removesuffix(suffix)
+    stem = without_ending.rpartition("/")[2]
+    names = (source, without_ending, source.rpartition("/")[2], stem)
     return tuple(dict.fromkeys(names))

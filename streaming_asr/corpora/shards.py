@@ -37,12 +37,12 @@ class _Line(msgspec.Struct):
     offset: Annotated[int, msgspec.Meta(ge=0)]
     n: Annotated[int, msgspec.Meta(ge=1)]
     language: str | None = None
-    id: str = ""  # shards of old have none
+    id: str = ""  # old shards have none
 
 
 @dataclass(frozen=True, slots=True)
 class ShardItem:
-    """One training utterance; `samples()` reads it from its shard."""
+    """One training utterance; `samples()` reads it from its shard. `offset`: in samples."""
 
     text: str
     words: tuple[tuple[str, float, float], ...]
@@ -51,41 +51,44 @@ class ShardItem:
     n_samples: int
     shard: np.ndarray = field(repr=False, compare=False)
     language: str | None = None
-    id: str = ""  # of the utterance; shards of old have none
+    id: str = ""  # of the utterance; old shards have none
 
     @property
     def voice(self) -> tuple[str | None, str]:
-        """Return whose voice it is, in which language: what may stand in one window."""
+        """Return (language, speaker). A training window has utterances of one voice only."""
         return self.language, self.speaker
 
     def samples(self) -> np.ndarray:
         """Return the samples, float32 (n_samples,), mono at 16 kHz, in [-1, 1]."""
-        cut = self.shard[self.offset : self.offset + self.n_samples]
-        return cut.astype(np.float32) / np.float32(32768)
+        pcm = self.shard[self.offset : self.offset + self.n_samples]
+        return pcm.astype(np.float32) / np.float32(32768)
 
 
 def by_voice(
     items: Iterable[ShardItem], least: int = 8
 ) -> dict[tuple[str | None, str], list[ShardItem]]:
-    """Return the items of each `voice`, in order; those with fewer than `least` share their
-    language's.
+    """Return {voice: items to draw from}: the voice's own, or, for a voice with fewer than `least`,
+    those of all such voices of its language.
 
-    A window of several utterances of one voice would else say the same sentence again and again.
+    A training window joins several items of one entry. Of a voice with few items, a window would
+    repeat the same sentences.
     """
-    voices: dict[tuple[str | None, str], list[ShardItem]] = {}
+    items_of: dict[tuple[str | None, str], list[ShardItem]] = {}
     for item in items:
-        voices.setdefault(item.voice, []).append(item)
-    few: dict[str | None, list[ShardItem]] = {}
-    for (language, _), clips in voices.items():
-        if len(clips) < least:
-            few.setdefault(language, []).extend(clips)
+        items_of.setdefault(item.voice, []).append(item)
+    pool_of_language: dict[str | None, list[ShardItem]] = {}
+    for (language, _), own_items in items_of.items():
+        if len(own_items) < least:
+            pool_of_language.setdefault(language, []).extend(own_items)
     return {
-        voice: clips if len(clips) >= least else few[voice[0]] for voice, clips in voices.items()
+        (language, speaker): own_items if len(own_items) >= least else pool_of_language[language]
+        for (language, speaker), own_items in items_of.items()
     }
 
 
 def read_shards(folder: Path) -> list[ShardItem]:
-    """Return the utterances of the complete shards of `folder`. Raises UserError for none."""
+    """Return the utterances of the shards in `folder`, memory-mapped. Raises UserError where there
+    is none, and for a line with a fault."""
     items: list[ShardItem] = []
     for index in sorted(Path(folder).glob("shard-*.jsonl")):
         shard = np.load(index.with_suffix(".npy"), mmap_mode="r")
@@ -99,9 +102,17 @@ def read_shards(folder: Path) -> list[ShardItem]:
                     f"{where}: ends at sample {line.offset + line.n} of {len(shard)}; write the "
                     "shards again"
                 )
-            place = line.offset, line.n, shard
             items.append(
-                ShardItem(line.text, line.words, line.speaker, *place, line.language, line.id)
+                ShardItem(
+                    text=line.text,
+                    words=line.words,
+                    speaker=line.speaker,
+                    offset=line.offset,
+                    n_samples=line.n,
+                    shard=shard,
+                    language=line.language,
+                    id=line.id,
+                )
             )
     if not items:
         raise UserError(
@@ -126,12 +137,12 @@ def read_timed_shards(folder: Path) -> list[ShardItem]:
 def write_shards(
     utterances: Iterable[Utterance], folder: Path, *, max_s: float, timed: bool = True
 ) -> tuple[int, int, int]:
-    """Write shards of the utterances of at most `max_s`, without those that a frozen list holds
-    (`lists.without_listed`).
+    """Write shards of the utterances of at most `max_s` seconds, except those that a frozen list
+    holds (`lists.without_listed`), and return three counts: utterances that were written, that have
+    no word times, and that are too long.
 
-    timed: only of those with word times; the others are for what learns from sound alone. Returns
-    how many were written, how many were left out for want of times, how many were too long. Raises
-    UserError where `folder` holds shards already, or none could be written.
+    timed: take only utterances with word times; without it also the others, for methods that learn
+    from sound only. Raises UserError where `folder` has shards already, or nothing was written.
     """
     if any(Path(folder).glob("shard-*")):
         raise UserError(f"{folder}: holds shards already; remove them or name another folder")
@@ -141,7 +152,7 @@ def write_shards(
     lines: list[str] = []
     offset = 0
 
-    def close() -> None:
+    def close_shard() -> None:
         nonlocal n_shards, offset
         stem = Path(folder) / f"shard-{n_shards:03d}"
         with beside(stem.with_suffix(".npy")) as scratch, scratch.open("wb") as file:
@@ -174,9 +185,9 @@ def write_shards(
         offset += len(samples)
         n_written += 1
         if len(lines) == PER_SHARD:
-            close()
+            close_shard()
     if lines:
-        close()
+        close_shard()
     if not n_written:
         raise UserError(
             f"data: none of its utterances has word times ({n_without}) and at most {max_s:g} s "

@@ -1,7 +1,7 @@
 """speechocean762 (Zhang et al. 2021; openslr.org/101): English read by Mandarin speakers, half of
 them children.
 
-Read in three forms, told apart by what is in `path`:
+Read in three forms, by what is in `path`:
 
     {train,test}/{wav.scp,text,utt2spk}    Kaldi's, as OpenSLR's archive has it
     {train,test}.jsonl                     manifests with speakers
@@ -51,7 +51,7 @@ class Speechocean762(Loader):
         need_split(self.path, self.split, SPLITS, "speechocean762")
 
     def licence(self) -> str:
-        """Return what its publisher says."""
+        """Return licence and attribution, as its publisher states them."""
         return (
             "free, also commercially, CC BY 4.0 at openslr.org/101; "
             "Junbo Zhang et al., speechocean762, Interspeech 2021"
@@ -59,37 +59,40 @@ class Speechocean762(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         speakers = frozen_speakers()
-        if self.split != "test":
-            is_dev = self.split == "dev"
-            for each in self._part("train"):
-                if isinstance(each, UserError) or (each.speaker in speakers["dev"]) == is_dev:
-                    yield each
+        train_entries = self._published_part("train")
+        if self.split == "test":
+            train_texts = {entry.text for entry in train_entries if isinstance(entry, Utterance)}
+            for entry in self._published_part("test"):
+                is_test = isinstance(entry, Utterance) and (
+                    entry.speaker in speakers["test"] and entry.text not in train_texts
+                )
+                if isinstance(entry, UserError) or is_test:
+                    yield entry
             return
-        trained = {each.text for each in self._part("train") if isinstance(each, Utterance)}
-        for each in self._part("test"):
-            if isinstance(each, UserError) or (
-                each.speaker in speakers["test"] and each.text not in trained
-            ):
-                yield each
+        is_dev = self.split == "dev"
+        for entry in train_entries:
+            if isinstance(entry, UserError) or (entry.speaker in speakers["dev"]) == is_dev:
+                yield entry
 
-    def _part(self, part: str) -> Iterator[Utterance | UserError]:
-        """Yield the utterances of a published part in its order."""
+    def _published_part(self, part: str) -> Iterator[Utterance | UserError]:
+        """Yield the utterances of a published part, train or test, in its order, with texts and
+        speakers' names in the same form whatever the source."""
         if (self.path / f"{part}.jsonl").is_file():
             scanned = scan_manifest(self.path / f"{part}.jsonl")
         elif (folder := self.path / part).is_dir() and (folder / "wav.scp").is_file():
             scanned = Kaldi(path=folder, root=self.path).scan()
         else:
             scanned = HuggingFace(path=Path(self.source), split=part).scan()
-        for each in scanned:
-            if isinstance(each, UserError):
-                yield each
+        for entry in scanned:
+            if isinstance(entry, UserError):
+                yield entry
                 continue
-            if each.speaker is None:
-                yield UserError(f"{self.source}: {each.id} names no speaker; take the whole set")
+            if entry.speaker is None:
+                yield UserError(f"{self.source}: {entry.id} names no speaker; take the whole set")
                 continue
             yield replace(
-                each,
-                text=" ".join(each.text.lower().split()),
-                speaker=f"so{each.speaker.removeprefix('so'):0>4}",
+                entry,
+                text=" ".join(entry.text.lower().split()),
+                speaker=f"so{entry.speaker.removeprefix('so'):0>4}",
                 language="en",
             )

@@ -52,45 +52,40 @@ class TedLium(Loader):
 
     def scan(self) -> Iterator[Utterance | UserError]:
         root = need_folder(self.path, "TED-LIUM", "TEDLIUM_release-3")
-        folders = {f.name: f for f in (root / "legacy").glob("*") if (f / "stm").is_dir()}
+        legacy_folders = [each for each in (root / "legacy").glob("*") if (each / "stm").is_dir()]
+        folder_of = {folder.name: folder for folder in legacy_folders}
         if (root / "data" / "stm").is_dir():
-            folders["train"] = root / "data"
-        need_split(root, self.split, folders, "TED-LIUM 3")
-        folder = folders[self.split]
-        files = sorted((folder / "stm").glob("*.stm"))
-        for stm in files:
-            talk = folder / "sph" / f"{stm.stem}.sph"
+            folder_of["train"] = root / "data"
+        need_split(root, self.split, folder_of, "TED-LIUM 3")
+        folder = folder_of[self.split]
+        stm_files = sorted((folder / "stm").glob("*.stm"))
+        for stm_file in stm_files:
+            talk = folder / "sph" / f"{stm_file.stem}.sph"
             if not is_there(talk):
-                yield missing(talk, stm.name)
+                yield missing(talk, stm_file.name)
                 continue
             try:
-                spoken = [
-                    each
-                    for parts in segments(stm).values()
-                    for each in parts
-                    if each.speaker != GAP and each.text.lower() != IGNORED
-                ]
+                yield from self._utterances(talk, _speech(stm_file))
             except UserError as error:
                 yield error
-                continue
-            yield from self._cuts(talk, spoken)
-        stems = {file.stem for file in files}
+        stems = {file.stem for file in stm_files}
         for talk in sorted((folder / "sph").glob("*.sph")):
             if talk.stem not in stems:
                 yield UserError(f"{talk}: has no stm/{talk.stem}.stm; extract the archive again")
 
-    def _cuts(self, talk: Path, spoken: Sequence[Segment]) -> Iterator[Utterance | UserError]:
-        parts = [[segment] for segment in spoken] if self.form == "short" else [spoken]
-        if not spoken:
+    def _utterances(self, talk: Path, speech: Sequence[Segment]) -> Iterator[Utterance | UserError]:
+        """Yield a talk's segments of speech, each as an utterance or all as one, by `form`."""
+        if not speech:
             yield UserError(f"{talk}: its STM has no segment with text; extract the archive again")
             return
+        parts = [[segment] for segment in speech] if self.form == "short" else [speech]
         for part in parts:
             start_s, end_s = part[0].start_s, max(segment.end_s for segment in part)
             name = talk.stem
             if self.form == "short":
                 name += f"-{round(start_s * 100):07d}-{round(end_s * 100):07d}"
             text = " ".join(filter(None, (plain(segment.text) for segment in part)))
-            if text:  # a segment of noises alone has no reference
+            if text:  # a segment of noises only has no reference
                 yield recorded(
                     talk,
                     text,
@@ -101,6 +96,16 @@ class TedLium(Loader):
                     speaker=talk.stem,
                     language="en",
                 )
+
+
+def _speech(stm_file: Path) -> list[Segment]:
+    """Return the segments of an STM file in which the text is spoken. Raises UserError."""
+    return [
+        segment
+        for recording_segments in segments(stm_file).values()
+        for segment in recording_segments
+        if segment.speaker != GAP and segment.text.lower() != IGNORED
+    ]
 
 
 def plain(text: str) -> str:

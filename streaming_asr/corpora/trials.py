@@ -1,9 +1,10 @@
-"""Trials: half an hour of what ordinary audio holds beside speech, made by a seed at first use.
+"""Trials: half an hour of what ordinary audio contains apart from clear speech, made from a seed at
+first use.
 
-Sounds in which nobody speaks are made here, speech is taken from the corpora of the package with
-its exact word times: `dev` speaks with clips of mini's dev, `test` with those of voices and of
-mini's clean, so that what is chosen on dev has not heard test. What is made lies in
-<cache>/trials/<VERSION>/<half>: FLAC and trials.jsonl, a manifest whose lines have a `kind` more.
+Sounds in which nobody speaks are made here. Speech is from the corpora of the package, with its
+exact word times: the half `dev` has clips of mini's dev, `test` those of voices and of mini's
+clean, so that a choice on dev does not depend on test. The files are in
+<cache>/trials/<VERSION>/<half>: FLAC and trials.jsonl, a manifest whose lines also have a `kind`.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ SEED = 33
 MANIFEST = "trials.jsonl"
 N_BYTES = 60_000_000  # of a half, while it is made
 VOICES = HERE / "data" / "voices" / "voices.jsonl"
-# By half: what speaks, what says numbers, and the voice of the ten minutes.
+# By half: the manifest of speech, that of speech with numbers, the voice of the ten minutes.
 SPEECH = {"dev": MINI / "dev.jsonl", "test": VOICES}
 NUMBERS = {"dev": MINI / "dev.jsonl", "test": MINI / "clean.jsonl"}
 LONG_VOICE = {"dev": "flite-awb", "test": "bm_lewis"}
-# Of mini's voices those made of a person's recordings; eSpeak's sound like no person.
+# Mini's voices that are made from a person's recordings; eSpeak's do not sound like a person.
 RECORDED = ("flite", "festival")
 
 LEAD_S = 0.5  # before the first word's clip
@@ -49,7 +50,7 @@ Sound: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Recording:
-    """What one trial says and how it sounds."""
+    """One trial: its sound, and the clips and timed words that are spoken in it."""
 
     kind: str
     samples: Sound  # (n,) at 16 kHz
@@ -67,14 +68,14 @@ def at_level(samples: Sound, level_db: float) -> Sound:
 
 
 def tones(n: int) -> Sound:
-    """Return a telephone's dial tone, busy tone, keys and short beeps, a quarter each of `n`,
+    """Return a telephone's dial tone, busy tone, keys and short beeps, (n,), a quarter each; `n` is
     a multiple of 4."""
-    t = np.arange(n // 4) / SAMPLE_RATE
+    t = np.arange(n // 4) / SAMPLE_RATE  # seconds of a quarter
 
     def pair(low_hz: Any, high_hz: Any) -> Sound:
         return np.sin(2 * np.pi * low_hz * t) + np.sin(2 * np.pi * high_hz * t)
 
-    key = (t * 4).astype(int) % 9  # four a second
+    key = (t * 4).astype(int) % 9  # four keys a second, each at two frequencies (DTMF)
     rows_hz, columns_hz = np.array([697, 770, 852]), np.array([1209, 1336, 1477])
     return np.concatenate(
         [
@@ -87,7 +88,8 @@ def tones(n: int) -> Sound:
 
 
 def breath(n: int, rng: np.random.Generator) -> Sound:
-    """Return someone who breathes: rushing noise that swells for a second or two, in and out."""
+    """Return someone who breathes, (n,): noise that swells and fades for a second or two, again and
+    again."""
     swell = np.zeros(n)
     begin = int(0.3 * SAMPLE_RATE)
     while begin < n:
@@ -99,7 +101,7 @@ def breath(n: int, rng: np.random.Generator) -> Sound:
 
 
 def wordless(rng: np.random.Generator) -> Iterator[Recording]:
-    """Yield the recordings in which nothing is said."""
+    """Yield the recordings in which nobody speaks."""
     n = 10 * SAMPLE_RATE
     yield from (Recording("silence", np.zeros(n)) for _ in range(2))
     for level_db in (ROOM_DB, ROOM_DB + 10):
@@ -118,17 +120,22 @@ def wordless(rng: np.random.Generator) -> Iterator[Recording]:
 def speak(
     kind: str, clips: Sequence[Utterance], pauses_s: Sequence[float], room: Sound | None = None
 ) -> Recording:
-    """Return the clips with a pause of `pauses_s` behind each, all of it over the noise `room`."""
-    parts, words, n = [np.zeros(round(LEAD_S * SAMPLE_RATE))], [], round(LEAD_S * SAMPLE_RATE)
-    sounds = {clip.id: clip.load().astype(np.float64) for clip in clips}
+    """Return a recording of the clips, a pause of `pauses_s` seconds after each, over the noise
+    `room`, which is repeated to their length."""
+    n_lead = round(LEAD_S * SAMPLE_RATE)
+    parts, words = [np.zeros(n_lead)], []
+    n_samples = n_lead  # so far
+    sound_of = {clip.id: clip.load().astype(np.float64) for clip in clips}  # clips may repeat
     for clip, pause_s in zip(clips, pauses_s, strict=True):
-        begin_s = n / SAMPLE_RATE
-        words += [TimedWord(w, begin_s + a, begin_s + b) for w, a, b in clip.words or ()]
-        parts += [sounds[clip.id], np.zeros(round(pause_s * SAMPLE_RATE))]
-        n += len(parts[-2]) + len(parts[-1])
+        begin_s = n_samples / SAMPLE_RATE
+        for text, start, end in clip.words or ():
+            words.append(TimedWord(text, begin_s + start, begin_s + end))
+        sound, pause = sound_of[clip.id], np.zeros(round(pause_s * SAMPLE_RATE))
+        parts += [sound, pause]
+        n_samples += len(sound) + len(pause)
     samples = np.concatenate(parts)
     if room is not None:
-        samples += np.resize(room, n)
+        samples += np.resize(room, n_samples)
     return Recording(kind, samples, clips, words)
 
 
@@ -148,20 +155,21 @@ def clipped(samples: Sound) -> Sound:
 
 
 def at_8_khz(samples: Sound) -> Sound:
-    """Return `samples` as a recording at 8 kHz holds them."""
+    """Return `samples`, (n,) at 16 kHz, without what a recording at 8 kHz loses."""
     from scipy.signal import resample_poly
 
     return resample_poly(resample_poly(samples, 1, 2), 2, 1)[: len(samples)]
 
 
 def spoken(half: str, draw: random.Random, rng: np.random.Generator) -> Iterator[Recording]:
-    """Yield the recordings with speech but the long one."""
+    """Yield the recordings with speech, except the long one."""
     by_voice = voices_of(SPEECH[half])
     names = sorted(by_voice)
 
     def some(n: int) -> list[Utterance]:
-        able = [name for name in names if len(by_voice[name]) >= n]
-        return draw.sample(by_voice[draw.choice(able)], n)
+        """Return `n` clips of one voice, both drawn."""
+        voices = [name for name in names if len(by_voice[name]) >= n]
+        return draw.sample(by_voice[draw.choice(voices)], n)
 
     room = at_level(KINDS["pink"](10 * SAMPLE_RATE, rng), ROOM_DB)
     longest = round(draw.uniform(15, 20), 1)
@@ -171,39 +179,40 @@ def spoken(half: str, draw: random.Random, rng: np.random.Generator) -> Iterator
     yield speak("ends", some(1), [10.0], room)
     for kind, change in (("low", low), ("clipped", clipped), ("8khz", at_8_khz)):
         yield changed(speak(kind, some(2), [0.6, 0.5], room), kind, change)
-    numbers = {
-        voice: with_digits
-        for voice, clips in voices_of(NUMBERS[half]).items()
-        if len(with_digits := [c for c in clips if any(map(str.isdigit, c.text))]) >= 4
-    }
-    number = numbers[draw.choice(sorted(numbers))]
-    yield speak("numbers", draw.sample(number, 4), [0.5] * 4)
+    numbers: dict[str, list[Utterance]] = {}  # clips with a number, of voices with four or more
+    for voice, clips in voices_of(NUMBERS[half]).items():
+        with_digits = [clip for clip in clips if any(map(str.isdigit, clip.text))]
+        if len(with_digits) >= 4:
+            numbers[voice] = with_digits
+    clips = draw.sample(numbers[draw.choice(sorted(numbers))], 4)
+    yield speak("numbers", clips, [0.5] * 4)
     menu = draw.sample(numbers[draw.choice(sorted(numbers))], 3)
-    yield speak("menu", menu * 2, [0.4] * 6)
+    yield speak("menu", menu * 2, [0.4] * 6)  # telephones repeat their menus
 
 
 def long_one(half: str, draw: random.Random) -> Recording:
-    """Return ten minutes of one voice: all its clips again and again, each time in another order,
-    none twice at once."""
-    clips = voices_of(SPEECH[half])[LONG_VOICE[half]]
-    parts: list[Utterance] = []
+    """Return ten minutes of one voice: all of its clips, again and again, each round in another
+    order, with no clip directly after itself."""
+    voice_clips = voices_of(SPEECH[half])[LONG_VOICE[half]]
+    clips: list[Utterance] = []
     pauses_s: list[float] = []
     length_s = LEAD_S
     while True:
-        turn = draw.sample(clips, len(clips))
-        if parts and turn[0] is parts[-1]:
-            turn.reverse()
-        for clip in turn:
+        one_round = draw.sample(voice_clips, len(voice_clips))
+        if clips and one_round[0] is clips[-1]:
+            one_round.reverse()
+        for clip in one_round:
             pause_s = round(draw.uniform(0.3, 1.5), 2)
             length_s += clip.duration_s + pause_s
             if length_s > LONG_S:
-                return speak("long", parts, pauses_s)
-            parts.append(clip)
+                return speak("long", clips, pauses_s)
+            clips.append(clip)
             pauses_s.append(pause_s)
 
 
 def voices_of(manifest: Path) -> dict[str, list[Utterance]]:
-    """Return the clips of each voice, of mini's RECORDED ones; all speeds of one are one voice."""
+    """Return {voice: clips} of a manifest, of mini's voices the RECORDED ones only. Mini marks the
+    speed of a voice by `-w` and a number; all speeds are one voice here."""
     voices: dict[str, list[Utterance]] = {}
     for clip in read_manifest(manifest):
         voice = (clip.speaker or "").partition("-w")[0]
@@ -216,7 +225,7 @@ def voices_of(manifest: Path) -> dict[str, list[Utterance]]:
 
 
 def recordings(half: str) -> Iterator[Recording]:
-    """Yield the recordings of a half. They depend on this file and the package's speech alone."""
+    """Yield the recordings of a half. They depend on this file and the package's speech only."""
     draw = random.Random(f"{SEED} {half}")
     rng = np.random.default_rng([SEED, *half.encode()])
     yield from wordless(rng)
@@ -267,10 +276,10 @@ class Trials(Manifest):
         yield from super().scan()
 
     def data_hash(self) -> str:
-        """Return the hash of what is said and when, of the version, and of noise and alignments
-        that are named: another decoder may change the last bit of a sample."""
+        """Return the hash of the version, of the manifest (texts and times) and of the alignment
+        files. Samples are left out: another decoder may change their last bit."""
         self._make()
-        return hash_of(f"{VERSION} {text_of(self.path)}", self._beside())
+        return hash_of(f"{VERSION} {text_of(self.path)}", self._alignment_files())
 
     def _make(self) -> None:
         make_once(self.path.parent, partial(make, self.split), n_bytes=N_BYTES)

@@ -1,7 +1,7 @@
 """Checks each line of a log by the Struct of its kind, and publishes them as events.schema.json.
 
-What no single line shows is in events.invariants, and that an utterance is opened once and ends
-once is seen by who reads the lines.
+Rules about several lines of an utterance are in events.invariants. That an utterance is opened once
+and closed once is checked by `events.log.read_log`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.record import Ending, Header, Opening, StepLine
 
 STEP_KINDS = ("audio", "endpoint", "flush")
-N_LISTED = 20  # violations in a message; a log broken once is often broken in every line
+N_LISTED = 20  # violations in a message; a fault is often in every line
 
 
 class InvalidLog(UserError):
@@ -43,7 +43,7 @@ SCHEMA = schemas.schema_of("One line of events.jsonl, schema 1", Header, Opening
 
 
 def step_of(line: bytes) -> StepLine | None:
-    """Return the step of a line; None for another line and one that breaks the schema."""
+    """Return the step of a line; None for a line of another kind, or one against the schema."""
     try:
         step = _STEP.decode(line)
     except (ValueError, RecursionError):
@@ -52,7 +52,8 @@ def step_of(line: bytes) -> StepLine | None:
 
 
 def violation(row: Any) -> str | None:
-    """Return how a line breaks the schema, or None; steps come here that `step_of` did not take."""
+    """Return how a decoded line breaks the schema, or None. A step is only passed here if `step_of`
+    has refused it, so it always has a fault."""
     kind = row.get("kind") if isinstance(row, dict) else None
     if not isinstance(kind, str) or kind not in _STRUCTS:
         return f"no line of a log: {repr(row)[:60]}; its `kind` must be that of a line"
@@ -62,6 +63,7 @@ def violation(row: Any) -> str | None:
         return None
     if "wall" not in row["compute_ns"]:
         return "compute_ns lacks `wall`"
+    # `schemas.violation` accepts 3.0 as a whole number, `step_of` does not.
     return (
         "`audio_samples` and `retracted` are whole numbers, as are the times of `compute_ns`; "
         "write them without a point"

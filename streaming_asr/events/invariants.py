@@ -1,6 +1,6 @@
-"""What holds of every utterance that is logged, stated once: for our own logs and imported ones.
+"""The rules for every utterance in a log, of our own runs and imported ones.
 
-The schema bounds each value by itself; INVARIANTS relate the values of one utterance to each
+The schema limits each value by itself; INVARIANTS relate the values of one utterance to each
 other. Nothing is computed from a log that breaks one.
 """
 
@@ -23,22 +23,24 @@ from streaming_asr.utterance import LENGTH_TOLERANCE_S
 TOLERANCE = round(LENGTH_TOLERANCE_S * SAMPLE_RATE)  # samples; manifests and tools round lengths
 SLACK_NS = 100_000_000  # clocks are read one after the other
 MOST_CORES = 1024
-MOST_LAG_S = 12 * 3600.0  # who is half a day late is not streaming
-EARLY_S = 0.3  # word times of several aligners differ by less
-FEW = 4  # right words; fewer may be right by chance
+MOST_LAG_S = 12 * 3600.0  # a larger lag is no streaming, but a wrong unit
+EARLY_S = 0.3  # word times of different aligners differ by less
+LEAST_RIGHT = 4  # right words; fewer may be right by chance
 WINDOW_S = 30.0  # Whisper encodes so much at once, and may time a word in its padding
 
-# (place, what is wrong): 0 is the line that opens, k the k-th step, -1 the line that closes.
+# (place, fault): place 0 is the line that opens the utterance, k the k-th step, -1 the line that
+# closes it.
 Breaks: TypeAlias = Iterator[tuple[int, str]]
 
 
 def broken(log: UtteranceLog) -> Breaks:
-    """Yield the places of an utterance that break an invariant, one for each place."""
-    seen: set[int] = set()
-    for breaks in INVARIANTS.values():
-        for place, fault in breaks(log):
-            if place not in seen:
-                seen.add(place)
+    """Yield (place, fault) where an utterance breaks an invariant, only the first fault of each
+    place."""
+    places: set[int] = set()
+    for rule in INVARIANTS.values():
+        for place, fault in rule(log):
+            if place not in places:
+                places.add(place)
                 yield place, fault
 
 
@@ -60,36 +62,37 @@ def _last_is_flush(log: UtteranceLog) -> Breaks:
         yield -1, "`status` is ok without a flush, which is the last step"
 
 
-def _heard_to_the_end(log: UtteranceLog) -> Breaks:
+def _received_to_the_end(log: UtteranceLog) -> Breaks:
     for k, step in enumerate(log.steps, start=1):
         if step.audio_samples > log.duration_samples + TOLERANCE:
             yield k, f"{step.audio_s:g} s are received of a recording of {log.duration_s:g} s"
     if log.status == "ok" and log.steps:
-        heard = log.steps[-1]
-        if heard.audio_samples < log.duration_samples - TOLERANCE:
-            yield -1, f"`status` is ok after {heard.audio_s:g} of {log.duration_s:g} s"
+        last = log.steps[-1]
+        if last.audio_samples < log.duration_samples - TOLERANCE:
+            yield -1, f"`status` is ok after {last.audio_s:g} of {log.duration_s:g} s"
 
 
 def _one_chunk_apart(log: UtteranceLog) -> Breaks:
-    """Only where the log's header has the schedule: imports have steps where a tool spoke."""
+    """Check logs whose header has the schedule. Imported ones have none: their steps are where a
+    tool had output."""
     if log.feed != "fixed" or log.chunk_samples is None or log.first_chunk_samples is None:
         return
-    due = log.first_chunk_samples + log.lookahead_samples
+    due = log.first_chunk_samples + log.lookahead_samples  # samples received, as the next two
     before = 0
     for k, step in enumerate(log.steps, start=1):
-        heard = step.audio_samples
-        if step.kind == "flush":  # what is left of the recording
-            if heard > due:
-                delay = f"{_s(heard - before)} after the step before, {_s(due - before)} at most"
+        received = step.audio_samples
+        if step.kind == "flush":  # the rest of the recording, at most a chunk
+            if received > due:
+                delay = f"{_s(received - before)} after the step before, {_s(due - before)} at most"
                 yield k, f"the flush is {delay}"
-        elif heard != due:
-            yield k, f"a step at {_s(heard)} of audio where the next is due at {_s(due)}"
+        elif received != due:
+            yield k, f"a step at {_s(received)} of audio where the next is due at {_s(due)}"
             return
-        before, due = heard, due + log.chunk_samples
+        before, due = received, due + log.chunk_samples
 
 
-def _s(samples: int) -> str:
-    return f"{samples / SAMPLE_RATE:g} s"
+def _s(n_samples: int) -> str:
+    return f"{n_samples / SAMPLE_RATE:g} s"
 
 
 def _compute(log: UtteranceLog) -> Breaks:
@@ -102,7 +105,7 @@ def _compute(log: UtteranceLog) -> Breaks:
             yield k, f"the lag, {times['lag'] / 1e9:g} s, is less than its compute"
         elif times.get("lag", 0) > MOST_LAG_S * 1e9:
             yield k, f"a lag of {times['lag'] / 3.6e12:.1f} h; is it in other units?"
-        elif log.feed == "realtime":  # there the wall is not the time of the step
+        elif log.feed == "realtime":  # there `wall` is not the compute time (simulate.feeds)
             continue
         elif times.get("cpu", 0) > MOST_CORES * wall + SLACK_NS:
             yield k, f"{times['cpu'] / 1e9:g} s of CPU time in {wall / 1e9:g} s"
@@ -115,22 +118,24 @@ def _compute(log: UtteranceLog) -> Breaks:
 
 def _counts(log: UtteranceLog) -> Breaks:
     for k, step in enumerate(log.steps, start=1):
-        for less, more in (("frames_real", "frames_computed"), ("decode_steps", "beam_sum")):
-            few, many = step.count(less), step.count(more)
-            if few > many + 1:  # a last frame that is not full; shares are rounded
-                yield k, f"{less}, {few:g}, is above {more}, {many:g}"
+        for part, total in (("frames_real", "frames_computed"), ("decode_steps", "beam_sum")):
+            n_part, n_total = step.count(part), step.count(total)
+            if n_part > n_total + 1:  # 1: the last frame may not be full, and shares are rounded
+                yield k, f"{part}, {n_part:g}, is above {total}, {n_total:g}"
 
 
 def _retractions(log: UtteranceLog) -> Breaks:
-    n_committed = n_back = 0
+    n_committed = n_retracting_steps = 0
     for k, step in enumerate(log.steps, start=1):
         if step.retracted > n_committed:
             yield k, f"{step.retracted} words are retracted where {n_committed} were committed"
             return
         n_committed += len(step.committed) - step.retracted
-        n_back += step.retracted > 0
-    if log.commit_violations != n_back:
-        yield -1, f"`commit_violations` is {log.commit_violations} where {n_back} steps retract"
+        if step.retracted:
+            n_retracting_steps += 1
+    if log.commit_violations != n_retracting_steps:
+        counts = f"is {log.commit_violations} where {n_retracting_steps} steps retract"
+        yield -1, f"`commit_violations` {counts}"
 
 
 # -- text -----------------------------------------------------------------------------------
@@ -156,9 +161,11 @@ def _committed_words(log: UtteranceLog) -> Breaks:
             continue
         if len(step.words) != len(step.committed):
             yield k, f"{len(step.words)} `words` for {len(step.committed)} committed ones"
+        latest_s = step.audio_s + WINDOW_S
         for start, end, probability in step.words:
-            low, high = start or 0.0, step.audio_s + WINDOW_S if end is None else end
-            if not 0 <= low <= high <= step.audio_s + WINDOW_S:
+            start_s = 0.0 if start is None else start
+            end_s = latest_s if end is None else end
+            if not 0 <= start_s <= end_s <= latest_s:
                 yield k, f"a word from {start} to {end} s, of {step.audio_s:g} s of audio"
             if not 0 <= (probability or 0.0) <= 1:
                 yield k, f"a word of probability {probability}"
@@ -181,41 +188,52 @@ def _speakable(log: UtteranceLog) -> Breaks:
 
 
 def right_words(log: UtteranceLog) -> tuple[int, int]:
-    """Return how many words of the final text are right, and how many of these were final over
-    EARLY_S of audio before they begin in the reference. (0, 0) without word times.
+    """Return (right, early): how many words of the final text are those of the reference, and how
+    many of these were committed over EARLY_S of audio before they begin. (0, 0) without word times.
 
-    Where no word can be early the first is an upper bound, which saves the alignment.
+    Where no word can be early, `right` is an upper bound (the words in common), since the alignment
+    of both texts is slow.
     """
     unit = unit_of(log.language)
-    spoken = [(light_key(word), start) for word, start, _ in timed_units(log.words or (), unit)]
-    pieces: list[tuple[str, float]] = []
-    for step in log.steps if log.status == "ok" and spoken else ():
-        n_back = min(step.retracted, len(pieces))  # another rule finds too many
-        revise(pieces, n_back, ((text, step.audio_s) for text in step.committed))
-    final = [(key, at) for text, at in pieces for key in light_words(text, unit)]
-    last = dict(spoken)  # the latest start of each word
-    if not any(at + EARLY_S < last.get(key, 0.0) for key, at in final):
-        return (Counter(key for key, _ in spoken) & Counter(key for key, _ in final)).total(), 0
+    timed = timed_units(log.words or (), unit)
+    if log.status != "ok" or not timed:
+        return 0, 0
+    reference = [light_key(word) for word, _, _ in timed]
+    starts_s = [start for _, start, _ in timed]
+    committed: list[tuple[str, float]] = []  # texts, and the seconds received at their commit
+    for step in log.steps:
+        n_retracted = min(step.retracted, len(committed))  # another rule reports too many
+        revise(committed, n_retracted, ((text, step.audio_s) for text in step.committed))
+    hypothesis: list[str] = []
+    commits_s: list[float] = []
+    for text, commit_s in committed:
+        for key in light_words(text, unit):
+            hypothesis.append(key)
+            commits_s.append(commit_s)
+    last_start_s = dict(zip(reference, starts_s, strict=True))  # of a word that is repeated
+    if not any(
+        commit_s + EARLY_S < last_start_s.get(key, 0.0)
+        for key, commit_s in zip(hypothesis, commits_s, strict=True)
+    ):
+        return (Counter(reference) & Counter(hypothesis)).total(), 0
     n_right = n_early = 0
-    keys = [key for key, _ in spoken], [key for key, _ in final]
-    for block in Levenshtein.opcodes(*keys):
+    for block in Levenshtein.opcodes(reference, hypothesis):
         if block.tag == "equal":
             n_right += block.src_end - block.src_start
-            places = zip(
-                range(block.src_start, block.src_end),
-                range(block.dest_start, block.dest_end),
-                strict=True,
-            )
-            n_early += sum(final[j][1] + EARLY_S < spoken[i][1] for i, j in places)
+            starts = starts_s[block.src_start : block.src_end]
+            commits = commits_s[block.dest_start : block.dest_end]
+            for start_s, commit_s in zip(starts, commits, strict=True):
+                n_early += commit_s + EARLY_S < start_s
     return n_right, n_early
 
 
 def too_early(logs: Iterable[UtteranceLog]) -> str | None:
-    """Return what is wrong where most right words of these logs are final before they begin; a few
-    right words prove nothing."""
+    """Return a message where more than half of the right words of these logs are final before they
+    begin; None otherwise, and where fewer than LEAST_RIGHT words are right."""
     counts = [right_words(log) for log in logs]
-    n_right, n_early = (sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0)
-    if n_right < FEW or 2 * n_early <= n_right:
+    n_right = sum(right for right, _ in counts)
+    n_early = sum(early for _, early in counts)
+    if n_right < LEAST_RIGHT or 2 * n_early <= n_right:
         return None
     return (
         f"{n_early} of {n_right} right words are final over {EARLY_S:g} s before they begin in the "
@@ -224,7 +242,7 @@ def too_early(logs: Iterable[UtteranceLog]) -> str | None:
 
 
 def _after_they_begin(log: UtteranceLog) -> Breaks:
-    if log.is_imported:  # there it is a warning
+    if log.is_imported:  # the import prints it as a warning
         return
     n_words = len(timed_units(log.words or (), unit_of(log.language)))
     n_right, _ = right_words(log)
@@ -238,14 +256,12 @@ def _after_they_begin(log: UtteranceLog) -> Breaks:
 def _text_has_sound(log: UtteranceLog) -> Breaks:
     least = min(FRAME_SAMPLES, log.duration_samples)
     for k, step in enumerate(log.steps, start=1):
-        if step.audio_samples < least and _says(step):
-            yield (
-                k,
-                f"text after {step.audio_samples} samples of audio; are its times in other units?",
-            )
+        if step.audio_samples < least and _has_text(step):
+            problem = f"text after {step.audio_samples} samples of audio"
+            yield k, f"{problem}; are its times in other units?"
 
 
-def _says(step: Step) -> bool:
+def _has_text(step: Step) -> bool:
     return any(word.strip() for word in (*step.committed, *step.partial))
 
 
@@ -254,11 +270,11 @@ def _rate_of_speech(log: UtteranceLog) -> Breaks:
     yield from ((0, fault) for fault in faults)
 
 
-# Each rule, as docs/events.md lists it, and what finds the places that break it.
+# Each rule in the words of docs/events.md, and the function that yields the places that break it.
 INVARIANTS: dict[str, Callable[[UtteranceLog], Breaks]] = {
     "`audio_samples` never goes back.": _goes_back,
     "No step follows the flush, and an `ok` utterance ends with it.": _last_is_flush,
-    "An `ok` utterance ends with its audio, and none half a second beyond it.": _heard_to_the_end,
+    "An `ok` utterance ends with its audio, and none half a second beyond it.": _received_to_the_end,
     "The lag holds the step, the step its parts and the CPU time of 1,024 cores; a lag is at most "
     "12 hours.": _compute,
     "Steps of the feed `fixed` are one chunk apart, each once.": _one_chunk_apart,

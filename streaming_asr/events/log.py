@@ -1,8 +1,8 @@
 """events.jsonl: the contract between running and scoring (docs/events.md, events.schema.json).
 
-One JSON object per line. A header, then for each utterance a line that opens it, one line per
-step and a line that closes it. What is written is on disk line by line, so a run that is killed
-leaves a log that `read_log` reads and `resume` continues.
+One JSON object per line: a header, then for each utterance a line that opens it, one line per step
+and a line that closes it. Each line is written at once, so a run that is killed leaves a log that
+`read_log` reads and `resume` continues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streaming_asr.chunking import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import InvalidLog, step_of, violation
 from streaming_asr.events.invariants import broken, too_early
-from streaming_asr.events.record import Opening, Step, UtteranceLog, committed_words
+from streaming_asr.events.record import Opening, Step, StepLine, UtteranceLog, committed_words
 from streaming_asr.files import check_file
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord
@@ -40,8 +40,8 @@ __all__ = [
     "resume",
 ]
 
-SCHEMA = 1  # raised whenever a reader of the old form would misread the new one
-SLIP_S = 0.1  # a chunk of the feed realtime that is fed later than this marks its stream
+SCHEMA = 1  # increased whenever a reader of the old form would misread the new one
+SLIP_S = 0.1  # a stream of the feed realtime has a warning if a chunk is fed later than this
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class EventWriter:
                 raise
 
     def open_utterance(self, utterance: UtteranceLog) -> None:
-        """Write the line that opens `utterance` (its steps and result are not looked at)."""
+        """Write the line that opens `utterance`, without its steps and its result."""
         fields = {
             name: getattr(utterance, name) for name in Opening.__struct_fields__ if name != "kind"
         }
@@ -115,13 +115,13 @@ class EventWriter:
             }
         )
         self.closed.add(utt)
-        try:  # a machine that goes down loses no utterance that was reported as done
+        try:  # if the machine crashes, no utterance is lost that was reported as done
             os.fsync(self._file.fileno())
         except OSError as failure:
             raise self._full(failure) from failure
 
     def write_utterance(self, utterance: UtteranceLog) -> None:
-        """Write a whole utterance at once."""
+        """Write all lines of an utterance."""
         self.open_utterance(utterance)
         for step in utterance.steps:
             self.step(utterance.utt, step)
@@ -146,8 +146,9 @@ class EventWriter:
         text = json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         data = memoryview(text.encode() + b"\n")
         try:
-            while data:  # an unbuffered write may take only a part, on a disk that is nearly full
-                data = data[self._file.write(data) :]
+            while data:  # an unbuffered write may write only a part, on a disk that is nearly full
+                n_written = self._file.write(data)
+                data = data[n_written:]
         except OSError as error:
             raise self._full(error) from error
 
@@ -159,32 +160,30 @@ class EventWriter:
 
 
 def _lines(path: Path, only: frozenset[str] | None = None) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (line number, offset of the line's end in bytes, the line), leaving out a torn last
-    line. Raises UserError where the first line is not the header of this schema.
+    """Yield (line number from 1, end of the line in bytes of the file, line) of the complete lines.
 
-    only: the header and the lines of these utterances.
+    only: of the header and the lines of these utterances. Raises UserError where the first line is
+    not the header of this schema.
     """
-    offset = 0
-    # A line may spell an id with or without escapes.
-    kinds = {
-        json.dumps(utt, ensure_ascii=is_ascii)[1:-1].encode()
-        for utt in only or ()
-        for is_ascii in (True, False)
-    }
+    end = 0
+    encoded_ids = set()  # an id may be written with or without escapes
+    for utt in only or ():
+        encoded_ids.add(json.dumps(utt, ensure_ascii=True)[1:-1].encode())
+        encoded_ids.add(json.dumps(utt, ensure_ascii=False)[1:-1].encode())
     check_file(path)
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, start=1):
-                offset += len(line)
+                end += len(line)
                 if not line.endswith(b"\n"):
-                    return  # the writer was killed within it
+                    return  # the writer was killed while it wrote the line
                 if number == 1:
                     _check_header(_row(path, number, line), path)
                 elif only is not None:
-                    named = _UTT.search(line)
-                    if named is None or named[1] not in kinds:
+                    id_match = _UTT.search(line)
+                    if id_match is None or id_match[1] not in encoded_ids:
                         continue
-                yield number, offset, line
+                yield number, end, line
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a log's path.") from error
 
@@ -197,11 +196,12 @@ def _row(path: Path, number: int, line: bytes) -> Any:
         raise InvalidLog(path, [f"line {number}: not JSON ({error})"]) from error
 
 
-# The id of a line without decoding it: of a long log a page reads few utterances.
+# The id of a line, found without decoding the line: a page reads few utterances of a long log.
 _UTT = re.compile(rb'"utt":\s*"((?:[^"\\]|\\.)*)"')
 
 
 def _check_header(row: Any, path: Path) -> None:
+    """Raise UserError for a first line that is no header, or one of another schema."""
     if not isinstance(row, dict) or row.get("kind") != "header":
         raise UserError(f"{path}: its first line is no header; is this an events.jsonl?")
     if row.get("schema") != SCHEMA:
@@ -212,18 +212,18 @@ def _check_header(row: Any, path: Path) -> None:
 
 
 def resume(path: str | Path) -> set[str]:
-    """Cut a log after its last closed utterance and return the ids of those closed.
+    """Cut a log off after its last closed utterance, and return the ids of the closed ones.
 
-    A torn last line and an utterance without an end go; where not even the header is whole, all
-    goes. A path without a file gives the empty set. Raises UserError for a damaged log.
+    An incomplete last line and an utterance without an end are removed; without a complete header,
+    everything is. A path without a file gives the empty set. Raises UserError for a damaged log.
     """
     path = Path(path)
     if not path.is_file():
         return set()
     closed: set[str] = set()
-    keep = 0
+    n_bytes_to_keep = 0
     for number, end, line in _lines(path):
-        # Only what opens and closes is looked at: steps are checked where the log is scored.
+        # Only headers and ends are checked; steps are checked where the log is scored.
         row = _row(path, number, line)
         kind = row.get("kind") if isinstance(row, dict) else None
         if kind not in ("header", "end"):
@@ -232,10 +232,10 @@ def resume(path: str | Path) -> set[str]:
             raise InvalidLog(path, [f"line {number}: {problem}"])
         if kind == "end":
             closed.add(row["utt"])
-        keep = end
-    if keep < path.stat().st_size:
+        n_bytes_to_keep = end
+    if n_bytes_to_keep < path.stat().st_size:
         try:
-            os.truncate(path, keep)
+            os.truncate(path, n_bytes_to_keep)
         except OSError as error:
             raise UserError(
                 f"{path}: cannot be written ({error.strerror}); change its permissions or choose "
@@ -245,98 +245,122 @@ def resume(path: str | Path) -> set[str]:
 
 
 def read_log(path: str | Path, *, only: Collection[str] | None = None) -> Log:
-    """Return the closed utterances of a log, leaving out one that is still open at its end.
+    """Return the header and the closed utterances of a log, without one that is open at its end.
 
-    only: read just these utterances, which is much faster; what is wrong with others stays
-    unseen. Raises UserError for a file that is no log or of another schema, and InvalidLog, which
-    lists what is wrong, for one that breaks the published schema or one of events.invariants.
+    only: read only these utterances, which is much faster; faults of others are not found. Raises
+    UserError for a file that is no log or of another schema, and InvalidLog, which lists the
+    faults, for one that breaks the published schema or one of events.invariants.
     """
     path = Path(path)
-    collecting = gc.isenabled()
-    gc.disable()  # nothing here is garbage, and looking for it takes half of the time
+    was_enabled = gc.isenabled()
+    gc.disable()  # reading makes no garbage, and collecting takes half of the time
     try:
-        return _read(path, None if only is None else frozenset(only))
+        return _Reader(path, None if only is None else frozenset(only)).read()
     finally:
-        if collecting:
+        if was_enabled:
             gc.enable()
 
 
 def _schedule(header: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Return chunk and first chunk of a run in samples; None where a header does not have them, or
-    the method took whole recordings."""
+    """Return (chunk, first chunk) of a run in samples; (None, None) for a header without them, and
+    for a method that takes whole recordings."""
     config = header.get("config") or {}
     if header.get("longform") or "knows" in header or not config.get("first_chunk"):
         return None, None
     try:
-        first, chunk = (
-            parse_duration(str(config.get(key)), key) * SAMPLE_RATE // 1000
-            for key in ("first_chunk", "chunk")
-        )
+        chunk_ms = parse_duration(str(config.get("chunk")), "chunk")
+        first_chunk_ms = parse_duration(str(config.get("first_chunk")), "first_chunk")
     except UserError:  # of another program
         return None, None
-    return chunk, first
+    return chunk_ms * SAMPLE_RATE // 1000, first_chunk_ms * SAMPLE_RATE // 1000
 
 
-def _read(path: Path, only: frozenset[str] | None) -> Log:
-    header: dict[str, Any] | None = None
-    utterances: list[UtteranceLog] = []
-    current: UtteranceLog | None = None
-    seen: set[str] = set()
-    violations: list[str] = []
-    places: list[int] = []  # the lines of the utterance that is open
-    n_before = 0  # violations as it was opened
-    chunk = first_chunk = None
-    is_imported = False
-    for number, _, line in _lines(path, only):
-        if (step := step_of(line)) is not None:
-            kind, problem = None, None
-            if current is None or current.utt != step.utt:
-                problem = "a step of an utterance that is not open"
+class _Reader:
+    """Reads a log line by line, and collects the utterances and the violations.
+
+    A method that takes a line returns what is wrong with it, or None.
+    """
+
+    def __init__(self, path: Path, only: frozenset[str] | None) -> None:
+        self._path, self._only = path, only
+        self._header: dict[str, Any] | None = None
+        self._is_imported = False
+        self._chunk_samples: int | None = None
+        self._first_chunk_samples: int | None = None
+        self._utterances: list[UtteranceLog] = []
+        self._ids: set[str] = set()  # of utterances that were opened
+        self._violations: list[str] = []
+        self._open: UtteranceLog | None = None
+        self._open_lines: list[int] = []  # the line numbers of the open utterance
+        self._n_violations_before = 0  # when it was opened
+
+    def read(self) -> Log:
+        """Return the log. Raises as `read_log` does."""
+        for number, _, line in _lines(self._path, self._only):
+            if (step := step_of(line)) is not None:
+                problem = self._step(step, number)
             else:
-                places.append(number)
-                current.steps.append(step)
-        else:
-            row = _row(path, number, line)
-            problem = violation(row)
-            kind = None if problem else row.pop("kind")
+                row = _row(self._path, number, line)
+                problem = violation(row) or self._row(row, number)
+            if problem is not None:
+                self._violations.append(f"line {number}: {problem}")
+        is_own = not self._is_imported and self._only is None
+        if is_own and not self._violations and (fault := too_early(self._utterances)):
+            self._violations.append(f"the whole log: {fault}")
+        if self._violations:
+            raise InvalidLog(self._path, self._violations)
+        if self._header is None:
+            raise UserError(f"{self._path}: empty; run again to fill it.")
+        return Log(self._header, self._utterances)
+
+    def _step(self, step: StepLine, number: int) -> str | None:
+        if self._open is None or self._open.utt != step.utt:
+            return "a step of an utterance that is not open"
+        self._open_lines.append(number)
+        self._open.steps.append(step)
+        return None
+
+    def _row(self, row: dict[str, Any], number: int) -> str | None:
+        kind = row.pop("kind")
         if kind == "utterance":
-            if current is not None:
-                problem = f"utterance {current.utt!r} is still open"
-            elif row["utt"] in seen:
-                problem = f"utterance {row['utt']!r} is in the log already"
-            words = row.pop("words", None)
-            current = UtteranceLog(
-                **row,
-                words=words and [TimedWord(*word) for word in words],
-                chunk_samples=chunk,
-                first_chunk_samples=first_chunk,
-                is_imported=is_imported,
-            )
-            seen.add(current.utt)
-            places, n_before = [number], len(violations)
-        elif kind == "end":
-            if current is None or current.utt != row.pop("utt"):
-                problem = "the end of an utterance that is not open"
-            else:
-                for name, value in row.items():
-                    setattr(current, name, value)
-                utterances.append(current)
-                if len(violations) == n_before:  # a line that was left out breaks others
-                    places.append(number)
-                    violations += [f"line {places[at]}: {fault}" for at, fault in broken(current)]
-            current = None
-        elif kind == "header":
-            if header is not None:
-                problem = "a second header"
-            header = row
-            chunk, first_chunk = _schedule(row)
-            is_imported = "imported" in (row.get("config") or {})
-        if problem is not None:
-            violations.append(f"line {number}: {problem}")
-    if not violations and not is_imported and only is None and (fault := too_early(utterances)):
-        violations.append(f"the whole log: {fault}")
-    if violations:
-        raise InvalidLog(path, violations)
-    if header is None:
-        raise UserError(f"{path}: empty; run again to fill it.")
-    return Log(header, utterances)
+            return self._opening(row, number)
+        return self._ending(row, number) if kind == "end" else self._take_header(row)
+
+    def _take_header(self, row: dict[str, Any]) -> str | None:
+        problem = None if self._header is None else "a second header"
+        self._header = row
+        self._chunk_samples, self._first_chunk_samples = _schedule(row)
+        self._is_imported = "imported" in (row.get("config") or {})
+        return problem
+
+    def _opening(self, row: dict[str, Any], number: int) -> str | None:
+        problem = None
+        if self._open is not None:
+            problem = f"utterance {self._open.utt!r} is still open"
+        elif row["utt"] in self._ids:
+            problem = f"utterance {row['utt']!r} is in the log already"
+        words = row.pop("words", None)
+        self._open = UtteranceLog(
+            **row,
+            words=words and [TimedWord(*word) for word in words],
+            chunk_samples=self._chunk_samples,
+            first_chunk_samples=self._first_chunk_samples,
+            is_imported=self._is_imported,
+        )
+        self._ids.add(self._open.utt)
+        self._open_lines, self._n_violations_before = [number], len(self._violations)
+        return problem
+
+    def _ending(self, row: dict[str, Any], number: int) -> str | None:
+        utterance, self._open = self._open, None
+        if utterance is None or utterance.utt != row.pop("utt"):
+            return "the end of an utterance that is not open"
+        for name, value in row.items():
+            setattr(utterance, name, value)
+        self._utterances.append(utterance)
+        # Where a line has a fault, it is not in the utterance: the invariants would report more.
+        if len(self._violations) == self._n_violations_before:
+            self._open_lines.append(number)
+            for place, fault in broken(utterance):
+                self._violations.append(f"line {self._open_lines[place]}: {fault}")
+        return None

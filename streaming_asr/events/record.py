@@ -118,7 +118,8 @@ else:  # the counts of a step are fields of its line, as method.COUNTS names the
 
 
 class Step(_Counts):
-    """One step: `committed` is what it added, `partial` all that is shown behind the committed."""
+    """One step: `committed` are the words that it added, `partial` all words that are shown after
+    the committed ones."""
 
     kind: Annotated[
         Literal["audio", "endpoint", "flush"],
@@ -177,7 +178,7 @@ class Step(_Counts):
 
 
 class StepLine(Step, kw_only=True, forbid_unknown_fields=True):
-    """The line of a step: whose it is, and all that it changed."""
+    """The line of a step: the utterance's id, and the step with all texts."""
 
     utt: str
     committed: list[str]
@@ -212,7 +213,7 @@ class UtteranceLog:
 
     @classmethod
     def of(cls, utterance: Utterance, **fields: Any) -> UtteranceLog:
-        """Return the log of an utterance before its first step; `fields` are further ones."""
+        """Return the log of an utterance before its first step; fields: others of the class."""
         return cls(
             utt=utterance.id,
             text=utterance.text,
@@ -230,7 +231,7 @@ class UtteranceLog:
 
     @property
     def detected(self) -> str | None:
-        """Return the language that the method found out last; None where it looked for none."""
+        """Return the language that the method detected last; None where it detected none."""
         return next((step.language for step in reversed(self.steps) if step.language), None)
 
 

@@ -261,7 +261,7 @@ def _simulate(job: Job, track: Tracker) -> None:
                 seed=config.seed,
                 synchronise=synchronise,
                 on_utterance=closed_now,
-                on_heard=progress.heard,
+                on_progress=progress.heard,
             )
         except KeyboardInterrupt:
             with suppress(OSError):

@@ -45,7 +45,7 @@ def simulate(
     batch: int = 1,
     synchronise: Callable[[], None] = lambda: None,
     on_utterance: Callable[[Utterance, str | None], None] = lambda utterance, error: None,
-    on_heard: Callable[[Utterance, float], None] = lambda utterance, seconds: None,
+    on_progress: Callable[[Utterance, float], None] = lambda utterance, seconds: None,
     warm_up: bool = True,
     streams: int | None = None,
     seed: int = 0,
@@ -54,7 +54,7 @@ def simulate(
 
     The run passes over utterances that the writer's log has already closed. `synchronise` waits
     for the device. `on_utterance(utterance, error)` is called as each one closes, and
-    `on_heard(utterance, seconds)` after each step with the audio fed of it so far. With `batch`
+    `on_progress(utterance, seconds)` after each step with the audio fed of it so far. With `batch`
     above 1 and a method that is `Batched`, that many streams advance together, each step's time is
     shared out among them, as the log records. For `LongForm` methods see there; a recording longer
     than their step is read from disk as it is due where its corpus can (`audio.reader`). An
@@ -81,7 +81,7 @@ def simulate(
                 "leave feed out"
             )
         batch, chunk_samples, first_chunk_samples = max(map(len, grouped)), together, together
-    book = Logbook(writer, feed, method.lookahead_samples, on_utterance, on_heard, at_most=together)
+    book = Logbook(writer, feed, method.lookahead_samples, on_utterance, on_progress, at_most=together)
     schedule = Schedule(chunk_samples, first_chunk_samples, method.lookahead_samples)
     feeder = _Feeder(Stepper(method, synchronise, together=batch > 1), book, schedule, batch)
     with book.memory:
@@ -108,11 +108,11 @@ def in_phase(
     active = list(zip(rows, states, ends, strict=True))
     while active:
         audio = [row.take(next(end)) for row, _, end in active]
-        last = [row.is_heard for row, _, _ in active]
+        last = [row.is_complete for row, _, _ in active]
         result = stepper.step([state for _, state, _ in active], audio, last)
         for i, (row, _, _) in enumerate(active):
             yield row, row.note(result.updates[i], *result.share_of(i), last[i])
-        active = [stream for stream in active if not stream[0].is_heard]
+        active = [stream for stream in active if not stream[0].is_complete]
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class _Feeder:
         end = next(self.schedule.ends(total))
         while True:
             audio = row.take(end)
-            last = row.is_heard
+            last = row.is_complete
             result = alone.step([state], [audio], [last])
             yield row.note(result.updates[0], *result.share_of(0), last)
             if last:

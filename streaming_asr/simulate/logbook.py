@@ -37,7 +37,7 @@ class RecordedStream(StreamRecord):
         self.log.audio_hash = audio.hash
 
     @property
-    def is_heard(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all of the audio has been taken."""
         return self.received == self.audio.n
 
@@ -58,7 +58,7 @@ class Logbook:
     feed: str
     lookahead_samples: int
     on_utterance: Callable[[Utterance, str | None], None]
-    on_heard: Callable[[Utterance, float], None]
+    on_progress: Callable[[Utterance, float], None]
     at_most: int | None = None
     memory: MemoryMeter = field(default_factory=MemoryMeter)
 
@@ -93,7 +93,7 @@ class Logbook:
     def heard(self, row: RecordedStream) -> None:
         """Report how much of the row has been fed, and look at the memory."""
         self.memory.sample()
-        self.on_heard(row.utterance, row.received / SAMPLE_RATE)
+        self.on_progress(row.utterance, row.received / SAMPLE_RATE)
 
     def close(self, row: RecordedStream, failure: str | None) -> None:
         """End the row in the log, as failed where there is a failure."""

@@ -120,7 +120,7 @@ class Queue:
         """Make one step of these streams and log it; return the time it took in ns."""
         rows = [player.row for player in due if player.row is not None]
         audio = [row.take(player.end) for row, player in zip(rows, due, strict=True)]
-        last = [row.is_heard for row in rows]
+        last = [row.is_complete for row in rows]
         begin = perf_counter_ns()
         try:
             result = self.stepper.step([player.state for player in due], audio, last)

@@ -1,13 +1,12 @@
-"""Whisper's English normaliser, one piece of the text at a time: same words, a fraction of the
-time.
+"""Whisper's English normaliser, applied to pieces of the text: same words, a fraction of the time.
 
-EnglishTextNormalizer runs some sixty substitutions over the whole text, and scoring asks for every
-display of every step. Its first rules reach across any words: they take out what is in brackets,
-some fillers, and blanks before apostrophes. They run over the whole text here too, and find
-nothing when they run again. All later rules that look at more than one word do so through words
-they name (numbers, units, contractions), digits or punctuation. A word that is none of these splits
-the text: what is before and after it is normalised as if the other were not there. Such pieces
-come back again and again, and are remembered.
+EnglishTextNormalizer runs some sixty substitutions over the whole text, and scoring normalises the
+displayed text of every step. Its first rules apply across any words: they remove what is in
+brackets, some fillers, and blanks before apostrophes. Here, too, they run over the whole text; a
+second time they change nothing. Every later rule that looks at more than one word names the words
+(numbers, units, contractions), or needs digits or punctuation. Any other word is "plain": it splits
+the text, and the pieces before and after it can be normalised by themselves. The same pieces occur
+again and again, so their results are cached.
 """
 
 from __future__ import annotations
@@ -17,44 +16,50 @@ from functools import lru_cache
 
 from whisper_normalizer.english import EnglishTextNormalizer
 
-MARK = "zz"  # a word that no rule names: replaces the plain word before or after a piece
+MARK = "zz"  # a plain word, which takes the place of the one before or after a piece
 _BRACKETS = re.compile(r"[<\[][^>\]]*[>\]]")
 _PARENTHESES = re.compile(r"\(([^)]+?)\)")
 _BEFORE_APOSTROPHE = re.compile(r"\s+'")
 
 
 class EnglishPieces:
-    """Lower-case text -> tuple of normalised words, as EnglishTextNormalizer gives them."""
+    """Normalises lower-case text to a tuple of words, the same as EnglishTextNormalizer's."""
 
     def __init__(self) -> None:
-        self._whole = EnglishTextNormalizer()
-        self._spelling = self._whole.standardize_spellings.mapping
-        self._ignored = re.compile(self._whole.ignore_patterns)
-        self._named = _named_words(self._whole)
-        self._piece = lru_cache(maxsize=65_536)(self._normalise_piece)
+        self._normaliser = EnglishTextNormalizer()
+        self._spelling = self._normaliser.standardize_spellings.mapping
+        self._ignored = re.compile(self._normaliser.ignore_patterns)
+        self._named_words = _named_words(self._normaliser)
+        self._normalised = lru_cache(maxsize=65_536)(self._normalise_piece)
 
     def __call__(self, text: str) -> tuple[str, ...]:
         text = _BEFORE_APOSTROPHE.sub("'", self._ignored.sub("", without_brackets(text)))
         words: list[str] = []
-        piece: list[str] = []  # neighbours that are not plain
-        before = ""
-        # A second blank, as brackets leave one, is an empty word of a piece: some rules want one.
+        piece: list[str] = []  # consecutive words that are not plain
+        before = ""  # MARK once a plain word is before the piece
+        # Two blanks, as removed brackets leave them, give an empty word, which belongs to a piece:
+        # some rules need both blanks.
         for word in text.split(" "):
-            if word in self._named or not (word.isascii() and word.isalpha()):
+            is_plain = word.isascii() and word.isalpha() and word not in self._named_words
+            if not is_plain:
                 piece.append(word)
                 continue
             if piece:
-                words += self._piece(" ".join(piece), before, MARK)
+                words += self._normalised(" ".join(piece), before, MARK)
                 piece = []
             words.append(self._spelling.get(word, word))
             before = MARK
         if piece:
-            words += self._piece(" ".join(piece), before, "")
+            words += self._normalised(" ".join(piece), before, "")
         return tuple(words)
 
     def _normalise_piece(self, piece: str, before: str, after: str) -> tuple[str, ...]:
-        words = self._whole(f"{before} {piece} {after}".strip()).split()
-        return tuple(words[len(before) > 0 : len(words) - (len(after) > 0)])
+        """Return the words of a piece. before, after: MARK where a plain word is next to it, else
+        ""; some rules differ at the ends of the text."""
+        words = self._normaliser(f"{before} {piece} {after}".strip()).split()
+        begin = 1 if before else 0
+        end = len(words) - 1 if after else len(words)
+        return tuple(words[begin:end])
 
 
 def without_brackets(text: str) -> str:
@@ -62,9 +67,9 @@ def without_brackets(text: str) -> str:
     return _PARENTHESES.sub("", _BRACKETS.sub("", text))
 
 
-def _named_words(whole: EnglishTextNormalizer) -> frozenset[str]:
+def _named_words(normaliser: EnglishTextNormalizer) -> frozenset[str]:
     """Return every word that a rule of the normaliser names."""
-    patterns = [whole.ignore_patterns, *whole.replacers]
-    named = re.findall("[a-z]+", " ".join(patterns).replace(r"\b", " "))
-    suffixes = "a", "half", "st", "nd", "rd", "th", "s"  # of "and a half" and "3 rd"
-    return frozenset((*named, *suffixes, *whole.standardize_numbers.words))
+    patterns = [normaliser.ignore_patterns, *normaliser.replacers]
+    words = re.findall("[a-z]+", " ".join(patterns).replace(r"\b", " "))
+    in_code = "a", "half", "st", "nd", "rd", "th", "s"  # of "and a half" and "3 rd"
+    return frozenset((*words, *in_code, *normaliser.standardize_numbers.words))

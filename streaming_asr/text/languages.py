@@ -116,18 +116,19 @@ zh zho chi cmn : Chinese, Mandarin
 
 
 def _codes_and_names() -> tuple[dict[str, str], dict[str, str]]:
-    codes: dict[str, str] = {}
-    names: dict[str, str] = {}
+    """Return Whisper's code by every code of a language, and by every name in lower case."""
+    code_of_code: dict[str, str] = {}
+    code_of_name: dict[str, str] = {}
     for line in _TABLE.strip().splitlines():
-        spellings, _, titles = line.partition(" : ")
-        code = spellings.split()[0]
-        codes |= dict.fromkeys(spellings.split(), code)
-        names |= dict.fromkeys(titles.lower().split(", "), code)
-    return codes, names
+        codes, _, names = line.partition(" : ")
+        whisper_code = codes.split()[0]
+        code_of_code |= dict.fromkeys(codes.split(), whisper_code)
+        code_of_name |= dict.fromkeys(names.lower().split(", "), whisper_code)
+    return code_of_code, code_of_name
 
 
 _CODES, _NAMES = _codes_and_names()
-UNNAMED = frozenset({"", "und"})  # a tag that names none, as BCP 47 has it
+UNNAMED = frozenset({"", "und"})  # tags of no language, the latter of BCP 47
 LANGUAGES = frozenset(_CODES.values())  # Whisper's; its large models from v3 on have yue too
 
 
@@ -136,9 +137,9 @@ def language_code(tag: str) -> str:
     """Return Whisper's code of a language in any usual spelling: "EN", "en-US", "eng" and "English"
     are "en"; "zh_Hans_CN", "cmn" and "Mandarin" are "zh".
 
-    A tag's script, region and variants are dropped. The function does not judge: another language's
-    tag gives its first part in lower case ("ga-IE" gives "ga"), and other text comes back in lower
-    case, so compare with LANGUAGES where only those will do.
+    A tag's script, region and variants are dropped. For a language that Whisper lacks, the first
+    part of its tag is returned in lower case ("ga-IE" is "ga"); other text is returned in lower
+    case. So compare with LANGUAGES where the language must be one of Whisper's.
     """
     text = " ".join(tag.lower().split())
     if text in _NAMES:
@@ -154,4 +155,7 @@ def language_code(tag: str) -> str:
     # "Spanish (Mexico)", "Chinese, Simplified", "Brazilian Portuguese", "English-US"
     name = re.split(r"[(,;/\-_]", text)[0].strip()
     words = name.split() or [""]
-    return next((_NAMES[each] for each in (name, words[-1], words[0]) if each in _NAMES), text)
+    for candidate in (name, words[-1], words[0]):
+        if candidate in _NAMES:
+            return _NAMES[candidate]
+    return text

@@ -3,9 +3,8 @@
 Error rates compare normalised words: Whisper's own normalisers (Radford et al. 2022, appendix C),
 whose name and version are recorded with every score. Outside of English, Whisper's normaliser drops
 the marks of Unicode, and with them the vowel signs of many scripts; "whisper_marks" keeps them.
-Latency and stability compare raw words under a light key instead, because Whisper's English
-normaliser is not prefix-monotone ("one oh" becomes 10, "one oh one" becomes 101) and would
-manufacture flicker out of a text that only grows.
+Latency and stability compare words by a light key instead. Under Whisper's English normaliser a
+text that only grows would seem to change: "one oh" becomes 10, "one oh one" becomes 101.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ TURKIC = frozenset({"az", "tr"})  # I and ı, İ and i are their pairs of capita
 class Normaliser:
     """A named, versioned text normaliser: text -> tuple of normalised words.
 
-    The answers of one text are remembered: a streaming log shows the same prefix again and again.
+    Results are cached, because the texts of a streaming log repeat. keeps_case: whether `words` is
+    called with the text as it is, instead of in lower case.
     """
 
     def __init__(
@@ -54,8 +54,10 @@ class Normaliser:
 
     def words(self, text: str) -> tuple[str, ...]:
         """Return the normalised words of `text`; empty text has none."""
-        # Whisper's start by lower-casing, so texts that differ in case share an entry.
-        return self._words(text if self._keeps_case else text.lower()) if text else ()
+        if not text:
+            return ()
+        # Whisper's English normaliser starts with it, so texts that differ in case share a result.
+        return self._words(text if self._keeps_case else text.lower())
 
     def __call__(self, text: str) -> str:
         """Return `text` normalised, its words joined by one space."""
@@ -63,20 +65,20 @@ class Normaliser:
 
 
 def default_kind(languages: Iterable[str | None]) -> str:
-    """Return the kind of normaliser for a corpus in these languages where none is named."""
+    """Return the kind of normaliser for a corpus in these languages, for settings that name none:
+    "whisper_marks" where any is one of MARKED."""
     is_marked = any(language and language_code(language) in MARKED for language in languages)
     return "whisper_marks" if is_marked else "whisper"
 
 
 def normaliser(language: str | None, kind: str | None = None) -> Normaliser:
-    """Return the normaliser of a language in any spelling; a corpus that names no language is taken
-    as English.
+    """Return the normaliser of a language in any spelling; None is taken as English.
 
-    With `kind` whisper, English gets Whisper's EnglishTextNormalizer, every other language its
-    BasicTextNormalizer. whisper_marks is the same, with BasicTextNormalizer's preserve_marks; it
-    is also what None takes for the languages of MARKED. A missing package is an ImportError, never
-    a silent second choice: scores under two normalisers cannot be compared. With `kind` identity,
-    words are the language's units as written. Raises UserError for another `kind`.
+    kind: `whisper` is Whisper's EnglishTextNormalizer for English and its BasicTextNormalizer for
+    any other language. `whisper_marks` is the same, with BasicTextNormalizer's preserve_marks.
+    `identity` has the language's units as written. None takes that of `default_kind`.
+    Raises UserError for another kind, and ImportError for a missing package: scores of different
+    normalisers cannot be compared, so none takes its place.
     """
     kind = kind or default_kind({language})
     check_one_of(NORMALISERS, normaliser=kind)
@@ -101,30 +103,37 @@ def _normaliser(code: str, kind: str) -> Normaliser:
         )
     has_marks = kind == "whisper_marks"
     basic = BasicTextNormalizer(split_letters=unit == "character", preserve_marks=has_marks)
-    options = ["split_letters"] * (unit == "character") + ["preserve_marks"] * has_marks
+    options = []
+    if unit == "character":
+        options.append("split_letters")
+    if has_marks:
+        options.append("preserve_marks")
     name = "whisper_normalizer.BasicTextNormalizer"
     if options:
         name += f"({', '.join(options)})"
     lower = _turkic_lower if has_marks and code in TURKIC else str.lower
-    # Without brackets, no rule reaches across a blank: each word is normalised once.
-    of_word = lru_cache(maxsize=65_536)(lambda word: tuple(basic(word).split()))
+    # No rule applies across a blank, except the one for brackets: so words are normalised one by
+    # one, each different word once.
+    normalised_word = lru_cache(maxsize=65_536)(lambda word: tuple(basic(word).split()))
 
     def words(text: str) -> tuple[str, ...]:
-        return tuple(chain.from_iterable(map(of_word, without_brackets(lower(text)).split())))
+        parts = without_brackets(lower(text)).split()
+        return tuple(chain.from_iterable(map(normalised_word, parts)))
 
     return Normaliser(name, package_version, words, keeps_case=True)
 
 
 def _turkic_lower(text: str) -> str:
+    """Return `text` in lower case by the rules of Turkish: I is ı, and İ is i without a mark."""
     return text.replace("I", "ı").replace("İ", "i").lower()
 
 
 @lru_cache(maxsize=65_536)
 def light_key(word: str) -> str:
-    """Return `word` case-folded, without punctuation at its edges: '"Hello,' -> 'hello', '$4.50.'
+    """Return `word` case-folded, without punctuation at both ends: '"Hello,' -> 'hello', '$4.50.'
     -> '$4.50'. A percent sign is part of the number and stays. Pure punctuation gives ''.
 
-    A letter with marks has one key, however it is composed.
+    A letter with marks gives the same, whether it is one character of Unicode or several.
     """
     if not word.isascii():
         word = unicodedata.normalize("NFC", word)

@@ -1,4 +1,4 @@
-"""Numerals as they are spoken, in the English words of which a transcript may write them."""
+"""Numerals as they are spoken, in English words."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ def cardinal(number: int) -> list[str]:
     four."""
     for size, name in _SCALES:
         if number >= size:
-            rest = number % size
-            return [*cardinal(number // size), name, *(cardinal(rest) if rest else [])]
+            count, rest = divmod(number, size)
+            words = [*cardinal(count), name]
+            return [*words, *cardinal(rest)] if rest else words
     if number < len(_ONES):
         return [_ONES[number]]
-    return [_TENS[number // 10 - 2], *([_ONES[number % 10]] if number % 10 else [])]
+    tens, ones = divmod(number, 10)
+    word = _TENS[tens - 2]
+    return [word, _ONES[ones]] if ones else [word]
 
 
 NUMBER_WORDS = frozenset((*_ONES, *_TENS, *(name for _, name in _SCALES), "point", "percent",
@@ -34,13 +37,15 @@ NUMBER_WORDS = frozenset((*_ONES, *_TENS, *(name for _, name in _SCALES), "point
 
 
 def in_digits(words: Sequence[str]) -> list[str]:
-    """Return the digits of a number that is spoken digit by digit; other words as they are."""
+    """Return the digits of a number that is spoken digit by digit (["one", "two"] -> ["1", "2"]);
+    any other words as they are."""
     is_digits = all(word in _ONES[:10] for word in words)
     return [str(_ONES.index(word)) for word in words] if is_digits else list(words)
 
 
 def spoken(text: str) -> list[str]:
-    """Return the spoken words of a text that is no numeral: thirty-four are two, oh is zero."""
+    """Return the spoken words of a written word that is no numeral: "thirty-four" are two, "oh" is
+    "zero". Other words with a hyphen are one."""
     parts = [_letters(part) for part in text.split("-")]
     if not all(part in NUMBER_WORDS for part in parts):
         parts = [_letters(text)]
@@ -52,7 +57,7 @@ def _letters(text: str) -> str:
 
 
 def readings(text: str) -> list[list[str]]:
-    """Return the ways to speak a numeral, each a list of words; none for other text.
+    """Return the ways to speak a numeral, each as a list of words; [] for other text.
 
     573 is five hundred seventy three, or five seven three; 1990 nineteen ninety too; $2.50 is two
     dollars fifty, 5% five percent.
@@ -60,16 +65,19 @@ def readings(text: str) -> list[list[str]]:
     match = _NUMERAL.fullmatch(text.strip().strip(".,;:!?\"'()[]"))
     if match is None:
         return []
-    currency, whole, decimals, percent = match.groups()
-    digits = whole.replace(",", "")
+    currency, integer_part, decimals, percent = match.groups()
+    digits = integer_part.replace(",", "")
     ways = [cardinal(int(digits))] if len(digits) <= 12 else []
     ways.append([_ONES[int(digit)] for digit in digits])
-    if digits == whole and len(digits) in (4, 6, 8) and "0" not in digits[::2]:
-        ways.append([word for pair in re.findall("..", digits) for word in cardinal(int(pair))])
-    after = [_CURRENCIES[currency]] if currency else []
+    # In pairs, as years and house numbers; a pair that begins with 0 is not spoken so.
+    if digits == integer_part and len(digits) in (4, 6, 8) and "0" not in digits[::2]:
+        pairs = re.findall("..", digits)
+        ways.append([word for pair in pairs for word in cardinal(int(pair))])
+    ending = [_CURRENCIES[currency]] if currency else []
     if decimals and currency:
-        after += cardinal(int(decimals[:2]))
+        ending += cardinal(int(decimals[:2]))
     elif decimals:
-        after += ["point", *(_ONES[int(digit)] for digit in decimals)]
-    after += ["percent"] if percent else []
-    return [way + after for way in ways]
+        ending += ["point", *(_ONES[int(digit)] for digit in decimals)]
+    if percent:
+        ending.append("percent")
+    return [way + ending for way in ways]

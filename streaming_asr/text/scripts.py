@@ -1,4 +1,5 @@
-"""Does a text fit its language tag? A wrong tag takes another language's normaliser and unit."""
+"""Checks that a text fits its language tag: a wrong tag selects another language's normaliser and
+unit."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from itertools import islice
 from streaming_asr.text.languages import language_code
 from streaming_asr.text.tokens import UNSPACED
 
-LEAST_OF_UNSPACED = 0.1
-N_LETTERS = 20_000  # so many show what a corpus is written in
+LEAST_OF_UNSPACED = 0.1  # of the letters, in languages without spaces: their texts have much Latin
+N_LETTERS = 20_000  # enough to find the script of a corpus
 HAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO"})
-# What the languages are written in whose normaliser or unit is their own.
+# The scripts of languages that have a normaliser or a unit of their own.
 SCRIPTS: dict[str, frozenset[str]] = {
     "en": frozenset({"LATIN"}),
     "zh": HAN,
@@ -29,35 +30,39 @@ LIKELY |= {"MYANMAR": "my", "CYRILLIC": "ru", "DEVANAGARI": "hi", "ARABIC": "ar"
 
 
 def scripts(texts: Iterable[str]) -> Counter[str]:
-    """Return how many letters of `texts` are of each script, by the names of Unicode."""
-    letters = (c for text in texts for c in text if c.isalpha())
-    n_each = Counter(islice(letters, N_LETTERS))
-    counts: Counter[str] = Counter()
-    for letter, n in n_each.items():
+    """Return how many of the first N_LETTERS letters of `texts` are of each script. A script is a
+    word of the letters' names in Unicode, as "LATIN"."""
+    letters = (character for text in texts for character in text if character.isalpha())
+    n_of_letter = Counter(islice(letters, N_LETTERS))
+    n_of_script: Counter[str] = Counter()
+    for letter, n in n_of_letter.items():
         # "LATIN SMALL LETTER A", "CJK UNIFIED IDEOGRAPH-4ECA", "FULLWIDTH LATIN ..."
-        words = unicodedata.name(letter, "").split()
-        name = words[1] if words[:1] in (["FULLWIDTH"], ["HALFWIDTH"]) else "".join(words[:1])
-        counts[name] += n
-    return counts
+        first, second, *_ = [*unicodedata.name(letter, "").split(), "", ""]
+        script = second if first in ("FULLWIDTH", "HALFWIDTH") else first
+        n_of_script[script] += n
+    return n_of_script
 
 
 def mismatch(language: str | None, texts: Iterable[str]) -> str | None:
-    """Return what is wrong where the letters of `texts` are of a script that the normaliser and the
-    unit of `language` are not for; None where they fit. Chinese and its like may hold much Latin.
-    """
-    counts = scripts(texts)
-    if not counts:
+    """Return a warning where too few letters of `texts` are of a script of `language`: half, or
+    LEAST_OF_UNSPACED in a language without spaces; None where they fit, and without letters."""
+    n_of_script = scripts(texts)
+    if not n_of_script:
         return None
     code = language_code(language or "en")
-    script, _ = counts.most_common(1)[0]
-    fitting = SCRIPTS.get(code, counts.keys() - UNSPACED_SCRIPTS) | (HAN if code == "ko" else set())
-    share = sum(counts[each] for each in fitting) / counts.total()
+    # Other languages, of which the scripts are not listed, have spaces.
+    fitting = set(SCRIPTS.get(code, n_of_script.keys() - UNSPACED_SCRIPTS))
+    if code == "ko":
+        fitting |= HAN
+    share = sum(n_of_script[script] for script in fitting) / n_of_script.total()
     if share >= (LEAST_OF_UNSPACED if code in UNSPACED else 0.5):
         return None
-    lang = f"language {language!r}" if language else "no language is named, which counts as English"
+    named = f"language {language!r}" if language else ""
+    subject = named or "no language is named, which counts as English"
     unit = "characters" if code in UNSPACED else "words"
-    likely = f", as {LIKELY[script]}" if script in LIKELY else ""
+    main_script, _ = n_of_script.most_common(1)[0]
+    hint = f", as {LIKELY[main_script]}" if main_script in LIKELY else ""
     return (
-        f"{lang}, but the references are written in {script.title()} script; error rates and "
-        f"latencies are then of another language's {unit}: name the language{likely}"
+        f"{subject}, but the references are written in {main_script.title()} script; error rates "
+        f"and latencies are then of another language's {unit}: name the language{hint}"
     )

@@ -1,4 +1,4 @@
-"""What of a text is spoken: words have a letter or a digit, other text belongs to a word."""
+"""Which part of a text is spoken: a word has a letter or a digit; other text belongs to a word."""
 
 from __future__ import annotations
 
@@ -15,54 +15,57 @@ def is_word(text: str) -> bool:
 
 
 def whole_words(words: Sequence[Word]) -> list[Word]:
-    """Return the words, text without a letter or digit joined to the word before it.
+    """Return the words; text without a letter or digit is appended to the word before it.
 
-    Opening brackets and quotes, and what is before the first word, join the word after. A joined
-    text changes no times. Where no word is, none comes out.
+    Opening brackets and quotes, and text before the first word, are put before the word after
+    them. The times of a word stay. Text without any word gives [].
     """
-    whole: list[Word] = []
-    waiting = ""
+    result: list[Word] = []
+    opening = ""  # text for the next word
     for word in words:
         if is_word(word.text):
-            whole.append(replace(word, text=waiting + word.text) if waiting else word)
-            waiting = ""
-        elif waiting or not whole or _opens(word.text):
-            waiting += word.text
+            result.append(replace(word, text=opening + word.text) if opening else word)
+            opening = ""
+        elif opening or not result or _is_opening(word.text):
+            opening += word.text
         else:
-            whole[-1] = replace(whole[-1], text=whole[-1].text + word.text)
-    if whole and waiting:
-        whole[-1] = replace(whole[-1], text=whole[-1].text + waiting)
-    return whole
+            result[-1] = replace(result[-1], text=result[-1].text + word.text)
+    if result and opening:
+        result[-1] = replace(result[-1], text=result[-1].text + opening)
+    return result
 
 
-def _opens(text: str) -> bool:
+def _is_opening(text: str) -> bool:
+    """Return whether all characters are opening brackets, opening quotes or ¿ and ¡."""
     return all(unicodedata.category(c) in ("Ps", "Pi") or c in "¿¡" for c in text.strip())
 
 
 class WordsAlone:
-    """One stream's updates without text that follows no word: a stretch of speech whose text is a
-    full stop has no word."""
+    """Removes from one stream's updates the text before the first word of each segment, such as the
+    full stop that a method outputs for a segment without speech."""
 
     def __init__(self) -> None:
-        self._opens = True  # whether no word came yet since the start or the last endpoint
-        self._kept: list[bool] = []  # of each committed word
+        self._before_first_word = True  # of a segment: since the start or the last endpoint
+        self._passed: list[bool] = []  # for each word that the method committed: was it returned?
 
     def of(self, update: Update) -> Update:
-        """Return the next update, what it takes back counted in the words that came out."""
-        n_left = len(self._kept) - update.retracted
-        if n_left < 0:
-            return update  # the method's mistake is reported by those who apply it
-        retracted = sum(self._kept[n_left:])
-        del self._kept[n_left:]
-        flags = [self._is_kept(word) for word in update.committed]
-        self._kept += flags
-        committed = [word for word, is_kept in zip(update.committed, flags, strict=True) if is_kept]
+        """Return the stream's next update without such text. Its `retracted` counts only words that
+        were returned before."""
+        n_remaining = len(self._passed) - update.retracted
+        if n_remaining < 0:
+            return update  # the method's mistake, which `method.revise` reports
+        n_retracted = sum(self._passed[n_remaining:])
+        del self._passed[n_remaining:]
+        committed = []
+        for word in update.committed:
+            if is_word(word.text):
+                self._before_first_word = False
+            self._passed.append(not self._before_first_word)
+            if not self._before_first_word:
+                committed.append(word)
         partial = update.partial
-        if self._opens and not any(is_word(word.text) for word in partial):
+        if self._before_first_word and not any(is_word(word.text) for word in partial):
             partial = ()
-        self._opens = self._opens or update.endpoint
-        return replace(update, committed=tuple(committed), partial=partial, retracted=retracted)
-
-    def _is_kept(self, word: Word) -> bool:
-        self._opens = self._opens and not is_word(word.text)
-        return not self._opens
+        if update.endpoint:
+            self._before_first_word = True
+        return replace(update, committed=tuple(committed), partial=partial, retracted=n_retracted)

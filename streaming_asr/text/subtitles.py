@@ -1,8 +1,8 @@
-"""The words and their times: in segments, a new one after every long pause, and as subtitles.
+"""Timed words as segments, a new one after every long pause, and as subtitles.
 
 Subtitles follow Netflix's Timed Text Style Guide (English; general requirements): a cue has at most
-two lines of 42 characters and lasts from 5/6 s to 7 s; lines break after punctuation, the lower
-one the longer. Where cues break it leaves open; `cues` states the rule.
+two lines of 42 characters and lasts from 5/6 s to 7 s; lines break after punctuation, the lower one
+is longer. The guide does not state where a cue ends; `cues` has our rule.
 """
 
 from __future__ import annotations
@@ -33,34 +33,39 @@ class Segment:
     text: str
 
 
-def add_timed(words: list[Word], retracted: int, committed: Iterable[Word], heard_s: float) -> int:
-    """Revise `words` by a step that ends at `heard_s` of audio, give times to those without, and
-    return how many in front are unchanged.
+def add_timed(
+    words: list[Word], retracted: int, committed: Iterable[Word], received_s: float
+) -> int:
+    """Apply a step to the committed `words`, give times to new words that have none, and return how
+    many words at the start are unchanged.
 
-    Words without times share, by their letters, the audio since the one before them. Where
-    nothing was, as in the flush after the last chunk, they share that one's time with it.
+    received_s: the audio up to the step's end. Words without times share, in proportion to their
+    letters, the audio since the end of the word before them. Where there is none, as in the flush
+    after the last chunk, they share the time of the word before with it, which changes that word.
     """
     revise(words, retracted, ())
-    n_same = len(words)
+    n_unchanged = len(words)
     for is_timed, group in groupby(committed, lambda word: None not in (word.start, word.end)):
         group_words = list(group)
         if not is_timed:
-            begin = (words[-1].end or 0.0) if words else 0.0
-            if words and heard_s <= begin:
+            begin_s = (words[-1].end or 0.0) if words else 0.0
+            if words and received_s <= begin_s:
                 group_words.insert(0, words.pop())
-                n_same = min(n_same, len(words))
-                begin = group_words[0].start or 0.0
-            group_words = _sharing(group_words, begin, max(begin, heard_s))
+                n_unchanged = min(n_unchanged, len(words))
+                begin_s = group_words[0].start or 0.0
+            group_words = _sharing(group_words, begin_s, max(begin_s, received_s))
         words += group_words
-    return n_same
+    return n_unchanged
 
 
-def _sharing(words: Sequence[Word], begin: float, end: float) -> list[Word]:
-    """Return the words with the time from `begin` to `end` shared among them by their letters."""
-    letters = list(accumulate((len(word.text) or 1 for word in words), initial=0))
-    cuts = [begin + (end - begin) * n / letters[-1] for n in letters[:-1]] + [end]
-    pairs = zip(words, pairwise(cuts), strict=True)
-    return [replace(word, start=a, end=b) for word, (a, b) in pairs]
+def _sharing(words: Sequence[Word], begin_s: float, end_s: float) -> list[Word]:
+    """Return the words with shares of the time from `begin_s` to `end_s`, in proportion to their
+    letters."""
+    n_before = list(accumulate((len(word.text) or 1 for word in words), initial=0))  # letters
+    n_letters = n_before.pop()
+    starts_s = [begin_s + (end_s - begin_s) * n / n_letters for n in n_before]
+    spans_s = zip(words, pairwise([*starts_s, end_s]), strict=True)
+    return [replace(word, start=start_s, end=stop_s) for word, (start_s, stop_s) in spans_s]
 
 
 def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segment]:
@@ -69,55 +74,63 @@ def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segmen
     Raises ValueError for a word without times.
     """
     words = whole_words(words)
-    cuts = [i for i, gap in enumerate(_gaps(words)) if i and gap >= silence_s - 1e-6]
-    cuts = [0, *cuts, len(words)] if words else []
-    return [_segment(words[a:b]) for a, b in pairwise(cuts)]
+    if not words:
+        return []
+    # 1e-6: times are decimal fractions, whose difference may be a little too small.
+    begins = [i for i, gap_s in enumerate(_gaps(words)) if i and gap_s >= silence_s - 1e-6]
+    return [_segment(words[begin:end]) for begin, end in pairwise([0, *begins, len(words)])]
 
 
 def cues(words: Sequence[Word]) -> list[Segment]:
-    """Return timed words as subtitles, those of the least cost in total.
+    """Return timed words as subtitles: the division into cues with the least total cost, found by
+    dynamic programming.
 
-    A cue costs 1, and 4 more if it holds one or two words. A sentence's end, or a gap of
-    `SILENCE_S` or more, costs 2 inside a cue. A break costs 1 after other punctuation and 3 in
-    mid-phrase, 4 more where the next cue begins within `LEAST_CUE_S`. The square of a cue's share
-    of the 84 characters is added, so that cues are of like lengths. A word that is longer than a
-    cue may be has one of its own. For how long each is shown see `lasting`.
+    A cue costs 1, and 4 more if it has one or two words. The end of a sentence, or a gap of
+    `SILENCE_S` or more, costs 2 inside a cue. A cue that ends after other punctuation costs 1 more,
+    in mid-phrase 3, and 4 more where the next cue begins within `LEAST_CUE_S` of its start. The
+    square of its share of the 84 characters is added, so that cues have similar lengths. A word
+    that is longer than a cue may be is a cue by itself. `lasting` sets how long each is shown.
     Raises ValueError for a word without times.
     """
     words = whole_words(words)
-    gaps = [*_gaps(words), LONG_SILENCE_S]
+    gaps_s = [*_gaps(words), LONG_SILENCE_S]
     texts = [word.text.rstrip() for word in words]
     closes = [  # whether a cue should end with the word
-        text.rstrip("\"'”’)»").endswith(SENTENCE_ENDS) or gap >= SILENCE_S - 1e-6
-        for text, gap in zip(texts, gaps[1:], strict=True)
+        text.rstrip("\"'”’)»").endswith(SENTENCE_ENDS) or gap_s >= SILENCE_S - 1e-6
+        for text, gap_s in zip(texts, gaps_s[1:], strict=True)
     ]
-    best: list[tuple[float, int]] = [(0.0, 0)]  # of the first n words: cost, where the last begins
+    # best[n]: the least cost of cues of the first n words, and the first word of the last cue.
+    best: list[tuple[float, int]] = [(0.0, 0)]
     for n in range(1, len(words) + 1):
-        last = 0.0 if closes[n - 1] else 1.0 if texts[n - 1].endswith(PUNCTUATION) else 3.0
+        end_cost = 1 if texts[n - 1].endswith(PUNCTUATION) else 3
+        if closes[n - 1]:
+            end_cost = 0
         choices = []
-        for first in range(n - 1, -1, -1):
+        for first in range(n - 1, -1, -1):  # the last cue has the words from `first` to n - 1
             cue = _segment(words[first:n])
-            inside = sum(closes[first : n - 1])
             too_long = lines(cue.text).count("\n") > 1 or cue.end - cue.start > CUE_S + 1e-6
-            if n - first > 1 and (too_long or gaps[first + 1] >= LONG_SILENCE_S - 1e-6):
+            if n - first > 1 and (too_long or gaps_s[first + 1] >= LONG_SILENCE_S - 1e-6):
                 break
+            cost = 1 + end_cost + 2 * sum(closes[first : n - 1])
+            if n - first < 3:
+                cost += 4
+            if n < len(words) and (words[n].start or 0.0) - cue.start < LEAST_CUE_S:
+                cost += 4
             fill = (len(cue.text) / (2 * LINE_CHARACTERS)) ** 2
-            hurried = n < len(words) and (words[n].start or 0.0) - cue.start < LEAST_CUE_S
-            cost = 1 + 4 * (n - first < 3) + 2 * inside + last + 4 * hurried + fill
-            choices.append((best[first][0] + cost, first))
+            choices.append((best[first][0] + (cost + fill), first))
         best.append(min(choices))
-    cuts = [len(words)]
-    while cuts[0]:
-        cuts.insert(0, best[cuts[0]][1])
-    return lasting([_segment(words[a:b]) for a, b in pairwise(cuts)])
+    bounds = [len(words)]
+    while bounds[0]:
+        bounds.insert(0, best[bounds[0]][1])
+    return lasting([_segment(words[begin:end]) for begin, end in pairwise(bounds)])
 
 
 def lasting(cues: Sequence[Segment]) -> list[Segment]:
-    """Return the cues, in order of their starts, each shown for `LEAST_CUE_S` or more and none
-    while another is.
+    """Return the cues, in the order of their starts, each shown for `LEAST_CUE_S` or more, and only
+    one at a time.
 
-    A cue never ends before it did. A short one is shown into the pause after it; where that is too
-    short, the next one begins later.
+    A cue never ends earlier than before. A short one is also shown in the pause after it. Where
+    that is too short, the next cue begins later.
     """
     result: list[Segment] = []
     for cue in cues:
@@ -141,23 +154,28 @@ def _segment(words: Sequence[Word]) -> Segment:
 
 
 def lines(text: str) -> str:
-    """Return a cue's text in one or two lines of at most 42 characters, more where it is longer."""
+    """Return a cue's text in one line or two of at most 42 characters; in more where it is longer.
+
+    Two lines are as equal as possible. A break after punctuation counts like 20 characters less of
+    difference; of two equal breaks the one with the longer lower line is taken.
+    """
     words = text.split()
     pairs = [(" ".join(words[:i]), " ".join(words[i:])) for i in range(1, len(words))]
     fitting = [pair for pair in pairs if max(map(len, pair)) <= LINE_CHARACTERS]
     if len(text) <= LINE_CHARACTERS or not fitting:
         return textwrap.fill(text, LINE_CHARACTERS)
 
-    def unevenness(pair: tuple[str, str]) -> float:
-        upper, lower = map(len, pair)
-        return abs(lower - upper) + (upper > lower) - 20 * pair[0].endswith(PUNCTUATION)
+    def cost(pair: tuple[str, str]) -> float:
+        n_upper, n_lower = map(len, pair)
+        longer_upper = 1 if n_upper > n_lower else 0
+        bonus = 20 if pair[0].endswith(PUNCTUATION) else 0
+        return abs(n_lower - n_upper) + longer_upper - bonus
 
-    best = min(fitting, key=unevenness)
-    return "\n".join(best)
+    return "\n".join(min(fitting, key=cost))
 
 
 def srt(cues: Sequence[Segment]) -> str:
-    """Return subtitles as SubRip has them."""
+    """Return subtitles in the format SubRip (.srt)."""
     return "\n".join(
         f"{n}\n{clock(cue.start, ',')} --> {clock(cue.end, ',')}\n{lines(cue.text)}\n"
         for n, cue in enumerate(cues, 1)
@@ -165,7 +183,7 @@ def srt(cues: Sequence[Segment]) -> str:
 
 
 def vtt(cues: Sequence[Segment]) -> str:
-    """Return subtitles as WebVTT has them."""
+    """Return subtitles in the format WebVTT (.vtt)."""
     texts = [lines(cue.text) for cue in cues]
     escaped = [text.replace("&", "&amp;").replace("<", "&lt;") for text in texts]
     return "WEBVTT\n" + "".join(

@@ -1,6 +1,6 @@
 """The smallest operations on words and tokens, which decoders and metrics share.
 
-They lie outside the normaliser, so that a new normaliser does not change the code of a method.
+They are outside the normaliser, so that a new normaliser does not change the code of a method.
 """
 
 from __future__ import annotations

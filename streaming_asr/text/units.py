@@ -33,14 +33,15 @@ def unit_of(language: str | None) -> Unit:
 
 
 def units(text: str, unit: Unit) -> list[str]:
-    """Return the words or the characters of `text`, without blanks and invisible signs."""
+    """Return the words of `text`, or its characters without blanks and invisible ones."""
     if unit == "word":
         return text.split()
     return [each for each in _CHARACTERS.findall(text) if not _is_blank(each)]
 
 
 def written_units(text: str, unit: Unit) -> list[str]:
-    """Return the spoken units, which have times, each with the punctuation next to it.
+    """Return the spoken units of `text`, those that have times. A character includes the
+    punctuation next to it, as a word does.
 
     "Well - yes." gives "Well", "yes."; "「好」吧。" gives "「好」", "吧。".
     """
@@ -63,18 +64,18 @@ def unit_pieces(text: str, unit: Unit) -> tuple[str, ...]:
 
 
 def joined(parts: Iterable[str], unit: Unit) -> str:
-    """Return the text of these units, with a blank between words. In a language without spaces a
-    blank is only where units would become one, as two runs of Latin letters would."""
+    """Return the text of these parts, with a blank between words. For characters, a blank is only
+    put where parts would become one unit without it, as two runs of Latin letters."""
     if unit == "word":
         return " ".join(parts)
     text: list[str] = []
-    near: list[str] = []  # the parts since the last blank that the next one may grow together with
+    latest: list[str] = []  # parts since the last blank; at most two before may join with the next
     for part in filter(None, parts):
-        near = [*near[-2:], part]
-        apart = [each for one in near for each in units(one, unit)]
-        if units("".join(near), unit) != apart:
+        latest = [*latest[-2:], part]
+        separate_units = [each for one in latest for each in units(one, unit)]
+        if units("".join(latest), unit) != separate_units:
             text.append(" ")
-            near = [part]
+            latest = [part]
         text.append(part)
     return "".join(text)
 
@@ -82,27 +83,31 @@ def joined(parts: Iterable[str], unit: Unit) -> str:
 def timed_units(
     words: Iterable[tuple[str, float, float]], unit: Unit
 ) -> list[tuple[str, float, float]]:
-    """Return (word, start, end) as units: the characters of one word share its time equally.
+    """Return (text, start, end) of each unit of the timed words: the characters of one word share
+    its time equally. Times are in seconds.
 
     A mark of punctuation takes no time: it begins and ends where the character before it ends.
     """
     if unit == "word":
         return list(words)
-    return [each for word in words for each in _timed(*word)]
+    return [timed for word in words for timed in _timed_characters(*word)]
 
 
-def _timed(text: str, start: float, end: float) -> Iterator[tuple[str, float, float]]:
-    parts = units(text, "character")
-    n_spoken = sum(not is_punctuation(part) for part in parts)
-    if len(parts) < 2 or not n_spoken:
+def _timed_characters(text: str, start: float, end: float) -> Iterator[tuple[str, float, float]]:
+    """Yield (character, start, end) for one word, as `timed_units` states. Text of punctuation only
+    is one entry."""
+    characters = units(text, "character")
+    n_spoken = sum(not is_punctuation(each) for each in characters)
+    if len(characters) < 2 or not n_spoken:
         yield text, start, end
         return
-    times = [start + (end - start) * i / n_spoken for i in range(n_spoken)] + [end]
-    i = 0
-    for part in parts:
-        begin = times[i]
-        i += not is_punctuation(part)
-        yield part, begin, times[i]
+    bounds = [start + (end - start) * i / n_spoken for i in range(n_spoken)] + [end]
+    i = 0  # spoken characters so far
+    for character in characters:
+        character_start = bounds[i]
+        if not is_punctuation(character):
+            i += 1
+        yield character, character_start, bounds[i]
 
 
 def _is_blank(character: str) -> bool:

@@ -145,5 +145,5 @@ def test_a_recording_that_breaks_off_in_the_middle_is_reported_and_the_rest_is_d
 def test_what_was_heard_is_told_as_it_is_heard(tmp_path: Path) -> None:
     told: list[tuple[str, float]] = []
     utterances = recordings(tmp_path / "talks", a=0.5, b=1.0, c=4.5)
-    run(tmp_path, utterances, on_heard=lambda u, s: told.append((u.id, s)))
+    run(tmp_path, utterances, on_progress=lambda u, s: told.append((u.id, s)))
     assert told == [("a", 0.5), ("b", 1.0), ("c", 2.0), ("c", 4.0), ("c", 4.5)]

@@ -77,7 +77,7 @@ def test_a_text_in_pieces_is_normalised_as_the_whole() -> None:
     from streaming_asr.text.english import EnglishPieces
 
     whole, pieces = EnglishTextNormalizer(), EnglishPieces()
-    named = sorted(pieces._named)
+    named = sorted(pieces._named_words)
     plain = ["cat", "the", "colour", "harbour", "organise"]
     odd = [*ODD.split(), *FAR.split(), "", "\n"]
     rng = random.Random(5)
