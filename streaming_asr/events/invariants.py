@@ -62,7 +62,7 @@ def _last_is_flush(log: UtteranceLog) -> Breaks:
         yield -1, "`status` is ok without a flush, which is the last step"
 
 
-def _received_to_the_end(log: UtteranceLog) -> Breaks:
+def _received_to_end(log: UtteranceLog) -> Breaks:
     for k, step in enumerate(log.steps, start=1):
         if step.audio_samples > log.duration_samples + TOLERANCE:
             yield k, f"{step.audio_s:g} s are received of a recording of {log.duration_s:g} s"
@@ -274,7 +274,7 @@ def _rate_of_speech(log: UtteranceLog) -> Breaks:
 INVARIANTS: dict[str, Callable[[UtteranceLog], Breaks]] = {
     "`audio_samples` never goes back.": _goes_back,
     "No step follows the flush, and an `ok` utterance ends with it.": _last_is_flush,
-    "An `ok` utterance ends with its audio, and none half a second beyond it.": _received_to_the_end,
+    "An `ok` utterance ends with its audio, and none half a second beyond it.": _received_to_end,
     "The lag holds the step, the step its parts and the CPU time of 1,024 cores; a lag is at most "
     "12 hours.": _compute,
     "Steps of the feed `fixed` are one chunk apart, each once.": _one_chunk_apart,

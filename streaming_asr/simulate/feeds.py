@@ -2,13 +2,13 @@
 
 Time is counted in samples, and compute is measured around each step, so nothing sleeps. In the feed
 `fixed` only the schedule cuts the chunks, so the text does not depend on the machine. In
-`best_effort` the next chunk holds whatever arrived while the last was computed. Only `realtime`
-sleeps: each chunk is handed over when it would have been spoken, for methods that answer by the
-clock on the wall. There c_k is what the queue clock needs to give back the moment of each step, and
-a stream whose pacing slipped is marked.
+`best_effort` the next chunk has all audio that arrived while the last one was computed. Only
+`realtime` sleeps: each chunk is fed at the time at which it would have been spoken, for methods
+whose text depends on real time. There c_k is chosen so that the clock of the metrics
+(f_k = max(a_k, f_k-1) + c_k) gives the measured time of each step. A stream that was fed late is
+marked.
 
-Reading files stays outside the timed region; log-mel and everything else that a method does with
-the samples lies inside it.
+Reading files is not timed; log-mel and everything else that a method does with the samples is.
 """
 
 from __future__ import annotations
@@ -52,72 +52,76 @@ def simulate(
 ) -> None:
     """Run `method` over `utterances` and write every event.
 
-    The run passes over utterances that the writer's log has already closed. `synchronise` waits
-    for the device. `on_utterance(utterance, error)` is called as each one closes, and
-    `on_progress(utterance, seconds)` after each step with the audio fed of it so far. With `batch`
-    above 1 and a method that is `Batched`, that many streams advance together, each step's time is
-    shared out among them, as the log records. For `LongForm` methods see there; a recording longer
-    than their step is read from disk as it is due where its corpus can (`audio.reader`). An
-    utterance that fails (bad audio, a method that raises or breaks its contract) is closed as
-    failed with its error, and the run goes on. In the feed `realtime_queue` so many `streams` (by
-    default `batch`) share the device, see queue_feed; `seed` draws their offsets. Raises UserError
-    for settings that contradict each other and for a log that cannot be written.
+    writer: of the log; utterances that it has closed already are skipped. batch: the streams of a
+    `Batched` method that advance together; each gets an equal share of a step's time. streams: of
+    the feed `realtime_queue` (by default `batch`), see queue.py; `seed` draws their offsets.
+    synchronise: waits for the device. on_utterance(utterance, error): called as each one closes.
+    on_progress(utterance, seconds): called after each step with the audio fed so far.
+
+    A `LongForm` method sets batch and chunks itself; a recording that is longer than its step is
+    read from disk in pieces, if its corpus can (`audio.reader`). An utterance that fails (bad
+    audio, a method that raises or breaks its contract) is closed as failed with its error, and the
+    run goes on. Raises UserError for settings that contradict each other and for a log that cannot
+    be written.
     """
     check_feed(feed, batch, streams)
     todo = [utterance for utterance in utterances if utterance.id not in writer.closed]
     if not todo:
         return
-    together = method.samples_together if isinstance(method, LongForm) else None
+    step_samples = method.samples_together if isinstance(method, LongForm) else None
     streams = streams or batch
-    batch = batch if isinstance(method, Batched) else 1
-    if together is None:
+    if step_samples is None:
+        batch = batch if isinstance(method, Batched) else 1
         grouped = list(groups(todo, batch))
     else:
-        grouped = list(groups(todo, together, lambda each: round(each.duration_s * SAMPLE_RATE)))
-    if together is not None:
         if feed == "realtime_queue":
             raise UserError(
                 "feed=realtime_queue: this method takes whole recordings and no chunks; "
                 "leave feed out"
             )
-        batch, chunk_samples, first_chunk_samples = max(map(len, grouped)), together, together
-    book = Logbook(writer, feed, method.lookahead_samples, on_utterance, on_progress, at_most=together)
-    schedule = Schedule(chunk_samples, first_chunk_samples, method.lookahead_samples)
+        grouped = list(groups(todo, step_samples, lambda u: round(u.duration_s * SAMPLE_RATE)))
+        batch = max(map(len, grouped))
+        chunk_samples = first_chunk_samples = step_samples
+    lookahead = method.lookahead_samples
+    book = Logbook(writer, feed, lookahead, on_utterance, on_progress, at_most=step_samples)
+    schedule = Schedule(chunk_samples, first_chunk_samples, lookahead)
     feeder = _Feeder(Stepper(method, synchronise, together=batch > 1), book, schedule, batch)
     with book.memory:
-        if warm_up and together is None:
+        if warm_up and step_samples is None:
             feeder.warm_up(todo[0].language)
         if feed == "realtime_queue":
             Queue(feeder.stepper, book, schedule, batch, todo, streams, seed).serve()
             return
         for group in grouped:
             if batch == 1 or book.opener(group[0]) is not None:
-                feeder.alone(group[0])
+                feeder.run_one(group[0])
             else:
-                feeder.together(group)
+                feeder.run_batch(group)
 
 
 def in_phase(
     stepper: Stepper, rows: Sequence[RecordedStream], schedule: Schedule
 ) -> Iterator[tuple[RecordedStream, Step]]:
-    """Yield the steps of all rows, which advance in phase and drop out with their last step."""
+    """Yield (stream, its event) for the steps of streams of one language that advance together, a
+    chunk at a time. A stream whose audio is complete takes no part in later steps."""
     if not rows:
         return
     states = stepper.start(len(rows), rows[0].utterance.language)
     ends = [schedule.ends(row.audio.n) for row in rows]
     active = list(zip(rows, states, ends, strict=True))
     while active:
-        audio = [row.take(next(end)) for row, _, end in active]
+        audio = [row.take(next(row_ends)) for row, _, row_ends in active]
         last = [row.is_complete for row, _, _ in active]
         result = stepper.step([state for _, state, _ in active], audio, last)
         for i, (row, _, _) in enumerate(active):
-            yield row, row.note(result.updates[i], *result.share_of(i), last[i])
+            times_ns, counts = result.share_of(i)
+            yield row, row.note(result.updates[i], times_ns, counts, last[i])
         active = [stream for stream in active if not stream[0].is_complete]
 
 
 @dataclass(frozen=True)
 class _Feeder:
-    """Feeds the recordings of a run, one by one or several in phase."""
+    """Feeds the recordings of a run, one by one or several that advance together."""
 
     stepper: Stepper
     book: Logbook
@@ -130,12 +134,12 @@ class _Feeder:
         silence = np.zeros(n_samples, dtype=np.float32)
         quiet = Utterance("warm-up", "", lambda: silence, 0.0, language=language)
         rows = [self.book.row(quiet, self.batch) for _ in range(self.batch)]
-        for _ in (
-            self._steps(rows[0]) if self.batch == 1 else in_phase(self.stepper, rows, self.schedule)
-        ):
-            pass
+        if self.batch == 1:
+            list(self._steps(rows[0]))
+        else:
+            list(in_phase(self.stepper, rows, self.schedule))
 
-    def alone(self, utterance: Utterance) -> None:
+    def run_one(self, utterance: Utterance) -> None:
         """Run one utterance and write its events as they happen."""
         book = self.book
         try:
@@ -157,13 +161,13 @@ class _Feeder:
                 break
             step.memory_bytes = book.memory.now_bytes()
             book.write(row, step)
-            book.heard(row)
+            book.report_progress(row)
         book.close(row, failure)
 
-    def together(self, group: Sequence[Utterance]) -> None:
+    def run_batch(self, group: Sequence[Utterance]) -> None:
         """Run a batch and write it utterance by utterance once all of it is done.
 
-        Where the batch fails, its utterances run one by one, to find out which one failed.
+        Where the batch fails, its utterances run one by one, so that only the cause fails.
         """
         book = self.book
         rows: list[RecordedStream] = []
@@ -176,68 +180,70 @@ class _Feeder:
         try:
             for row, step in in_phase(self.stepper, rows, self.schedule):
                 row.log.steps.append(step)
-                book.heard(row)
+                book.report_progress(row)
         except Exception as error:
             log.warning("a batch of %d failed (%s); running it one by one", len(rows), error)
             for row in rows:
-                self.alone(row.utterance)
+                self.run_one(row.utterance)
             return
         for row in rows:
             book.write_all(row, None)
 
     def _steps(self, row: RecordedStream) -> Iterator[Step]:
         """Yield the steps of a stream that shares none with others."""
-        alone = Stepper(self.stepper.method, self.stepper.synchronise)
-        (state,) = alone.start(language=row.utterance.language)
+        stepper = Stepper(self.stepper.method, self.stepper.synchronise)
+        (state,) = stepper.start(language=row.utterance.language)
         if self.book.feed == "realtime":
-            yield from self._paced(alone, state, row)
+            yield from self._paced_steps(stepper, state, row)
             return
-        total, finished_ns = row.audio.n, 0
-        end = next(self.schedule.ends(total))
+        n_samples = row.audio.n
+        finish_ns = 0  # when the last step ended, from the start of the audio
+        end = next(self.schedule.ends(n_samples))
         while True:
             audio = row.take(end)
             last = row.is_complete
-            result = alone.step([state], [audio], [last])
-            yield row.note(result.updates[0], *result.share_of(0), last)
+            result = stepper.step([state], [audio], [last])
+            times_ns, counts = result.share_of(0)
+            yield row.note(result.updates[0], times_ns, counts, last)
             if last:
                 return
-            finished_ns = max(finished_ns, end * NS_PER_SAMPLE) + result.wall_ns
+            # The step began when its audio was there and the step before had ended.
+            finish_ns = max(finish_ns, end * NS_PER_SAMPLE) + result.wall_ns
             end += self.schedule.chunk
-            if self.book.feed == "best_effort":  # what came in while the step was computed
-                end = max(end, finished_ns // NS_PER_SAMPLE)
-            end = min(end, total)
+            if self.book.feed == "best_effort":  # also what arrived while the step was computed
+                end = max(end, finish_ns // NS_PER_SAMPLE)
+            end = min(end, n_samples)
 
-    def _paced(self, alone: Stepper, state: Any, row: RecordedStream) -> Iterator[Step]:
-        """Yield the steps of a stream whose audio comes by the clock on the wall."""
-        began_ns = perf_counter_ns()
-        seen_ns = 0  # after `began_ns`
+    def _paced_steps(self, stepper: Stepper, state: Any, row: RecordedStream) -> Iterator[Step]:
+        """Yield the steps of a stream whose audio is fed in real time. A `Paced` method also makes
+        a step whenever it has new text, and ends with a step after the audio."""
+        begin_ns = perf_counter_ns()
+        finish_ns = 0  # when the last step ended by the clock of the metrics, after `begin_ns`
 
         def step(end: int, last: bool) -> Step:
-            nonlocal seen_ns
-            result = alone.step([state], [row.take(end)], [last])
-            now_ns = perf_counter_ns() - began_ns
-            # c_k is what the queue clock needs to give back the moment of the step.
-            wall_ns = max(0, now_ns - max(end * NS_PER_SAMPLE, seen_ns))
-            seen_ns = max(now_ns, end * NS_PER_SAMPLE)
-            return row.note(
-                result.updates[0], result.times_ns | {"wall": wall_ns}, result.counts, last
-            )
+            nonlocal finish_ns
+            result = stepper.step([state], [row.take(end)], [last])
+            now_ns = perf_counter_ns() - begin_ns
+            # The clock of the metrics adds c_k, `wall`, to this start, and so gives `now_ns`.
+            start_ns = max(end * NS_PER_SAMPLE, finish_ns)
+            times_ns = result.times_ns | {"wall": max(0, now_ns - start_ns)}
+            finish_ns = max(now_ns, end * NS_PER_SAMPLE)
+            return row.note(result.updates[0], times_ns, result.counts, last)
 
-        method = alone.method
-        paced = method if isinstance(method, Paced) else None
-        total = row.audio.n
-        for end in self.schedule.ends(total):
-            due_ns = began_ns + end * NS_PER_SAMPLE
-            while (left_ns := due_ns - perf_counter_ns()) > 0:
+        paced = stepper.method if isinstance(stepper.method, Paced) else None
+        n_samples = row.audio.n
+        for end in self.schedule.ends(n_samples):
+            due_ns = begin_ns + end * NS_PER_SAMPLE
+            while (wait_ns := due_ns - perf_counter_ns()) > 0:
                 if paced is None:
-                    sleep(left_ns / 1e9)
-                elif paced.wait(state, left_ns / 1e9):
-                    yield step(row.received, False)
-            row.log.pacing_slip_s = max(row.log.pacing_slip_s or 0.0, -left_ns / 1e9)
-            yield step(end, end == total and paced is None)
+                    sleep(wait_ns / 1e9)
+                elif paced.wait(state, wait_ns / 1e9):
+                    yield step(row.received, last=False)
+            row.log.pacing_slip_s = max(row.log.pacing_slip_s or 0.0, -wait_ns / 1e9)
+            yield step(end, last=end == n_samples and paced is None)
         if paced is not None:
-            patience_s = paced.end(state)
+            wait_s = paced.end(state)
             while not paced.is_done(state):
-                if paced.wait(state, patience_s):
-                    yield step(total, False)
-            yield step(total, True)
+                if paced.wait(state, wait_s):
+                    yield step(n_samples, last=False)
+            yield step(n_samples, last=True)

@@ -1,6 +1,7 @@
-"""The log of a simulation: recordings opened, their steps written, and each closed, whatever fails.
+"""The log of a simulation: each recording is opened, its steps are written, and it is closed, even
+where something fails.
 
-A feed decides what is fed when; the logbook keeps what came of it.
+A feed decides which audio a step gets; the logbook records the result.
 """
 
 from __future__ import annotations
@@ -22,14 +23,19 @@ log = logging.getLogger(__name__)
 
 
 class RecordedStream(StreamRecord):
-    """A stream whose audio is all there."""
+    """A stream of a recording: all of its audio exists before the first step."""
 
     def __init__(
-        self, utterance: Utterance, audio: InMemory | OnDisk, feed: str, batch: int, ahead: int
+        self,
+        utterance: Utterance,
+        audio: InMemory | OnDisk,
+        feed: str,
+        batch: int,
+        lookahead_samples: int,
     ) -> None:
-        """batch: streams that share its steps. ahead: samples of the method's look-ahead."""
+        """batch: the number of streams that share its steps."""
         super().__init__(
-            UtteranceLog.of(utterance, feed=feed, batch=batch, lookahead_samples=ahead)
+            UtteranceLog.of(utterance, feed=feed, batch=batch, lookahead_samples=lookahead_samples)
         )
         self.utterance = utterance
         self.audio = audio
@@ -42,16 +48,18 @@ class RecordedStream(StreamRecord):
         return self.received == self.audio.n
 
     def take(self, end: int) -> Samples:
-        """Return the samples (n,) that follow, up to sample `end` of the recording."""
-        begin, self.received = self.received, end
-        return self.audio.read(end - begin)
+        """Return the next samples, (n,), up to sample `end` of the recording."""
+        n_samples = end - self.received
+        self.received = end
+        return self.audio.read(n_samples)
 
 
 @dataclass
 class Logbook:
-    """Where the rows of a run are opened, written and closed.
+    """Opens, writes and closes the streams of a run in its log.
 
-    at_most: samples of a step of all streams together; None outside of long form.
+    at_most: the most samples of a step, of all its streams together; None except for a `LongForm`
+    method. on_utterance, on_progress: see `feeds.simulate`.
     """
 
     writer: EventWriter
@@ -63,40 +71,42 @@ class Logbook:
     memory: MemoryMeter = field(default_factory=MemoryMeter)
 
     def opener(self, utterance: Utterance) -> Callable[[], Any] | None:
-        """Return what reads a recording longer than a step from disk; None for all others."""
+        """Return the function that opens a recording to be read from disk in pieces; None for one
+        that fits into a step, and where its corpus has no such function."""
         n_samples = round(utterance.duration_s * SAMPLE_RATE)
-        longer = self.at_most is not None and n_samples > self.at_most
-        return getattr(utterance.audio, "reader", None) if longer else None
+        is_longer = self.at_most is not None and n_samples > self.at_most
+        return getattr(utterance.audio, "reader", None) if is_longer else None
 
     def row(self, utterance: Utterance, batch: int) -> RecordedStream:
-        """Return the row of an utterance. Raises what reading the audio raises."""
+        """Return the stream of an utterance, which is not opened in the log yet. Raises what
+        reading the audio raises."""
         opener, at_most = self.opener(utterance), self.at_most
         audio = OnDisk(opener, at_most) if opener and at_most else InMemory(utterance.load())
         utterance.check_length(audio.n)
         return RecordedStream(utterance, audio, self.feed, batch, self.lookahead_samples)
 
     def open(self, row: RecordedStream) -> None:
-        """Begin the row in the log."""
+        """Write the line that opens a stream."""
         self.writer.open_utterance(row.log)
 
     def write(self, row: RecordedStream, step: Step) -> None:
-        """Write a step of a row that is open."""
+        """Write a step of a stream that is open."""
         self.writer.step(row.utterance.id, step)
 
     def write_all(self, row: RecordedStream, failure: str | None) -> None:
-        """Write a row whose steps were kept until its end."""
+        """Write all lines of a stream that has ended."""
         self.open(row)
         for step in row.log.steps:
             self.write(row, step)
         self.close(row, failure)
 
-    def heard(self, row: RecordedStream) -> None:
-        """Report how much of the row has been fed, and look at the memory."""
+    def report_progress(self, row: RecordedStream) -> None:
+        """Call `on_progress` with the seconds of a stream that were fed, and sample the memory."""
         self.memory.sample()
         self.on_progress(row.utterance, row.received / SAMPLE_RATE)
 
     def close(self, row: RecordedStream, failure: str | None) -> None:
-        """End the row in the log, as failed where there is a failure."""
+        """Write the line that closes a stream, as failed where there is a failure."""
         self.writer.close_utterance(
             row.utterance.id,
             error=failure,
@@ -109,7 +119,7 @@ class Logbook:
         self.on_utterance(row.utterance, failure)
 
     def fail_unopened(self, utterance: Utterance, error: Exception, batch: int) -> None:
-        """Log an utterance that could not be begun as failed."""
+        """Log an utterance as failed that could not be loaded or started."""
         failure = self.failure_of(utterance, error)
         fields = {"batch": batch, "lookahead_samples": self.lookahead_samples}
         self.writer.open_utterance(UtteranceLog.of(utterance, feed=self.feed, **fields))
@@ -120,6 +130,6 @@ class Logbook:
         """Return the text of an error for the log. Raises the error where memory ran out."""
         if ran_out_of_memory(error):  # no fault of the utterance, which stays open; the run ends
             raise error
-        expected = isinstance(error, UserError)
-        log.warning("utterance %s failed: %s", utterance.id, error, exc_info=not expected)
-        return str(error) if expected else f"{type(error).__name__}: {error}"
+        is_user_error = isinstance(error, UserError)
+        log.warning("utterance %s failed: %s", utterance.id, error, exc_info=not is_user_error)
+        return str(error) if is_user_error else f"{type(error).__name__}: {error}"

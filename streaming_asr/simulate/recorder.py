@@ -10,7 +10,7 @@ from streaming_asr.method import COUNTS, PARTS
 
 
 class StepRecorder:
-    """The recorder that the simulator hands to a method and drains after each step."""
+    """The recorder that the simulator passes to a method and empties after each step."""
 
     def __init__(self, synchronise: Callable[[], None] = lambda: None) -> None:
         """`synchronise` waits for the device that computes."""
@@ -44,7 +44,7 @@ class StepRecorder:
             self._counts[name] = self._counts.get(name, 0) + value
 
     def drain(self) -> tuple[dict[str, int], dict[str, float]]:
-        """Return (nanoseconds by part, counts) since the last call, and forget them."""
-        drained = self._parts_ns, self._counts
+        """Return (nanoseconds by part, counts) since the last call, and begin again at 0."""
+        parts_ns, counts = self._parts_ns, self._counts
         self._parts_ns, self._counts = {}, {}
-        return drained
+        return parts_ns, counts

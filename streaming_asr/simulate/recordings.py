@@ -15,8 +15,8 @@ def groups(
     room: int,
     size: Callable[[Utterance], int] = lambda utterance: 1,
 ) -> Iterator[list[Utterance]]:
-    """Yield neighbours of one language, since a batch is started with one language, whose sizes
-    together are at most `room`; a larger one by itself."""
+    """Yield the utterances in groups that can be a batch: neighbours of one language, of which the
+    sizes sum to at most `room`. An utterance that is larger is a group by itself."""
     group: list[Utterance] = []
     n_free = room
     for utterance in utterances:
@@ -33,19 +33,20 @@ class InMemory:
 
     def __init__(self, samples: Samples) -> None:
         self.n, self.hash = len(samples), hashlib.sha256(samples.tobytes()).hexdigest()
-        self._samples, self._at = samples, 0
+        self._samples, self._n_read = samples, 0
 
     def read(self, n: int) -> Samples:
-        """Return a copy (n,) of the next `n` samples, which a method may change."""
-        begin, self._at = self._at, self._at + n
-        return self._samples[begin : self._at].copy()
+        """Return the next `n` samples, (n,), as a copy that a method may change."""
+        piece = self._samples[self._n_read : self._n_read + n].copy()
+        self._n_read += n
+        return piece
 
 
 class OnDisk:
     """The same for a recording that is read from disk in pieces of at most `size` samples.
 
-    All of it is read once for its length and hash, so that what cannot be read is known before
-    anything is computed.
+    It is first read from end to end for its length and hash, so that a fault is found before
+    anything is computed. opener: opens the recording and returns an `audio.Reader`.
     """
 
     def __init__(self, opener: Callable[[], Any], size: int) -> None:

@@ -1,8 +1,8 @@
-"""One step of a stream, or of several that share it: made, timed, checked and noted.
+"""One step of a stream, or of several that share it: computed, timed, checked and recorded.
 
-Whoever feeds a method (the simulator, a live stream, a program, the score on dev) makes its steps
-here. A `Stepper` calls the method and times the call; a `StreamRecord` keeps what one stream has
-output and turns each update into an event.
+All steps of methods are made here: those of the simulator, of live streams, of programs, and of
+the score on dev during a training. A `Stepper` calls the method and times the call. A
+`StreamRecord` has the text of one stream so far and turns each update into an event.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streaming_asr.simulate.recorder import StepRecorder
 
 @dataclass(frozen=True)
 class Pass:
-    """One call of a method: the update of each of its streams, and what the call took.
+    """One call of a method: the update of each stream, and the time that the call took.
 
     times_ns: `wall`, `cpu` and the parts of the step, in nanoseconds, of all streams together.
     counts: sums over all streams, by `method.COUNTS`.
@@ -34,10 +34,11 @@ class Pass:
         return self.times_ns["wall"]
 
     def share_of(self, i: int) -> tuple[dict[str, int], dict[str, float]]:
-        """Return the times and counts of stream `i`, an equal share of the call's."""
+        """Return (times in ns, counts) of stream `i`, an equal share of the call's."""
         n = len(self.updates)
         times_ns = {name: int(share(ns, i, n)) for name, ns in self.times_ns.items()}
-        return times_ns, {name: share(value, i, n) for name, value in self.counts.items()}
+        counts = {name: share(count, i, n) for name, count in self.counts.items()}
+        return times_ns, counts
 
 
 class Stepper:
@@ -65,11 +66,12 @@ class Stepper:
             states = [
                 self.method.start(language=language, recorder=self.recorder) for _ in range(n)
             ]
-        self.recorder.drain()  # a step's parts and counts are its own
+        self.recorder.drain()  # what `start` reported is no part of the first step
         return states
 
     def step(self, states: Sequence[Any], audio: Sequence[Samples], last: Sequence[bool]) -> Pass:
-        """Make one step of each stream: `audio[i]`, (n,) at 16 kHz, is the next of `states[i]`."""
+        """Make one step of each stream: `audio[i]`, (n,) at 16 kHz, is the next audio of
+        `states[i]`, and `last[i]` whether it is the last."""
         if (batched := self._batched) is not None:
             return self.timed(lambda: steps_of(batched, states, audio, last=last))
         return self.timed(
@@ -80,24 +82,26 @@ class Stepper:
         )
 
     def update(self, state: Any, samples: Samples, last: bool) -> Update:
-        """Make one step of one stream with samples (n,).
+        """Make one step of one stream with samples (n,), without timing it.
 
-        Raises UserError for a method that returns no `Update`."""
+        Raises UserError for a method that returns no `Update`.
+        """
         return step_of(self.method, state, samples, last=last)
 
     def timed(self, call: Callable[[], Sequence[Any]]) -> Pass:
-        """Return the pass of a `call` that makes steps."""
+        """Run `call`, which makes a step of each stream and returns their updates, and return them
+        with the times and counts of the call."""
         self.synchronise()
-        begin, begin_cpu = perf_counter_ns(), process_time_ns()
+        begin_ns, begin_cpu_ns = perf_counter_ns(), process_time_ns()
         updates = call()
         self.synchronise()
-        wall_ns, cpu_ns = perf_counter_ns() - begin, process_time_ns() - begin_cpu
+        wall_ns, cpu_ns = perf_counter_ns() - begin_ns, process_time_ns() - begin_cpu_ns
         parts_ns, counts = self.recorder.drain()
         return Pass(updates, {"wall": wall_ns, "cpu": cpu_ns, **parts_ns}, counts)
 
 
 class StreamRecord:
-    """What is known of one stream besides its audio: its log, the samples taken, its words."""
+    """The log of one stream, the number of samples that it has received, and its words so far."""
 
     def __init__(self, log: UtteranceLog) -> None:
         self.log = log
@@ -108,10 +112,10 @@ class StreamRecord:
     def note(
         self, update: Update, times_ns: dict[str, int], counts: dict[str, float], last: bool
     ) -> Step:
-        """Apply the update and return the step's event.
+        """Apply a step's update to the words, and return the step's event.
 
-        Raises ValueError where the step takes back more words than were committed, or leaves
-        partial words at the end.
+        Raises ValueError where the step retracts more words than were committed, or has partial
+        words in the last step.
         """
         revise(self.committed, update.retracted, update.committed)
         self.partial = update.partial
@@ -133,14 +137,17 @@ class StreamRecord:
 
 
 def share(total: float, i: int, n: int) -> float:
-    """Return the i-th of n shares that add up to `total`; those of a whole number are whole."""
-    return total / n if isinstance(total, float) else total * (i + 1) // n - total * i // n
+    """Return the i-th of n shares that sum to `total`. The shares of an integer are integers, which
+    differ by at most 1."""
+    if isinstance(total, float):
+        return total / n
+    return total * (i + 1) // n - total * i // n
 
 
 def _times(words: Sequence[Word]) -> list[list[float | None]] | None:
-    """Return [start, end, probability] of each word, or None where none of them is known."""
-    rows = [
-        [None if value is None else round(float(value), 4) for value in triple]
-        for triple in ((word.start, word.end, word.probability) for word in words)
-    ]
+    """Return [start, end, probability] of each word, or None where no word has any of them."""
+    rows: list[list[float | None]] = []
+    for word in words:
+        values = (word.start, word.end, word.probability)
+        rows.append([None if value is None else round(float(value), 4) for value in values])
     return rows if any(value is not None for row in rows for value in row) else None
