@@ -139,34 +139,38 @@ def application(service: Service) -> Starlette:
 
 
 class JSONErrors:
-    """Gives each error the form that OpenAI's have: what starlette answers in plain text, and what
-    no route catches, which is logged."""
+    """Middleware that gives every error the form of OpenAI's: the errors that starlette answers in
+    plain text, and exceptions that no route catches, which are logged."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start: Message | None = None  # of an answer in plain text, held back
+        # The start of an answer in plain text is held back until its body has come, since its
+        # headers state the body's length.
+        plain_start: Message | None = None
         has_begun = False
 
         async def send_json(message: Message) -> None:
-            nonlocal start, has_begun
+            nonlocal plain_start, has_begun
             if message["type"].endswith("http.response.start") and message["status"] >= 400:
-                kind = Headers(raw=message["headers"]).get("content-type", "")
-                if kind.startswith("text/plain"):
-                    start = message
+                content_type = Headers(raw=message["headers"]).get("content-type", "")
+                if content_type.startswith("text/plain"):
+                    plain_start = message
                     return
             has_begun = True
-            if start is not None:
-                text = message.get("body", b"").decode()
-                reason = f"{scope['path'][:100]}: {text}"
-                error = JSONResponse({"error": Refused(start["status"], "invalid", reason).body})
-                length = str(len(error.body)).encode()
-                headers = [(key, value) for key, value in start["headers"] if key == b"allow"]
-                fresh = [(b"content-type", b"application/json"), (b"content-length", length)]
-                start["headers"], message["body"] = headers + fresh, error.body
-                await send(start)
-                start = None
+            if plain_start is not None:
+                reason = f"{scope['path'][:100]}: {message.get('body', b'').decode()}"
+                refused = Refused(plain_start["status"], "invalid", reason)
+                body = JSONResponse({"error": refused.body}).body
+                plain_start["headers"] = [
+                    *((key, value) for key, value in plain_start["headers"] if key == b"allow"),
+                    (b"content-type", b"application/json"),
+                    (b"content-length", str(len(body)).encode()),
+                ]
+                message["body"] = body
+                await send(plain_start)
+                plain_start = None
             await send(message)
 
         try:
@@ -187,7 +191,8 @@ async def _answer(request: Request, error: Exception) -> Response:
 
 
 def _content(path: Path, file: str) -> bytes:
-    """Return a log, or its words as text or as subtitles: items in turn, on one clock."""
+    """Return one of FILES of a log: the log itself, its text, or its subtitles. The items of a
+    session follow one another, and the subtitles count from the start of the first."""
     if file == "events.jsonl":
         return path.read_bytes()
     texts: list[str] = []
@@ -199,12 +204,14 @@ def _content(path: Path, file: str) -> bytes:
         for cue in cues(words):
             all_cues.append(replace(cue, start=begin_s + cue.start, end=begin_s + cue.end))
         begin_s += log.duration_s
-    return (" ".join(texts) + "\n" if file == "text.txt" else srt(lasting(all_cues))).encode()
+    if file == "text.txt":
+        return (" ".join(texts) + "\n").encode()
+    return srt(lasting(all_cues)).encode()
 
 
 async def _refuse(socket: WebSocket, error: Refused) -> None:
-    """Refuse a WebSocket. A browser sees no body of a refused handshake, so those that may know
-    the reason are let in for one event."""
+    """Refuse a WebSocket. A browser does not show a page the body of a refused handshake. So a
+    client that has the right to connect is accepted, gets the error as an event, and is closed."""
     if error.status in (401, 403, 404):
         await socket.send_denial_response(JSONResponse({"error": error.body}, error.status))
         return

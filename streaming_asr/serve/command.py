@@ -1,4 +1,4 @@
-"""Starts the server: settings, methods, the inference thread, uvicorn, an orderly end."""
+"""Starts the server: settings, methods, the inference thread, uvicorn; and ends it in order."""
 
 from __future__ import annotations
 
@@ -19,29 +19,32 @@ from streaming_asr.errors import UserError
 from streaming_asr.run.obtain import planned
 from streaming_asr.serve.settings import ServerSettings
 
-CLOSE_S = 5.0  # what is left unsent when a session ends is dropped after so long
-HEAD_S = 10.0  # for the head of a request
-MOST_LINES = 60  # of the log, in a minute
+CLOSE_S = 5.0  # after a session's end, unsent messages are dropped after so long
+HEAD_S = 10.0  # a client has so long to send the head of a request
+MAX_LINES = 60  # of the log, in a minute
 
 
 class Few(logging.Filter):
-    """Lets `MOST_LINES` of a minute pass, so that no client fills the disk; /metrics counts all."""
+    """Passes the first `MAX_LINES` messages of a minute, so that no client fills the disk.
+    /metrics counts all."""
 
-    _minute, _n = 0, 0
+    _minute = 0
+    _n_lines = 0  # of that minute
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the message is logged; the last one of a minute mentions the limit."""
         minute = int(record.created // 60)
-        self._n = self._n + 1 if minute == self._minute else 1
+        self._n_lines = self._n_lines + 1 if minute == self._minute else 1
         self._minute = minute
-        if self._n == MOST_LINES:
+        if self._n_lines == MAX_LINES:
             record.msg = f"{record.getMessage()} (the rest of this minute is left out)"
             record.args = ()
-        return self._n <= MOST_LINES
+        return self._n_lines <= MAX_LINES
 
 
 def serve(argv: Sequence[str]) -> int:
-    """Serve until a signal comes. Raises UserError, before weights load, for settings, a port that
-    is taken and methods that cannot run."""
+    """Serve until a signal ends it, and return the exit status. Raises UserError, before weights
+    load, for wrong settings, a port that is taken and methods that cannot run."""
     line = CommandLine(["-m", *argv])
     settings = ServerSettings.of(line)
     try:
@@ -58,7 +61,8 @@ def serve(argv: Sequence[str]) -> int:
 
 
 def bound(settings: ServerSettings) -> socket.socket:
-    """Return a socket bound to the address. Raises UserError where it cannot be had."""
+    """Return a socket bound to the settings' address and listening. Raises UserError where the
+    address is taken or not this machine's."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -67,16 +71,18 @@ def bound(settings: ServerSettings) -> socket.socket:
         listener.listen(128)  # so that a second server finds the port taken while this one loads
     except OSError as error:
         listener.close()
-        taken = error.errno == errno.EADDRINUSE
-        why = "is taken by another program" if taken else f"cannot be had ({error.strerror})"
+        reason = f"cannot be had ({error.strerror})"
+        if error.errno == errno.EADDRINUSE:
+            reason = "is taken by another program"
         raise UserError(
-            f"host={settings.host} port={settings.port}: {why}; give another, as in "
+            f"host={settings.host} port={settings.port}: {reason}; give another, as in "
             f"port={min(settings.port + 1, 65_535)}"
         ) from error
     return listener
 
 
 def _serve(settings: ServerSettings, line: CommandLine, listening: socket.socket) -> int:
+    """Load the methods and serve on the socket `listening` until a signal; return exit status 0."""
     from streaming_asr.live.cells import cells_of
     from streaming_asr.live.worker import Worker
     from streaming_asr.serve.app import application
@@ -90,9 +96,9 @@ def _serve(settings: ServerSettings, line: CommandLine, listening: socket.socket
         handler.addFilter(Few())
     cells = cells_of(planned(line))
     for cell in cells:
-        cell.folder.rmdir()  # made to see whether it can be; the sessions have their own
+        cell.folder.rmdir()  # it was made as a check; each session has its own
     gc.collect()
-    gc.freeze()  # what is loaded stays; the collector looks only at sessions, and more often
+    gc.freeze()  # the collector skips what is loaded, so it is fast and frees sessions sooner
     with Worker() as worker:
         service = Service(settings, cells, worker)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -105,7 +111,8 @@ def _serve(settings: ServerSettings, line: CommandLine, listening: socket.socket
 
 
 def make_server(service, app):  # type: ignore[no-untyped-def]
-    """Return uvicorn's server for the application; SIGTERM and Ctrl-C drain it."""
+    """Return uvicorn's server for the application, with limits that uvicorn lacks. After SIGTERM or
+    Ctrl-C it waits for open sessions; a second Ctrl-C ends it at once."""
     import h11
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -114,26 +121,29 @@ def make_server(service, app):  # type: ignore[no-untyped-def]
     from streaming_asr.serve.service import Refused
 
     settings = service.settings
-    most = 4 * settings.max_sessions + 64  # connections; well below the files a process may open
+    # More than clients need, and well below the number of files that a process may open.
+    max_connections = 4 * settings.max_sessions + 64
 
     class Http(H11Protocol):
         def send_400_response(self, msg: str) -> None:
-            # uvicorn's own raises where the answer to a request has begun before it is read whole,
-            # and lets the application answer a second time.
+            """Answer a malformed request and close the connection.
+
+            uvicorn's own method raises where the answer has begun before the request is read
+            completely, and lets the application answer a second time.
+            """
             may_answer = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
             if self.cycle is not None:
                 self.cycle.disconnected = True
                 self.cycle.message_event.set()
             if may_answer:
-                refused = Refused(400, "invalid_http", msg)
-                body = json.dumps({"error": refused.body}).encode()
-                head = {"content-type": "application/json", "content-length": str(len(body))}
+                body = json.dumps({"error": Refused(400, "invalid_http", msg).body}).encode()
+                headers = [
+                    ("content-type", "application/json"),
+                    ("content-length", str(len(body))),
+                    ("connection", "close"),
+                ]
                 for event in (
-                    h11.Response(
-                        status_code=400,
-                        reason=b"Bad Request",
-                        headers=[*head.items(), ("connection", "close")],
-                    ),
+                    h11.Response(status_code=400, reason=b"Bad Request", headers=headers),
                     h11.Data(data=body),
                     h11.EndOfMessage(),
                 ):
@@ -141,7 +151,7 @@ def make_server(service, app):  # type: ignore[no-untyped-def]
             self.transport.close()
 
         def handle_websocket_upgrade(self, event: h11.Request) -> None:
-            # The WebSocket's side answers nothing to what is no handshake, and waits.
+            """Refuse an upgrade that is no handshake: uvicorn would wait and never answer it."""
             names = {name for name, _ in event.headers}
             has_body = names & {b"transfer-encoding", b"content-length"}
             if event.method != b"GET" or has_body:
@@ -149,41 +159,43 @@ def make_server(service, app):  # type: ignore[no-untyped-def]
             else:
                 super().handle_websocket_upgrade(event)
 
-        # uvicorn has no limit for what is no request yet.
+        # uvicorn limits requests, but neither connections nor the time until a request's head.
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            if len(self.connections) > most:
+            if len(self.connections) > max_connections:
                 transport.abort()
-            self._await_head(None)
+            self._expect_request(None)
 
         def on_response_complete(self) -> None:
             answered = self.cycle
             super().on_response_complete()
-            self._await_head(answered)
+            self._expect_request(answered)
 
-        def _await_head(self, before: object) -> None:
-            self.loop.call_later(HEAD_S, self._give_up, before)
+        def _expect_request(self, last_cycle: object) -> None:
+            """Close the connection if no request follows `last_cycle` within HEAD_S."""
+            self.loop.call_later(HEAD_S, self._close_if_idle, last_cycle)
 
-        def _give_up(self, before: object) -> None:
-            is_http = self.transport.get_protocol() is self
-            if self.cycle is before and is_http and not self.transport.is_closing():
+        def _close_if_idle(self, last_cycle: object) -> None:
+            is_http = self.transport.get_protocol() is self  # and not a WebSocket by now
+            if self.cycle is last_cycle and is_http and not self.transport.is_closing():
                 self.transport.abort()
 
     class Protocol(WebSocketsSansIOProtocol):
         async def send(self, message: Any) -> None:
             await super().send(message)
-            is_over = not message.get("more_body", False)
-            if message["type"] == "websocket.http.response.body" and is_over:
-                self.handshake_complete = True  # by a refusal, of which uvicorn logs an error
+            is_last = not message.get("more_body", False)
+            if message["type"] == "websocket.http.response.body" and is_last:
+                # A refusal completes the handshake, too; else uvicorn logs an error.
+                self.handshake_complete = True
 
         async def run_asgi(self) -> None:
             await super().run_asgi()
-            # close() waits for a client that never reads for ever.
+            # close() would wait forever for a client that never reads.
             self.loop.call_later(CLOSE_S, self.transport.abort)
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            if service.draining:  # the second time
+            if service.draining:  # the second signal
                 super().handle_exit(sig, frame)
                 return
             service.draining = True
@@ -214,7 +226,8 @@ def make_server(service, app):  # type: ignore[no-untyped-def]
         ws=Protocol,
         ws_max_size=settings.max_message_bytes,
         ws_per_message_deflate=False,
-        # An answer waits behind the audio that is not read yet; `idle_s` ends who is gone.
+        # A client's pong comes after audio that is not read yet, so pings have no time limit;
+        # `idle_s` ends the session of a client that is gone.
         ws_ping_timeout=None,
         timeout_graceful_shutdown=5,
         limit_concurrency=None,

@@ -1,4 +1,4 @@
-"""What all sessions share: the methods, the inference thread, the limits, what is measured."""
+"""What all sessions share: the methods, the inference thread, the limits, the measurements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from streaming_asr.text.languages import LANGUAGES, language_code
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 5.0, 10.0)
 IDLE_S = 2.0
 SESSION_ID = re.compile(r"sess_[\w-]{22}")
-# What OpenAI calls its models of transcription and realtime; each means the first method.
+# The names of OpenAI's models for transcription and realtime; each means the first method.
 OPENAI_MODEL = re.compile(r"whisper-1|gpt-[\w.-]*(transcribe|realtime)[\w.-]*")
 
 log = logging.getLogger("streaming_asr.serve")
@@ -52,13 +52,14 @@ class Refused(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
-        """Return the error as OpenAI has it."""
+        """Return the error in the form of OpenAI's."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         return {"type": kind, "code": self.code, "message": str(self), "param": None}
 
 
 class Service:
-    """The server's state. Of the methods only what is shared: streams are the sessions' own."""
+    """The server's state: the methods by name, the open sessions, and the measurements. Each
+    session has its own streams."""
 
     def __init__(self, settings: ServerSettings, cells: Sequence[LiveCell], worker: Worker) -> None:
         self.settings, self.worker = settings, worker
@@ -86,28 +87,33 @@ class Service:
         self.step = Histogram("step_seconds", "compute of a step, shared or not", **settings_of)
 
     def chosen(self, text: str | None) -> list[str]:
-        """Return the names of the methods that a client asks for, the first where it names none.
+        """Return the names of the methods that a client asks for, each once; the first served one
+        where it asks for none.
 
-        text: names with commas; a model's name means the first method that has it, one of
-        OpenAI's for the first of all. Raises Refused for one that is not served.
+        text: names as `method_of` takes them, with commas. Raises Refused for one that is not
+        served.
         """
         names = [name.strip() for name in (text or "").split(",") if name.strip()]
-        methods = [self.method_of(name) for name in names]
-        for name, method in zip(names, methods, strict=True):
+        methods: dict[str, None] = {}  # a set in order
+        for name in names:
+            method = self.method_of(name)
             if method is None:
                 served = ", ".join(self.cells)
                 raise Refused(400, "model_not_found", f"model={name[:100]}: served are {served}")
-        return list(dict.fromkeys(filter(None, methods))) or [next(iter(self.cells))]
+            methods[method] = None
+        return list(methods) or [next(iter(self.cells))]
 
     def method_of(self, name: str) -> str | None:
-        """Return the method that a name means; None where it is not served."""
+        """Return the method with this name, else the first one with a model of this name, else the
+        first of all for the name of a model of OpenAI; None for any other name."""
         if name in self.cells:
             return name
-        first = next(iter(self.cells)) if OPENAI_MODEL.fullmatch(name) else None
-        return self.aliases.get(name, first)
+        if name in self.aliases:
+            return self.aliases[name]
+        return next(iter(self.cells)) if OPENAI_MODEL.fullmatch(name) else None
 
     def model(self, name: str, method: str) -> dict[str, Any]:
-        """Return a method under a name, as OpenAI describes a model."""
+        """Return the description of a method under a name, in the form of OpenAI's models."""
         cell = self.cells[method]
         description = {
             "id": name,
@@ -118,9 +124,9 @@ class Service:
         return description | {"model": cell.model, "language": cell.default_language}
 
     def language(self, names: Sequence[str], language: str | None) -> str | None:
-        """Return Whisper's code of a language that a client names, in any usual spelling; None, the
-        server's own, where it names none or `auto`. Raises Refused for one that one of these
-        methods cannot transcribe."""
+        """Return Whisper's code of the language that a client names in any usual spelling; None,
+        which means the server's setting, for no language and for `auto`. Raises Refused where one
+        of the methods `names` cannot transcribe it."""
         code = language_code(language or "")
         if code in ("", "auto", "detect"):
             return None
@@ -140,7 +146,8 @@ class Service:
         return Refused(400, "unsupported_parameter", reason)
 
     def admit(self, make: Callable[[str], Drained]) -> Drained:
-        """Return the session that `make` makes of its id, counted. Raises Refused."""
+        """Return a new session, which `make` makes from an id, and add it to the open ones. Raises
+        Refused where the server stops or has the most sessions."""
         most = self.settings.max_sessions
         try:
             if self.draining:
@@ -155,9 +162,8 @@ class Service:
         return session
 
     def leave(self, session: str) -> None:
-        """Remove a session from the count; where none is open after a while, give memory back.
-
-        A step that is under way as its client vanishes holds memory for a moment.
+        """Remove a session from the open ones. If none is open IDLE_S later, return free memory to
+        the system; until then a step of the session may still run.
         """
         self.sessions.pop(session, None)
         asyncio.get_running_loop().call_later(IDLE_S, self._give_back)
@@ -177,20 +183,24 @@ class Service:
         on_step: Callable[[LiveCell], None],
         on_end: Callable[[LiveCell], None],
     ) -> LiveCell:
-        """Return a cell with its stream begun; the callbacks run in the event loop."""
+        """Start a stream of the method `name` for a session, and return its cell.
+
+        utterance: the id of the stream in the log. grows: whether a step takes all audio that has
+        arrived (see `LiveStream`). on_step, on_end: called with the cell in the event loop.
+        """
         shared, loop = self.cells[name], asyncio.get_running_loop()
         folder = self.root / session / shared.folder.name
         cell = LiveCell(folder, shared.engine, shared.header, name)
 
-        def tell(callback: Callable[[LiveCell], None], cell: LiveCell) -> None:
-            with suppress(RuntimeError):  # the loop has ended, and so has every client
+        def call_in_loop(callback: Callable[[LiveCell], None], cell: LiveCell) -> None:
+            with suppress(RuntimeError):  # the loop has ended, and with it all sessions
                 loop.call_soon_threadsafe(callback, cell)
 
-        def step(cell: LiveCell) -> None:
+        def step(cell: LiveCell) -> None:  # in the inference thread
             assert cell.latest is not None
             self.behind.labels(name).observe(cell.latest.behind_s)
             self.step.labels(name).observe(cell.latest.step.compute_s)
-            tell(on_step, cell)
+            call_in_loop(on_step, cell)
 
         cell.begin(
             self.worker,
@@ -198,17 +208,15 @@ class Service:
             grows=grows,
             language=language,
             on_step=step,
-            on_end=lambda cell: tell(on_end, cell),
+            on_end=lambda cell: call_in_loop(on_end, cell),
         )
         if self.settings.keep_audio:
             cell.log.audio_path = str((self.root / session / f"{utterance}.wav").absolute())
         return cell
 
     def keep(self, cell: LiveCell, samples: Samples) -> bool:
-        """Keep a stream's audio, (n,), at the path in its log; return whether that succeeded.
-
-        Nothing is raised.
-        """
+        """Write a stream's audio, (n,) at 16 kHz, to the path in its log, if it has one; return
+        whether it was written. An error of the system is logged, not raised."""
         if cell.log.audio_path is None:
             return False
         import soundfile
@@ -222,24 +230,23 @@ class Service:
 
     @property
     def privacy(self) -> str:
-        """Return a sentence on where the sound of a client goes and what is kept of it."""
+        """Return a sentence for clients: where their audio is sent, and what is stored."""
         methods = [cell.header["config"].get("method", {}) for cell in self.cells.values()]
         urls = sorted({method["url"] for method in methods if "url" in method})
-        goes = f"from it to {', '.join(urls)}" if urls else "nowhere else"
-        keeps = (
-            "the text, the times and the sound (keep_audio=true)"
-            if self.settings.keep_audio
-            else "the text and the times, not the sound"
-        )
-        return f"The sound goes to this server and {goes}; it keeps {keeps}."
+        receivers = f"from it to {', '.join(urls)}" if urls else "nowhere else"
+        stored = "the text and the times, not the sound"
+        if self.settings.keep_audio:
+            stored = "the text, the times and the sound (keep_audio=true)"
+        return f"The sound goes to this server and {receivers}; it keeps {stored}."
 
     async def drain(self, seconds: float = 20.0) -> None:
-        """Refuse new sessions and let the open ones end, for at most so long."""
+        """Refuse new sessions, and wait until the open ones have ended, `seconds` at most."""
         self.draining = True
         for session in tuple(self.sessions.values()):
             session.close()
-        end = asyncio.get_running_loop().time() + seconds
-        while self.sessions and asyncio.get_running_loop().time() < end:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + seconds
+        while self.sessions and loop.time() < deadline_s:
             await asyncio.sleep(0.05)
 
     def log_of(self, session: str, name: str) -> Path | None:

@@ -37,7 +37,8 @@ class ServerSettings:
 
     @classmethod
     def of(cls, line: CommandLine) -> ServerSettings:
-        """Return the server's settings, which are taken off the command line. Raises UserError."""
+        """Take the server's settings off the command line and return them, with defaults for the
+        others. Raises UserError for a wrong value, and for another address without a token."""
         values = {field.name: line.pop(field.name) for field in fields(cls)}
         try:
             options = OmegaConf.create({k: v for k, v in values.items() if v is not None})
@@ -51,18 +52,19 @@ class ServerSettings:
                 f"host={settings.host}: anybody who reaches this machine could connect; give "
                 "token=<secret>, or leave host out to serve only this machine"
             )
-        for each in settings.pages:
-            name = parts_of_url(each, f"origins={each}").hostname
+        for url in settings.pages:
+            name = parts_of_url(url, f"origins={url}").hostname
             if not name or "*" in name:
                 raise UserError(
-                    f"origins={each}: must be addresses of pages with commas between them, as "
+                    f"origins={url}: must be addresses of pages with commas between them, as "
                     "https://example.org"
                 )
         return settings
 
     @property
     def pages(self) -> list[str]:
-        return [each.rstrip("/") for each in self.origins.split(",") if each]
+        """Return the URLs of `origins`."""
+        return [url.rstrip("/") for url in self.origins.split(",") if url]
 
     @property
     def own_names(self) -> set[str]:
@@ -71,14 +73,15 @@ class ServerSettings:
 
     @property
     def hosts(self) -> list[str]:
-        """Return the names in a Host header under which this server answers.
+        """Return the names in a Host header that this server answers, ["*"] for any.
 
-        A page of a stranger whose name is made to point here (DNS rebinding) sends that name. It
-        has no token, so where one is asked any name is taken.
+        Without this check, a foreign page could reach a server on this machine by a name of its own
+        that resolves to this address (DNS rebinding). Such a page has no token, so a server that
+        asks for one answers any name.
         """
         if self.token:
             return ["*"]
-        return [*self.own_names, *(urlsplit(each).hostname or "" for each in self.pages)]
+        return [*self.own_names, *(urlsplit(url).hostname or "" for url in self.pages)]
 
     @property
     def is_loopback(self) -> bool:
@@ -90,10 +93,10 @@ class ServerSettings:
             return False
 
     def refusal(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Return the HTTP status and the reason to refuse a request of these headers, or None.
+        """Return (HTTP status, reason) if a request with these headers is refused, else None.
 
-        A browser sends the page's origin. Pages of this server are known by its own addresses, not
-        by the Host header, which a page of a stranger can make point here.
+        A browser sends the origin of its page, which must be `pages` or this server's own. The
+        latter is not compared with the Host header, which a foreign page can choose (`hosts`).
         """
         origin = headers.get("origin")
         origins = [*self.pages, *(f"http://{name}:{self.port}" for name in self.own_names)]
@@ -105,8 +108,12 @@ class ServerSettings:
 
 
 def _token(headers: Mapping[str, str]) -> str:
-    kind, _, token = headers.get("authorization", "").partition(" ")
-    if kind.lower() == "bearer":
+    """Return the token that a client sends, as `Authorization: Bearer` or, from a browser's
+    WebSocket, in the name of a subprotocol; "" for none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
         return token.strip()
-    offered = headers.get("sec-websocket-protocol", "").split(",")
-    return next((p.strip().removeprefix(KEY_PROTOCOL) for p in offered if KEY_PROTOCOL in p), "")
+    for protocol in headers.get("sec-websocket-protocol", "").split(","):
+        if KEY_PROTOCOL in protocol:
+            return protocol.strip().removeprefix(KEY_PROTOCOL)
+    return ""

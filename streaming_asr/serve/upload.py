@@ -44,8 +44,8 @@ log = logging.getLogger("streaming_asr.serve")
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What a form asks for."""
+class _FormOptions:
+    """The options of a form."""
 
     file: UploadFile
     method: str
@@ -56,12 +56,13 @@ class _Wanted:
 
 
 class _Upload:
-    """A recording that is being transcribed; it counts as a session."""
+    """A recording that is being transcribed; it counts as a session. `texts`: committed text, an
+    entry for each step with any, and None at the end."""
 
     def __init__(self, name: str) -> None:
         self.id = name
         self.cell: LiveCell | None = None
-        self.texts: asyncio.Queue[str | None] = asyncio.Queue()  # ends with None
+        self.texts: asyncio.Queue[str | None] = asyncio.Queue()
 
     def close(self) -> None:
         """Nothing: a recording ends by itself."""
@@ -69,6 +70,7 @@ class _Upload:
     def begin(
         self, service: Service, name: str, samples: Samples, language: str | None
     ) -> LiveCell:
+        """Start to transcribe the samples, (n,) at 16 kHz, by the method `name`."""
         self.cell = service.open(
             self.id, name, self.id, language=language, grows=False, on_step=self._step,
             on_end=partial(self._end, service, samples),
@@ -78,11 +80,13 @@ class _Upload:
         return self.cell
 
     def _step(self, cell: LiveCell) -> None:
-        if (step := cell.take_unsent()) is None:
+        unsent = cell.take_unsent()
+        if unsent is None:
             return
-        delta = "".join(step[0].step.committed)
+        live_step, is_first = unsent
+        delta = "".join(live_step.step.committed)
         if delta:
-            self.texts.put_nowait(delta.lstrip() if step[1] else delta)
+            self.texts.put_nowait(delta.lstrip() if is_first else delta)
 
     def _end(self, service: Service, samples: Samples, cell: LiveCell) -> None:
         with suppress(UserError):  # a full disk ends the logging, not the answer
@@ -97,22 +101,22 @@ class _Upload:
 
 
 async def transcribe(service: Service, request: Request) -> Response:
-    """Answer multipart with `file` and, as OpenAI has them, `model`, `language`, `response_format`
-    (one of FORMS), `timestamp_granularities[]` (segment, word), `temperature` (0) and `stream`;
-    also `audio_track`, of a recording with several. Raises Refused.
+    """Answer a multipart form with a recording, `file`, and OpenAI's fields `model`, `language`,
+    `response_format` (one of FORMS), `timestamp_granularities[]` (segment, word), `temperature` (0)
+    and `stream`; also `audio_track`, the number of the track to transcribe. Raises Refused.
 
-    A client whose recording is not here yet holds no session, and one that leaves ends its own.
+    The session begins when the form has come completely, and ends when the client leaves.
     """
     receive = _limited(request, service.settings)
-    # Told of its app, starlette would answer a bad form itself, in another format.
+    # With its app in the scope, starlette would answer a bad form itself, in another format.
     scope = {key: value for key, value in request.scope.items() if key != "app"}
     try:
         async with Request(scope, receive).form(max_files=1) as form:
-            request_form = _wanted(service, form)
+            options = _options(service, form)
             upload = service.admit(_Upload)
             assert isinstance(upload, _Upload)
             try:
-                work = _transcribed(service, upload, request_form)
+                work = _transcribed(service, upload, options)
                 response = await _unless_left(request.receive, work)
             except BaseException:
                 await upload.leave(service)
@@ -126,32 +130,34 @@ async def transcribe(service: Service, request: Request) -> Response:
 
 
 def _limited(request: Request, settings: ServerSettings) -> Receive:
-    """Return what receives the body: `max_file_bytes` at most, a piece of it every `idle_s`."""
-    most, n = settings.max_file_bytes, 0
+    """Return an ASGI `receive` for the body that raises Refused where it has over `max_file_bytes`
+    (with the form around the recording), or where no piece of it comes for `idle_s`."""
+    most = settings.max_file_bytes
+    n_received = 0
 
-    def count(n_bytes: int) -> None:
-        nonlocal n
-        n += n_bytes
-        if n > most + ENVELOPE_BYTES:
+    def check(n_bytes: int) -> None:
+        if n_bytes > most + ENVELOPE_BYTES:
             reason = f"more than {most} bytes; send a shorter recording"
             raise Refused(413, "file_too_large", reason)
 
-    async def counted() -> Message:
+    async def receive() -> Message:
+        nonlocal n_received
         try:
             message = await asyncio.wait_for(request.receive(), settings.idle_s)
         except TimeoutError as error:
             reason = f"nothing came for {settings.idle_s:g} s; send the recording again"
             raise Refused(408, "no_body", reason) from error
-        count(len(message.get("body", b"")))
+        n_received += len(message.get("body", b""))
+        check(n_received)
         return message
 
-    count(int(request.headers.get("content-length") or 0))
-    n = 0
-    return counted
+    check(int(request.headers.get("content-length") or 0))
+    return receive
 
 
-def _wanted(service: Service, form: FormData) -> _Wanted:
-    """Return what the form asks for. Raises Refused, by name for what is not supported."""
+def _options(service: Service, form: FormData) -> _FormOptions:
+    """Return the options of a form. Raises Refused for a wrong value, and for a field that is not
+    supported."""
     file = form.get("file")
     try:
         if not isinstance(file, UploadFile):
@@ -162,31 +168,33 @@ def _wanted(service: Service, form: FormData) -> _Wanted:
         for key in fields:
             if key not in SUPPORTED and not GRANULARITIES.fullmatch(key):
                 raise UserError(f"{key[:100]}: is not supported here; leave it out")
-        kind, streams = fields.get("response_format", "json"), fields.get("stream", "false").lower()
-        check_one_of(FORMS, response_format=kind)
-        check_one_of(("true", "false", "1", "0"), stream=streams)
+        response_format = fields.get("response_format", "json")
+        stream = fields.get("stream", "false").lower()
+        check_one_of(FORMS, response_format=response_format)
+        check_one_of(("true", "false", "1", "0"), stream=stream)
         _check_temperature(fields.get("temperature", "0"))
         track = fields.get("audio_track")
         if track is not None and not (track.isdecimal() and int(track)):
             raise UserError(f"audio_track={track[:100]}: a number from 1 on, or none")
-        for each in granularities:
-            check_one_of(("segment", "word"), timestamp_granularities=each)
-        if granularities and kind != "verbose_json":
+        for granularity in granularities:
+            check_one_of(("segment", "word"), timestamp_granularities=granularity)
+        if granularities and response_format != "verbose_json":
             raise UserError("timestamp_granularities: needs response_format=verbose_json")
-        if streams in ("true", "1") and kind not in ("json", "text"):
+        is_stream = stream in ("true", "1")
+        if is_stream and response_format not in ("json", "text"):
             raise UserError("stream=true: comes as json; leave response_format out")
     except UserError as error:
         raise Refused(400, "invalid_form", str(error)) from error
     methods = service.chosen(fields.get("model"))[:1]
     if "prompt" in fields:
         raise service.no_prompt("prompt", methods)
-    return _Wanted(
-        file,
-        methods[0],
-        service.language(methods, fields.get("language")),
-        "stream" if streams in ("true", "1") else kind,
-        frozenset(granularities or ["segment"]),
-        None if track is None else int(track),
+    return _FormOptions(
+        file=file,
+        method=methods[0],
+        language=service.language(methods, fields.get("language")),
+        form="stream" if is_stream else response_format,
+        granularities=frozenset(granularities or ["segment"]),
+        audio_track=None if track is None else int(track),
     )
 
 
@@ -201,7 +209,7 @@ def _check_temperature(text: str) -> None:
 
 
 async def _unless_left(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return what `work` gives; end it and raise Refused where the client leaves before."""
+    """Return the result of `work`; cancel it and raise Refused where the client leaves first."""
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -218,14 +226,17 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         departure.cancel()
 
 
-async def _transcribed(service: Service, upload: _Upload, options: _Wanted) -> Response:
+async def _transcribed(service: Service, upload: _Upload, options: _FormOptions) -> Response:
+    """Decode and transcribe a recording, and return the answer: at its end, or for a stream as soon
+    as there is text. Raises Refused for a bad recording, and where the method fails."""
     most_s = service.settings.max_session_s
     samples = await asyncio.to_thread(_decoded, options.file, options.audio_track, most_s)
     cell = upload.begin(service, options.method, samples, options.language)
     delta = await upload.texts.get()
     while delta is not None and options.form != "stream":
         delta = await upload.texts.get()
-    if delta is None and cell.log.error is not None:  # of a stream too, before its first word
+    # A stream that fails before its first text also gets an HTTP error.
+    if delta is None and cell.log.error is not None:
         raise Refused(500, "failed", cell.log.error)
     if options.form == "stream":
         return StreamingResponse(_streamed(upload, cell, delta), media_type="text/event-stream")
@@ -252,24 +263,31 @@ async def _transcribed(service: Service, upload: _Upload, options: _Wanted) -> R
 
 
 def _segments(subtitles: Sequence[Segment], duration_s: float) -> list[dict[str, Any]]:
-    """Return cues as OpenAI has segments, which end with the recording. Whisper's own figures,
-    which a method does not give, are 0, and the tokens none: clients with types need them."""
-    unknown = {"seek": 0, "tokens": [], "temperature": 0.0, "avg_logprob": 0.0}
+    """Return cues in the form of OpenAI's segments, which end with the recording at the latest.
+
+    Whisper's own figures, which a streaming method does not have, are 0 or empty: clients with
+    types need the fields.
+    """
     return [
         {
             "id": i,
             "start": round(cue.start, 3),
             "end": round(min(cue.end, duration_s), 3),
             "text": cue.text,
+            "seek": 0,
+            "tokens": [],
+            "temperature": 0.0,
+            "avg_logprob": 0.0,
+            "compression_ratio": _compression_ratio(cue.text),
+            "no_speech_prob": 0.0,
         }
-        | unknown
-        | {"compression_ratio": _compression_ratio(cue.text), "no_speech_prob": 0.0}
         for i, cue in enumerate(subtitles)
     ]
 
 
 def _compression_ratio(text: str) -> float:
-    """Return Whisper's measure of repetition: bytes of UTF-8 per byte that zlib makes of them."""
+    """Return Whisper's measure of repetition: the size of a text in bytes of UTF-8, divided by its
+    size when compressed by zlib."""
     encoded = text.encode()
     return round(len(encoded) / len(zlib.compress(encoded)), 3)
 
@@ -279,6 +297,7 @@ def _words(words: Sequence[Word]) -> list[dict[str, Any]]:
 
 
 async def _streamed(upload: _Upload, cell: LiveCell, delta: str | None) -> AsyncIterator[str]:
+    """Yield the server-sent events of a stream. delta: its first text, taken already."""
     while delta is not None:
         yield _event({"type": "transcript.text.delta", "delta": delta})
         delta = await upload.texts.get()
@@ -293,23 +312,21 @@ def _event(content: dict[str, Any]) -> str:
 
 
 def _decoded(file: UploadFile, track: int | None, most_s: int) -> Samples:
-    """Return the samples (n,) of an uploaded recording, of which at most `most_s` s are decoded.
-
-    Raises Refused where it is none, or longer.
-    """
+    """Return the samples of an uploaded recording, (n,) at 16 kHz. Raises Refused where it cannot
+    be decoded, is empty, or lasts over `most_s` seconds (later audio is not decoded)."""
     name = file.filename or "file"
-    most = most_s * SAMPLE_RATE
+    max_samples = most_s * SAMPLE_RATE
     with tempfile.NamedTemporaryFile() as copy:  # the content decides the format, not the name
         while piece := file.file.read(2**20):
             copy.write(piece)
         copy.flush()
         try:
-            # By its header, which need not be true.
+            # The header may state a wrong duration, so the samples are counted, too.
             is_short = duration_s(copy.name, track) <= most_s
-            samples = Reader(copy.name, track).read(most + 1) if is_short else None
-            if samples is None or len(samples) > most:
-                limit = f"more than {most_s} s of audio; send a shorter recording"
-                raise Refused(413, "audio_too_long", limit)
+            samples = Reader(copy.name, track).read(max_samples + 1) if is_short else None
+            if samples is None or len(samples) > max_samples:
+                reason = f"more than {most_s} s of audio; send a shorter recording"
+                raise Refused(413, "audio_too_long", reason)
             if not len(samples):
                 raise UserError(f"{copy.name}: holds 0 samples; send a recording with sound")
             return samples

@@ -107,5 +107,5 @@ def test_words_are_normalised_one_by_one_as_in_their_text(language: str, kind: s
 def test_the_mark_of_a_piece_is_a_word_that_no_rule_names() -> None:
     from streaming_asr.text.english import MARK, EnglishPieces
 
-    assert MARK not in EnglishPieces()._named
+    assert MARK not in EnglishPieces()._named_words
     assert EnglishPieces()(f"{MARK} um {MARK}") == (MARK, MARK)
