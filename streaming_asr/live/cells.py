@@ -1,4 +1,4 @@
-"""What `live` and `serve` share: the methods a command line names, and a session's log."""
+"""What `live` and `serve` share: the methods that a command line names, and a session's log."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ class LiveCell:
     header: dict[str, Any]
     title: str
     stream: LiveStream = field(init=False)
-    language: str | None = None  # that the settings name, or that was found out
-    notice: str | None = None  # what a person should know of that language
+    language: str | None = None  # of the settings, or as the method detected it
+    notice: str | None = None  # a warning for the user about that language
     committed: list[Word] = field(default_factory=list)
     partial: list[Word] = field(default_factory=list)
     latest: LiveStep | None = None
-    is_paced: bool = True  # the audio comes as it is spoken, and not as fast as it goes
-    unsent: deque[tuple[LiveStep, bool]] = field(default_factory=deque)
+    is_paced: bool = True  # whether the audio comes in real time, not as fast as possible
+    unsent: deque[tuple[LiveStep, bool]] = field(default_factory=deque)  # as `take_unsent` returns
     done: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        named = self.header["config"].get("language")
-        if named != "detect":
-            self.hears(named)
+        language = self.header["config"].get("language")
+        if language != "detect":
+            self.set_language(language)
 
-    def hears(self, language: str | None) -> None:
-        """Note the language, if any, that the stream is in."""
+    def set_language(self, language: str | None) -> None:
+        """Set the language of the stream, None for an unknown one, and the notice about it."""
         self.language = language
         if language is not None and "method" in self.header["config"]:
             self.notice = unheard(self.header["config"], {language})
@@ -68,30 +68,36 @@ class LiveCell:
         on_step: Callable[[LiveCell], None] = lambda cell: None,
         on_end: Callable[[LiveCell], None] = lambda cell: None,
     ) -> None:
-        """Open the stream, in the language of the settings where none is given; the callbacks run
-        in the inference thread."""
-        self.hears(language or self.language)
+        """Open the stream `name` of the log.
+
+        language: None takes that of the settings. grows: see `LiveStream`. on_step, on_end: called
+        in the inference thread.
+        """
+        self.set_language(language or self.language)
         self.is_paced = grows
 
-        def seen(_: LiveStream, each: LiveStep) -> None:
-            self.unsent.append((each, not self.committed))
-            revise(self.committed, each.step.retracted, map(Word, each.step.committed))
-            self.partial, self.latest = list(map(Word, each.step.partial)), each
-            if each.step.language is not None:
-                self.hears(each.step.language)
+        def take_step(_: LiveStream, live_step: LiveStep) -> None:
+            step = live_step.step
+            is_first = not self.committed
+            self.unsent.append((live_step, is_first))
+            revise(self.committed, step.retracted, map(Word, step.committed))
+            self.partial, self.latest = list(map(Word, step.partial)), live_step
+            if step.language is not None:
+                self.set_language(step.language)
             on_step(self)
 
-        def ended(*_: object) -> None:
+        def end(*_: object) -> None:
             self.partial = []
             self.done.set()
             on_end(self)
 
         self.stream = worker.open(
-            self.engine, name, language=self.language, grows=grows, on_step=seen, on_end=ended
+            self.engine, name, language=self.language, grows=grows, on_step=take_step, on_end=end
         )
 
     def take_unsent(self) -> tuple[LiveStep, bool] | None:
-        """Return the oldest step that was not taken yet, and whether it opens the text."""
+        """Return (the oldest step that was not returned yet, whether no text was committed before
+        it); None where there is none."""
         return self.unsent.popleft() if self.unsent else None
 
     @property
@@ -100,7 +106,8 @@ class LiveCell:
 
     @property
     def default_language(self) -> str:
-        """Return the language of a stream that names none: Whisper's own, or `detect`."""
+        """Return the language of a stream that names none: that of the settings, maybe `detect`, or
+        English."""
         return self.header["config"].get("language") or "en"
 
     @property
@@ -108,7 +115,8 @@ class LiveCell:
         return self.stream.log
 
     def figures(self) -> str:
-        """Return seconds behind, the time of the last step and the RTF, in words."""
+        """Return a line for the user: the language, the seconds behind the audio, the time of the
+        last step and the real-time factor; before the first step or after an error, that."""
         if self.log.error is not None:
             return f"failed: {self.log.error}"
         if self.latest is None:
@@ -128,50 +136,52 @@ class LiveCell:
 
 
 def timed_words(log: UtteranceLog) -> list[Word]:
-    """Return the committed words, each with its times: `add_timed` for those without."""
+    """Return the committed words, each with its times; `add_timed` estimates those that the method
+    does not give."""
     words: list[Word] = []
     for step in log.steps:
-        times = step.words or [[]] * len(step.committed)
-        committed = [Word(text, *each) for text, each in zip(step.committed, times, strict=True)]
+        times = step.words or [[]] * len(step.committed)  # [start, end, probability]
+        committed = [Word(text, *time) for text, time in zip(step.committed, times, strict=True)]
         add_timed(words, step.retracted, committed, step.audio_s)
     return words
 
 
 def rtf(logs: Iterable[UtteranceLog]) -> float:
-    """Return compute per second of the audio of these streams so far; 0 before the first step."""
-    each_log = [steps for log in logs if (steps := list(log.steps))]
-    audio_s = sum(steps[-1].audio_s for steps in each_log)
-    return sum(step.compute_s for steps in each_log for step in steps) / audio_s if audio_s else 0.0
+    """Return the real-time factor of these streams so far: seconds of compute per second of audio;
+    0 before the first step."""
+    audio_s = compute_s = 0.0
+    for log in logs:
+        steps = list(log.steps)  # the inference thread may append meanwhile
+        if steps:
+            audio_s += steps[-1].audio_s
+            compute_s += sum(step.compute_s for step in steps)
+    return compute_s / audio_s if audio_s else 0.0
 
 
 def cells_of(plan: Plan) -> list[LiveCell]:
-    """Return a live cell for each one of the plan, its method loaded and warm.
+    """Return a live cell for each planned one. Its method is loaded and warmed up.
 
-    Raises UserError for weights or a folder that cannot be had, before any weights load.
+    Raises UserError for missing weights and a folder that cannot be written, before any load.
     """
-    for each in plan.cells:
-        if each.config is None:
-            raise UserError(f"{each.folder.name}: has no trained weights; add method.weights=none")
-        check_writable(each.folder)
-    cells = []
-    for each in plan.cells:
-        name = each.folder.name.partition(",")[0].removeprefix("method=")
-        loading(f"{name} on {each.config.model.name}")  # type: ignore[union-attr]
-        cells.append(_cell(each))
-    return cells
+    for planned in plan.cells:
+        if planned.config is None:
+            problem = "has no trained weights; add method.weights=none"
+            raise UserError(f"{planned.folder.name}: {problem}")
+        check_writable(planned.folder)
+    return [_cell(planned) for planned in plan.cells]
 
 
 def _cell(planned: Planned) -> LiveCell:
     config = planned.config
     assert config is not None
     name = planned.folder.name.partition(",")[0].removeprefix("method=")
+    loading(f"{name} on {config.model.name}")
     detect_by_default(config)
     time_words_by_default(config)
     method, synchronise = method_of(config)
-    chunk, first = (
-        parse_duration(text) * SAMPLE_RATE // 1000 for text in (config.chunk, config.first_chunk)
-    )
-    engine = Engine(name, method, chunk, first, synchronise)
+    chunk_samples = parse_duration(config.chunk) * SAMPLE_RATE // 1000
+    first_chunk_samples = parse_duration(config.first_chunk) * SAMPLE_RATE // 1000
+    engine = Engine(name, method, chunk_samples, first_chunk_samples, synchronise)
     engine.warm_up()
     plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     plain["method"] = {"name": name} | plain["method"]

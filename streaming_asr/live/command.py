@@ -46,7 +46,7 @@ from streaming_asr.terminal import with_settings
 if TYPE_CHECKING:
     from streaming_asr.live.cells import LiveCell
 
-OWN = {
+SETTINGS = {
     "audio": "mic",
     "audio_track": None,
     "speed": "1",
@@ -61,7 +61,7 @@ SHOWN_CHARACTERS = 700  # of a method's text, the newest
 
 @dataclass
 class Control:
-    """What the keys have asked for."""
+    """What the user has asked for by keys."""
 
     stopped: bool = False
     paused: bool = False
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _live(argv: list[str]) -> int:
     line = CommandLine(["-m", *argv])
-    options = {key: line.pop(key, default) for key, default in OWN.items()}
+    options = {key: line.pop(key, default) for key, default in SETTINGS.items()}
     if options["session"] is not None:
         from streaming_asr.live.scores import add_times
 
@@ -101,27 +101,29 @@ def _live(argv: list[str]) -> int:
 
     cells = cells_of(planned(line))
     name = "mic" if source == "mic" else Path(source).stem
-    control, heard_s = Control(), 0.0
-    keeps = source == "mic" or track is not None
-    heard: list[Samples] = []  # of a microphone, or of a track that its file does not name
+    control, received_s = Control(), 0.0
+    # A log names its audio as a file, which a microphone and a chosen track are not.
+    keeps_audio = source == "mic" or track is not None
+    audio: list[Samples] = [np.zeros(0, np.float32)]
     with Worker() as worker, _View(cells, name) as view:
         for cell in cells:
             cell.begin(worker, name, grows=speed > 0)
         with suppress(KeyboardInterrupt), _keys(control), open_source(control) as pieces:
             for piece in pieces:
-                heard_s += len(piece) / SAMPLE_RATE
-                heard += [piece] if keeps else []
+                received_s += len(piece) / SAMPLE_RATE
+                if keeps_audio:
+                    audio.append(piece)
                 for cell in cells:
                     cell.stream.feed(piece)
-                view.refresh(heard_s, control.paused)
+                view.refresh(received_s, control.paused)
                 while speed == 0 and max(c.stream.queued_s for c in cells) > MAX_QUEUED_S:
                     time.sleep(0.01)
         for cell in cells:
             cell.stream.end()
         while not all(cell.done.wait(0.1) for cell in cells):
-            view.refresh(heard_s, False)
-        view.refresh(heard_s, False)
-    samples = np.concatenate([np.zeros(0, np.float32), *heard]) if keeps else None
+            view.refresh(received_s, False)
+        view.refresh(received_s, False)
+    samples = np.concatenate(audio) if keeps_audio else None
     return finish(cells, source, samples, reference, aligns=options["align"] == "auto")
 
 
@@ -166,6 +168,8 @@ def _open_file(path: str, track: int | None, speed: float) -> Callable[[Control]
 
 
 def _paced(samples: Samples, speed: float, control: Control) -> Iterator[Samples]:
+    """Yield pieces of PIECE_S, each at its time in a recording that plays at `speed` times its own
+    speed, without waiting for speed 0; until `control` stops it. A pause delays all later ones."""
     size = round(PIECE_S * SAMPLE_RATE)
     due_s = time.perf_counter()
     for begin in range(0, len(samples), size):
@@ -176,7 +180,8 @@ def _paced(samples: Samples, speed: float, control: Control) -> Iterator[Samples
                 if control.stopped:
                     return
                 if control.paused:
-                    due_s, wait_s = due_s + PIECE_S, PIECE_S
+                    due_s += PIECE_S
+                    wait_s = PIECE_S
                 time.sleep(max(wait_s, 0))
         if control.stopped:
             return
@@ -184,9 +189,11 @@ def _paced(samples: Samples, speed: float, control: Control) -> Iterator[Samples
 
 
 def _open_microphone() -> Callable[[Control], Any]:
-    """Return what opens the microphone and yields its pieces.
+    """Return a context manager that opens the microphone and yields an iterator of its pieces, each
+    (n,) at 16 kHz, without those of pauses.
 
-    Raises UserError without sounddevice or a microphone, at once; for one in use when it opens.
+    Raises UserError at once where sounddevice or a microphone is missing, and in the context
+    manager where the microphone is in use.
     """
     try:
         import sounddevice
@@ -226,7 +233,7 @@ def _open_microphone() -> Callable[[Control], Any]:
                 callback=lambda data, *_: pieces.put(data[:, 0].copy()),
             )
 
-        def taken() -> Iterator[Samples]:
+        def resampled() -> Iterator[Samples]:
             resampler = Resampler()
             while not control.stopped:
                 with suppress(queue.Empty):
@@ -236,7 +243,7 @@ def _open_microphone() -> Callable[[Control], Any]:
             yield resampler.of_frame(None)
 
         with stream:
-            yield taken()
+            yield resampled()
 
     return opened
 
@@ -246,7 +253,7 @@ def _open_microphone() -> Callable[[Control], Any]:
 
 @contextmanager
 def _keys(control: Control) -> Iterator[None]:
-    """Within it q stops and space pauses, where the input is a terminal."""
+    """Within the block, q stops and space pauses or resumes, if the input is a terminal."""
     if sys.platform == "win32" or not sys.stdin.isatty():
         yield
         return
@@ -263,7 +270,8 @@ def _keys(control: Control) -> Iterator[None]:
             if select.select([sys.stdin], [], [], 0.1)[0]:
                 key = sys.stdin.read(1)
                 control.stopped = control.stopped or key in ("q", "")
-                control.paused ^= key == " "
+                if key == " ":
+                    control.paused = not control.paused
 
     listener = threading.Thread(target=listen, daemon=True)
     tty.setcbreak(sys.stdin)
@@ -277,7 +285,7 @@ def _keys(control: Control) -> Iterator[None]:
 
 
 class _View:
-    """A panel for each method: committed text bright, the guess dim, and how far behind it is."""
+    """A panel for each method with its committed text, its partial text (dim) and its delay."""
 
     def __init__(self, cells: Sequence[LiveCell], name: str) -> None:
         from rich.live import Live
@@ -295,7 +303,8 @@ class _View:
         if not self._live.console.is_terminal:
             print()  # rich leaves the cursor at the end of the last line
 
-    def refresh(self, heard_s: float, paused: bool) -> None:
+    def refresh(self, received_s: float, paused: bool) -> None:
+        """Draw the panels, and below them the seconds of audio so far and the keys."""
         from rich.console import Group
         from rich.text import Text
 
@@ -303,7 +312,7 @@ class _View:
             self._size = size
             self._live.console.clear()
         keys = "paused, space resumes" if paused else "space pauses, q stops"
-        foot = Text(f"{self._name}: {heard_s:.1f} s of audio · {keys}", style="dim")
+        foot = Text(f"{self._name}: {received_s:.1f} s of audio · {keys}", style="dim")
         self._live.update(Group(*(_panel(cell) for cell in self._cells), foot))
 
 

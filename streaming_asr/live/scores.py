@@ -1,4 +1,4 @@
-"""After a live session: the times of its words, its scores, and where its logs lie."""
+"""After a live session: the times of its words, its scores, and the paths of its logs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ def finish(
     aligns: bool,
     say: Callable[[str], None] = print,
 ) -> int:
-    """Write and score the logs, report their metrics and paths, and return the exit status.
+    """Write and score the logs, print their metrics and paths, and return the exit status: 1 where
+    a method failed.
 
-    samples: those of a microphone or of a chosen track, which are kept next to the logs; None for a
-    file.
+    source: the file, or `mic`. samples: the audio, (n,) at 16 kHz, of a microphone or of a chosen
+    track, which is written next to the logs; None for a file. reference: the text that was spoken.
+    aligns: whether words get times by alignment.
     """
     audio = Path(source)
     if samples is not None:
@@ -33,8 +35,8 @@ def finish(
         soundfile.write(audio, samples, SAMPLE_RATE)
     text, words, source_of_times = reference or "", None, None
     if aligns:
-        heard = [(cell.title, cell.log) for cell in cells]
-        text, words, source_of_times = timed(heard, audio, reference, say)
+        hypotheses = [(cell.title, cell.log) for cell in cells]
+        text, words, source_of_times = timed(hypotheses, audio, reference, say)
     for cell in cells:
         cell.log.audio_path = str(audio.absolute())
         cell.log.text, cell.log.words = text, words
@@ -44,10 +46,11 @@ def finish(
 
 
 def add_times(folder: Path, say: Callable[[str], None] = print) -> int:
-    """Give the words of served sessions their times, in their logs, and return the exit status.
+    """Align the words of served sessions, rewrite their logs with the times, print their metrics,
+    and return the exit status.
 
-    folder: a session of `serve keep_audio=true`, or all of a server. Raises UserError where no such
-    log is there.
+    folder: a session of `serve keep_audio=true`, or the folder of all sessions of a server. Raises
+    UserError where it has no such log.
     """
     status, logs = time_logs(folder, say)
     for path, log in logs.items():
@@ -58,25 +61,25 @@ def add_times(folder: Path, say: Callable[[str], None] = print) -> int:
 def _summary(
     title: str, utterances: Sequence[UtteranceLog], path: Path, reference: str | None
 ) -> str:
-    """Score a log's folder and return its summary line."""
+    """Score a log's folder and return a line with its words, WER, median latencies and real-time
+    factor. Without a reference, the latencies are those of the aligned hypothesis."""
     from streaming_asr.score import score_folder
 
     metrics = score_folder(path.parent, experiment=path.parent.parent.name)["metrics"]
-    failed = [each.error for each in utterances if each.error is not None]
-    if len(failed) == len(utterances):
-        return f"{title}: failed: {failed[0] if failed else 'no audio came'}"
-    n_words = sum(len(committed_words(each.steps)) for each in utterances)
+    errors = [utterance.error for utterance in utterances if utterance.error is not None]
+    if len(errors) == len(utterances):
+        return f"{title}: failed: {errors[0] if errors else 'no audio came'}"
+    n_words = sum(len(committed_words(utterance.steps)) for utterance in utterances)
     parts = [f"{title}: {n_words} words"]
     if not n_words:
-        seconds = sum(each.duration_samples for each in utterances) / SAMPLE_RATE
-        parts = [f"{title}: no speech found in {seconds:.0f} s"]
+        audio_s = sum(utterance.duration_samples for utterance in utterances) / SAMPLE_RATE
+        parts = [f"{title}: no speech found in {audio_s:.0f} s"]
     if metrics.get("wer") is not None:
         parts.append(f"WER {metrics['wer']:.1f} %")
-    display_s, committed = (
-        metrics.get(f"word_latency_{name}_p50_ca_s") for name in ("shown", "committed")
-    )
-    if display_s is not None and committed is not None:
-        against = "" if reference is not None else " (of the aligned hypothesis)"
-        parts.append(f"shown after {display_s:.2f} s, committed after {committed:.2f} s{against}")
+    display_s = metrics.get("word_latency_shown_p50_ca_s")
+    commit_s = metrics.get("word_latency_committed_p50_ca_s")
+    if display_s is not None and commit_s is not None:
+        note = "" if reference is not None else " (of the aligned hypothesis)"
+        parts.append(f"shown after {display_s:.2f} s, committed after {commit_s:.2f} s{note}")
     parts.append(f"RTF {rtf(utterances):.2f}")
     return " · ".join(parts)

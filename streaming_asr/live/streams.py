@@ -1,11 +1,11 @@
-"""Live streams: audio that arrives by the clock on the wall, advanced by one inference thread.
+"""Live streams: audio that arrives in real time, processed by one inference thread.
 
 A `LiveStream` is one method on one speaker's audio. Its steps end where the simulator's would, at
-the first chunk and every chunk after it, so with a machine that keeps up the text is that of a
-simulated run. Where computing falls behind, a step takes every whole chunk that has arrived (feed
-`best_effort`), at most `MAX_STEP_S` at once. What is logged is what a run logs: a_k, the audio
-taken, and c_k, the time the step took, here the whole of a pass that several streams share, since
-each of them waits for all of it.
+the first chunk and every chunk after it, so on a machine that is fast enough the text is that of a
+simulated run. Where computing falls behind, a step takes all complete chunks that have arrived
+(feed `best_effort`), at most `MAX_STEP_S` at once. The log is that of a run: a_k, the audio
+received, and c_k, the time of the step. If several streams share a pass, c_k is the time of the
+whole pass, because each of them waits for all of it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from streaming_asr.simulate.stepper import StreamRecord
 from streaming_asr.text.spoken import WordsAlone
 
 MAX_STEP_S = 10.0
-MAX_REPLAY_S = 120.0  # of audio; a longer stream shares no pass
+MAX_REPLAY_S = 120.0  # of audio; a longer stream shares no pass, since a replay would take long
 
 
 class LiveStream(StreamRecord):
     """One method on one speaker's audio; `feed` and `end` may be called from any thread.
 
-    grows: whether a step takes all whole chunks that have arrived; else one chunk a step, as the
-    feed `fixed`. on_step and on_end are called in the inference thread; on_end gets the error.
+    grows: whether a step takes all complete chunks that have arrived; else every step takes one, as
+    in the feed `fixed`. on_step(stream, `LiveStep`) and on_end(stream, error or None) are called in
+    the inference thread.
     """
 
     def __init__(
@@ -49,8 +50,9 @@ class LiveStream(StreamRecord):
         on_step: Callable[[LiveStream, Any], None],
         on_end: Callable[[LiveStream, str | None], None],
     ) -> None:
-        """condition: guards all streams of a worker. is_kept: whether the audio is kept, for a
-        stream that may share passes. leave: called, with the condition held, when it is over."""
+        """condition: guards all streams of a worker. is_kept: whether the audio is kept for a
+        replay, as of a stream that may share passes. leave: removes the stream from the worker;
+        called with the condition held."""
         super().__init__(
             UtteranceLog(
                 utt=name,
@@ -69,44 +71,47 @@ class LiveStream(StreamRecord):
         self.ended = self.closed = False
         self._schedule = schedule
         self._condition, self._leave = condition, leave
-        self._pieces: deque[tuple[Samples, float]] = deque()  # samples, when they arrived
-        self._n_pending = 0
-        self._arrived_s = perf_counter()
+        self._pieces: deque[tuple[Samples, float]] = deque()  # pending audio, its arrival
+        self._n_pending = 0  # samples that have arrived and are in no step yet
+        self._arrival_s = perf_counter()  # of the newest audio, as all times here
         self._digest = hashlib.sha256()
-        self.ready_since: float | None = None
+        self.ready_since: float | None = None  # when the next step could begin; None: not yet
 
     @property
     def queued_s(self) -> float:
         return self._n_pending / SAMPLE_RATE
 
     def feed(self, samples: Samples) -> None:
-        """Take in audio, (n,) float32 at 16 kHz."""
+        """Add audio, (n,) float32 at 16 kHz; after `end` it is ignored."""
         with self._condition:
             if self.ended or not len(samples):
                 return
-            self._arrived_s = perf_counter()
-            self._pieces.append((samples, self._arrived_s))
+            self._arrival_s = perf_counter()
+            self._pieces.append((samples, self._arrival_s))
             self._n_pending += len(samples)
-            self._note_ready()
+            self._update_ready()
 
     def end(self) -> None:
-        """Mark the end of the audio: what is left is one last step."""
+        """Mark the end of the audio; the rest of it is processed."""
         with self._condition:
             self.ended = True
-            self._note_ready()
+            self._update_ready()
 
     def abandon(self) -> None:
-        """Drop the stream: no step of it begins any more; on_end is not called."""
+        """Drop the stream: no step of it begins any more, and on_end is not called."""
         with self._condition:
             self.closed = self.ended = True
-            # At once, not when the collector comes by.
+            # The callbacks refer to this stream in a circle. Without them and these its memory is
+            # free at once, not when the garbage collector runs.
             self.ready_since = self.state = self.replay_audio = None
-            self.on_step, self.on_end = _nothing, _nothing  # the old ones hold the stream
+            self.on_step, self.on_end = _nothing, _nothing
             self._pieces.clear()
             self._n_pending = 0
             self._leave(self)
 
-    def _note_ready(self) -> None:
+    def _update_ready(self) -> None:
+        """Set `ready_since`, and wake the worker when the stream becomes ready: when the next
+        delivery is complete, or the audio has ended."""
         due = self._schedule.after(self.received)
         is_ready = self.received + self._n_pending >= due or self.ended
         if not is_ready or self.closed:
@@ -116,40 +121,49 @@ class LiveStream(StreamRecord):
             self._condition.notify_all()
 
     def take(self) -> tuple[Samples, bool, float]:
-        """Return the samples (n,) of the next step, whether they are the last, and when the newest
+        """Return the samples of the next step, (n,), whether they are the last, and when the newest
         of them arrived, in seconds of `perf_counter`."""
         with self._condition:
-            arrived = self.received + self._n_pending
-            due = self._schedule.after(self.received)
-            end = due
-            if self.grows and arrived > due:
-                end = self._schedule.after(arrived) - self._schedule.chunk
-            room = max(due - self.received, round(MAX_STEP_S * SAMPLE_RATE))
-            end = min(end, arrived, self.received + room)
-            if self.ended and self.grows and arrived - self.received <= room:
-                end = arrived
-            taken, n, arrived_s = [], end - self.received, self._arrived_s
-            while n:
-                samples, arrived_s = self._pieces.popleft()
-                if len(samples) > n:
-                    self._pieces.appendleft((samples[n:], arrived_s))
-                    samples = samples[:n]
-                taken.append(samples)
-                n -= len(samples)
-            self._n_pending -= end - self.received
+            end = self._step_end()
+            n_missing, arrival_s = end - self.received, self._arrival_s
+            self._n_pending -= n_missing
             self.received = end
+            parts = [np.zeros(0, np.float32)]
+            while n_missing:
+                samples, arrival_s = self._pieces.popleft()
+                if len(samples) > n_missing:
+                    self._pieces.appendleft((samples[n_missing:], arrival_s))
+                    samples = samples[:n_missing]
+                parts.append(samples)
+                n_missing -= len(samples)
             last = self.ended and not self._n_pending
             self.ready_since = None
             if not last:
-                self._note_ready()
-        audio = np.concatenate([np.zeros(0, np.float32), *taken])
+                self._update_ready()
+        audio = np.concatenate(parts)
         self._digest.update(audio.tobytes())
         self.log.duration_samples, self.log.audio_hash = end, self._digest.hexdigest()
-        return audio, last, arrived_s
+        return audio, last, arrival_s
+
+    def _step_end(self) -> int:
+        """Return where the next step ends, in samples from the start of the stream.
+
+        That is the next delivery's end, or with `grows` the last one's that has arrived completely;
+        at the end of the audio, all of it. A step is at most MAX_STEP_S long, or one delivery.
+        """
+        arrived = self.received + self._n_pending
+        due = self._schedule.after(self.received)
+        end = due
+        if self.grows and arrived > due:
+            end = self._schedule.after(arrived) - self._schedule.chunk
+        max_samples = max(due - self.received, round(MAX_STEP_S * SAMPLE_RATE))
+        if self.ended and self.grows and self._n_pending <= max_samples:
+            return arrived
+        return min(end, arrived, self.received + max_samples)
 
     def keep(self, audio: Samples) -> None:
-        """Keep the audio of a step that was made, (n,), as long as a replay would not be long."""
-        pieces = self.replay_audio
+        """Keep the audio of a step, (n,), for a replay; a stream over MAX_REPLAY_S keeps none."""
+        pieces = self.replay_audio  # another thread may set it to None
         if pieces is not None:
             pieces.append(audio)
         if self.received > MAX_REPLAY_S * SAMPLE_RATE:

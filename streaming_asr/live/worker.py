@@ -10,14 +10,14 @@ from streaming_asr.errors import UserError
 from streaming_asr.live.engine import Engine
 from streaming_asr.live.streams import LiveStream
 
-MAX_TOGETHER = 16  # streams of a pass
+MAX_TOGETHER = 16  # streams in one call of the method
 
 log = logging.getLogger(__name__)
 
 
 class Worker:
-    """The inference thread: steps the stream that has waited longest, with those of its method
-    that are ready too where the method is `Batched`. Use as a context manager."""
+    """The inference thread. It makes the next step of the stream that has waited longest, together
+    with other ready streams of its method if that is `Batched`. Use as a context manager."""
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
@@ -63,6 +63,8 @@ class Worker:
             self._advance(engine, ready)
 
     def _ready(self) -> list[LiveStream]:
+        """Return the streams of the next step, all of one engine; [] where none is ready. A stream
+        that keeps no audio for a replay is stepped by itself."""
         waiting = sorted(
             (stream for stream in self.streams if stream.ready_since is not None),
             key=lambda stream: stream.ready_since or 0.0,
@@ -73,10 +75,12 @@ class Worker:
         if first.replay_audio is None:
             return [first]
         engine = self.streams[first]
-        alike = [s for s in waiting if self.streams[s] is engine and s.replay_audio is not None]
-        return alike[:MAX_TOGETHER]
+        together = [s for s in waiting if self.streams[s] is engine and s.replay_audio is not None]
+        return together[:MAX_TOGETHER]
 
     def _advance(self, engine: Engine, ready: list[LiveStream]) -> None:
+        """Make one step of each stream, call their callbacks, and end those that have ended."""
+
         def fail(stream: LiveStream, error: Exception) -> None:
             self._fail(engine, stream, error)
 
@@ -95,15 +99,17 @@ class Worker:
                 self._finish(stream, None)
 
     def _fail(self, engine: Engine, stream: LiveStream, error: Exception) -> None:
+        """End a stream as failed, and log the error, with a traceback if it is no UserError."""
         if stream.closed:
             stream.state = None
             return
-        expected = isinstance(error, UserError)
+        is_user_error = isinstance(error, UserError)
         name = f"{engine.name}, {stream.log.utt}"
-        log.warning("%s failed: %s", name, error, exc_info=None if expected else error)
-        self._finish(stream, str(error) if expected else f"{type(error).__name__}: {error}")
+        log.warning("%s failed: %s", name, error, exc_info=None if is_user_error else error)
+        self._finish(stream, str(error) if is_user_error else f"{type(error).__name__}: {error}")
 
     def _finish(self, stream: LiveStream, error: str | None) -> None:
+        """Remove a stream that has ended or failed; call its `on_end` unless it was abandoned."""
         was_closed, on_end = stream.closed, stream.on_end
         stream.abandon()
         if error is not None:

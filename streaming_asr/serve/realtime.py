@@ -5,10 +5,10 @@ mu-law or A-law) and `input_audio_buffer.commit`. Committed words go out as
 `conversation.item.input_audio_transcription.delta` as soon as they are final, and `.completed`
 follows the commit. With several methods each has an item of its own, `<item>.<method>`.
 
-Deltas only ever grow, so the guess after the committed text has no place in them. A client that
-puts STEPS into `session.include` also gets an event of that type for each step: method, delta,
-partial (the guess), retracted (words), audio_s, behind_s, step_s and queued_s; and one of type
-LOGGED once an item's logs can be fetched, with what was `kept`: the text, the sound.
+The text of deltas only grows, so the partial words after it are not in them. A client that has
+STEPS in `session.include` also gets an event of that type for each step: method, delta, partial
+(text), retracted (words), audio_s, behind_s, step_s and queued_s; and one of type LOGGED when an
+item's logs can be fetched, with `kept`: whether the text and the sound were stored.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BETA_FORMATS = {
 # What the server itself reports of a session; a client may send it back.
 REPORTED = frozenset({"id", "object", "extensions", "expires_at", "client_secret"})
 MAX_UNSENT = 512  # events
-MAX_ERRORS = 50  # of a client, which is no client of this format then
+MAX_ERRORS = 50  # of a client; one with more does not use this format
 SEND_S = 10.0  # for one event
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
@@ -64,7 +64,7 @@ log = logging.getLogger("streaming_asr.serve")
 
 @dataclass(frozen=True)
 class AudioFormat:
-    """What the bytes of a session's audio are."""
+    """The encoding of a session's audio; rate in Hz."""
 
     kind: str = "audio/pcm"  # or audio/pcmu, audio/pcma
     rate: int = USUAL_HZ
@@ -74,7 +74,8 @@ class AudioFormat:
         return 1 if self.kind in G711 else 2
 
     def samples(self, data: bytes) -> Samples:
-        """Return whole samples' bytes as float32 in [-1, 1], (n,), at `rate` Hz."""
+        """Return the samples of `data`, (n,) float32 in [-1, 1] at `rate` Hz. data: whole samples,
+        n * sample_bytes."""
         if self.kind in G711:
             return _g711(self.kind)[np.frombuffer(data, np.uint8)]
         return np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
@@ -104,20 +105,22 @@ class ConversationItem:
         self.id = name
         self.cells: dict[str, LiveCell] = {}
         self.n_received = 0  # samples, at the client's rate
-        self.cut: bytes = b""  # the begin of a sample whose end comes with the next piece
-        self.heard: list[Samples] | None = None  # where it is to be kept
-        self.n_open = 0
-        self.is_logged = True
+        self.incomplete: bytes = b""  # the first bytes of a sample whose end is still to come
+        self.recording: list[Samples] | None = None  # its pieces, where the server stores audio
+        self.n_open = 0  # methods that have not ended
+        self.is_logged = True  # whether the logs of all methods that have ended were written
         self.resampler: Resampler | None = None
         self.done = asyncio.Event()
 
     def feed(self, samples: Samples) -> None:
-        if self.heard is not None:
-            self.heard.append(samples)
+        """Add audio, (n,) at 16 kHz, for all methods."""
+        if self.recording is not None:
+            self.recording.append(samples)
         for cell in self.cells.values():
             cell.stream.feed(samples)
 
     def end(self) -> None:
+        """End the audio of all methods."""
         if self.resampler is not None:
             self.feed(self.resampler.of_frame(None))
             self.resampler = None
@@ -130,54 +133,57 @@ class ConversationItem:
 
 
 class RealtimeSession:
-    """One client. `run` returns when it is gone or has been closed."""
+    """The session of one client. `run` returns when the client has left or is disconnected."""
 
     def __init__(self, service: Service, socket: WebSocket, name: str, models: list[str]) -> None:
         self.id, self.service, self.socket, self.models = name, service, socket, models
         self.language: str | None = None
-        self.format, self.tells_steps = AudioFormat(), False
+        self.format, self.sends_steps = AudioFormat(), False
         self.item: ConversationItem | None = None
         self.unfinished: set[ConversationItem] = set()
         self._n_items = self._n_errors = 0
-        self._event_id: str | None = None  # of the client's event that is being taken
-        self._heard_s = 0.0
+        self._event_id: str | None = None  # of the client's event that is handled now
+        self._received_s = 0.0  # audio
         self._outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_UNSENT)
         self._closing = asyncio.Event()
-        self._reason = (1001, "the server is stopping")
-        self._unread = False
-        self._writing: set[asyncio.Task[None]] = set()
+        self._close_reason = (1001, "the server is stopping")  # of the WebSocket
+        self._is_full = False  # the client has left MAX_UNSENT events unread
+        self._writing: set[asyncio.Task[None]] = set()  # a task without a reference may vanish
 
     def close(self) -> None:
         self._closing.set()
 
     async def run(self) -> None:
-        """Serve the client to its end."""
+        """Serve the client until it leaves or the session ends; then finish its audio, write the
+        logs and close the connection."""
         sender = asyncio.create_task(self._send_all())
         closing = asyncio.create_task(self._closing.wait())
-        is_there = False
+        is_connected = False
         try:
             self._emit("session.created", session=self._described())
-            is_there = await self._listen(sender, closing)
-            if is_there:
+            is_connected = await self._listen(sender, closing)
+            if is_connected:
                 await self._settle()
             else:  # nobody would read the rest, so it is not computed
-                for cell in self._left():
+                for cell in self._abandon_streams():
                     await asyncio.to_thread(_log, cell)
-            if is_there and not sender.done():
+            if is_connected and not sender.done():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._outgoing.join(), SEND_S)
         finally:
             for task in (sender, closing):
                 task.cancel()
             await asyncio.gather(sender, closing, return_exceptions=True)
-            for cell in self._left():  # the server stops and waits no longer
+            for cell in self._abandon_streams():  # where the server stops and cancels this task
                 _log(cell)
-            if is_there:
+            if is_connected:
                 with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
-                    await asyncio.wait_for(self.socket.close(*self._reason), SEND_S)
+                    await asyncio.wait_for(self.socket.close(*self._close_reason), SEND_S)
 
     async def _listen(self, sender: asyncio.Task[None], closing: asyncio.Task[Any]) -> bool:
-        """Take messages until the session ends; return whether the client is still there."""
+        """Handle the client's messages until the session ends; return whether the client is still
+        connected. sender: sends events, and ends where the client does not read them. closing: ends
+        when the server stops."""
         limits = self.service.settings
         while True:
             receive = asyncio.create_task(self.socket.receive())
@@ -196,11 +202,11 @@ class RealtimeSession:
                 return True
             if not done:
                 self._fail("session_idle", f"nothing came for {limits.idle_s:g} s; closed")
-                self._reason = (1000, "idle")
+                self._close_reason = (1000, "idle")
                 return True
             message = receive.result()
             if message["type"] == "websocket.disconnect":
-                if message.get("code") == 1009:
+                if message.get("code") == 1009:  # uvicorn has closed it
                     log.warning(
                         "%s: a message of more than %d bytes", self.id, limits.max_message_bytes
                     )
@@ -211,28 +217,32 @@ class RealtimeSession:
                 self._fail(error.code, str(error), self._event_id)
                 self._n_errors += 1
             if self._n_errors > MAX_ERRORS:
-                self._reason = (1008, "too many errors")
+                self._close_reason = (1008, "too many errors")
                 return True
-            if self._heard_s > limits.max_session_s:
+            if self._received_s > limits.max_session_s:
                 self._fail(
                     "session_expired", f"{limits.max_session_s} s of audio came, which is the most"
                 )
-                self._reason = (1000, "session expired")
+                self._close_reason = (1000, "session expired")
                 return True
-            # Nothing more is read meanwhile: the client's own sending waits for the network.
-            while sum(item.queued_s for item in self._open) > limits.max_queued_s and not (
-                sender.done() or closing.done()
-            ):
+            # While nothing is read, the network makes the client wait with further audio.
+            while self._queued_s > limits.max_queued_s and not (sender.done() or closing.done()):
                 await asyncio.sleep(0.05)
 
     @property
-    def _open(self) -> set[ConversationItem]:
+    def _open_items(self) -> set[ConversationItem]:
+        """Return the items of which a method has not ended."""
         return {*self.unfinished, *filter(None, [self.item])}
 
-    def _left(self) -> list[LiveCell]:
-        """Abandon the streams that have not ended and return their cells, marked as failed."""
-        open_cells = (cell for item in self._open for cell in item.cells.values())
-        cells = [cell for cell in open_cells if not cell.done.is_set()]
+    @property
+    def _queued_s(self) -> float:
+        """Return the seconds of audio that wait to be processed."""
+        return sum(item.queued_s for item in self._open_items)
+
+    def _abandon_streams(self) -> list[LiveCell]:
+        """Abandon the streams that have not ended, and return their cells, marked as failed."""
+        cells = [cell for item in self._open_items for cell in item.cells.values()]
+        cells = [cell for cell in cells if not cell.done.is_set()]
         for cell in cells:
             cell.stream.abandon()
             cell.done.set()
@@ -249,6 +259,7 @@ class RealtimeSession:
     # -- what the client sends ----------------------------------------------------------------
 
     def _take(self, text: str | None) -> None:
+        """Handle one event of the client; None is a binary message. Raises Refused."""
         self._event_id = None
         if text is None:
             raise Refused(400, "invalid_message", "binary frames are not taken; send JSON text")
@@ -287,22 +298,26 @@ class RealtimeSession:
             )
 
     def _append(self, audio: Any) -> None:
+        """Add base64 audio to the open item, or to a new one. A piece may end within a sample.
+        Raises Refused for what is not base64."""
         try:
             data = base64.b64decode(audio, validate=True)
         except (TypeError, ValueError, binascii.Error) as error:
             raise Refused(400, "invalid_audio", f"audio: not base64 ({error})") from error
         if self.item is None:
             self.item = self._begin()
-        data = self.item.cut + data
-        whole = len(data) - len(data) % self.format.sample_bytes
-        self.item.cut = data[whole:]
-        samples, rate = self.format.samples(data[:whole]), self.format.rate
+        data = self.item.incomplete + data
+        n_bytes = len(data) - len(data) % self.format.sample_bytes  # of complete samples
+        self.item.incomplete = data[n_bytes:]
+        samples, rate = self.format.samples(data[:n_bytes]), self.format.rate
         self.item.n_received += len(samples)
-        self._heard_s += len(samples) / rate
-        resampler = self.item.resampler
-        self.item.feed(samples if resampler is None else resampler.of_samples(samples, rate))
+        self._received_s += len(samples) / rate
+        if self.item.resampler is not None:
+            samples = self.item.resampler.of_samples(samples, rate)
+        self.item.feed(samples)
 
     def _begin(self) -> ConversationItem:
+        """Return a new item, with a stream of each of the session's methods."""
         self._n_items += 1
         item = ConversationItem(f"item_{self._n_items}_{secrets.token_hex(4)}")
         if self.format.rate != SAMPLE_RATE:
@@ -318,13 +333,14 @@ class RealtimeSession:
                 on_end=partial(self._ended, item),
             )
         item.n_open = len(item.cells)
-        item.heard = [] if self.service.settings.keep_audio else None
+        item.recording = [] if self.service.settings.keep_audio else None
         return item
 
     def _commit(self) -> None:
+        """End the audio of the open item, which is finished in the background."""
         item, self.item = self.item, None
         assert item is not None
-        if item.cut:
+        if item.incomplete:
             log.warning("%s: half a sample at the end of %s is left out", self.id, item.id)
         self.unfinished.add(item)
         for name in item.cells:
@@ -332,8 +348,9 @@ class RealtimeSession:
         item.end()
 
     def _update(self, session: Any) -> None:
-        """Take settings as a client of OpenAI's gives them, flat ones of its beta too; what is not
-        named stays. Raises Refused, changing nothing, by name for what is not supported."""
+        """Change the session's settings, in the form of OpenAI's API or the flat form of its beta;
+        settings that are not there stay. Raises Refused, before any change, for a wrong value and
+        for a setting that is not supported."""
         session = _object(session, "session")
         _check_keys(session, "", {"type", "audio", "include", *FLAT, *REPORTED})
         if session.get("type") not in (None, "transcription"):
@@ -358,20 +375,21 @@ class RealtimeSession:
             raise Refused(400, "invalid_session", reason)
         models, language = self._transcription(fields.get("transcription"))
         form = self._format(fields.get("format"))
-        include = session.get("include", [STEPS] * self.tells_steps) or []
+        include = session.get("include", self._include) or []
         if not isinstance(include, list):
             raise Refused(400, "invalid_session", "include: is a list of names")
-        if others := [each for each in include if each != STEPS]:
+        if others := [name for name in include if name != STEPS]:
             reason = f"include: {str(others[0])[:100]} is not supported here; leave it out"
             raise Refused(400, "unknown_parameter", reason)
         settings = (form, models, language)
         if self.item is not None and settings != (self.format, self.models, self.language):
             raise Refused(400, "session_busy", "commit before changing format, model or language")
         self.format, self.models, self.language = settings
-        self.tells_steps = STEPS in include
+        self.sends_steps = STEPS in include
 
     def _transcription(self, fields: Any) -> tuple[list[str], str | None]:
-        """Return the methods and the language, None for the server's own."""
+        """Return (methods, language) of the object `transcription`, the session's where it has
+        none; the language None is the server's. Raises Refused."""
         fields, place = _object(fields, "transcription"), "audio.input.transcription."
         _check_keys(fields, place, {"model", "language", "prompt"})
         model, language = fields.get("model"), fields.get("language", self.language)
@@ -383,6 +401,8 @@ class RealtimeSession:
         return models, self.service.language(models, language)
 
     def _format(self, fields: Any) -> AudioFormat:
+        """Return the audio format of an object `format` or a name of OpenAI's beta; the session's
+        for None. Raises Refused for one that is not supported."""
         if fields is None:
             return self.format
         if isinstance(fields, str):
@@ -393,18 +413,25 @@ class RealtimeSession:
         kind = self.format.kind if kind is None else kind
         rates = RATES.get(kind, ()) if isinstance(kind, str) else ()
         if rate is None and rates:
-            same = kind == self.format.kind
-            rate = self.format.rate if same else USUAL_HZ if USUAL_HZ in rates else rates[0]
+            rate = USUAL_HZ if USUAL_HZ in rates else rates[0]
+            if kind == self.format.kind:
+                rate = self.format.rate
         if not isinstance(rate, int) or rate not in rates:
-            reason = (
-                f"format {str(kind)[:99]}, {str(rate)[:99]} Hz: taken are audio/pcm, 16 bit, at"
-            )
             pcm = RATES["audio/pcm"]
-            reason = f"{reason} {pcm[0]} to {pcm[-1]} Hz, audio/pcmu and audio/pcma at {G711_HZ} Hz"
-            raise Refused(400, "invalid_format", reason)
+            raise Refused(
+                400,
+                "invalid_format",
+                f"format {str(kind)[:99]}, {str(rate)[:99]} Hz: taken are audio/pcm, 16 bit, at "
+                f"{pcm[0]} to {pcm[-1]} Hz, audio/pcmu and audio/pcma at {G711_HZ} Hz",
+            )
         return AudioFormat(kind, rate)
 
+    @property
+    def _include(self) -> list[str]:
+        return [STEPS] if self.sends_steps else []
+
     def _described(self) -> dict[str, Any]:
+        """Return the session's settings in the form of OpenAI's API."""
         return {
             "object": "realtime.transcription_session",
             "type": "transcription",
@@ -416,75 +443,83 @@ class RealtimeSession:
                     "turn_detection": None,
                 }
             },
-            "include": [STEPS] * self.tells_steps,
+            "include": self._include,
             "extensions": [STEPS],
         }
 
-    # -- what it is sent ----------------------------------------------------------------------
+    # -- what the server sends ----------------------------------------------------------------
 
     def _name(self, item: ConversationItem, method: str) -> str:
+        """Return the id of a method's part of an item for the client."""
         return item.id if len(item.cells) == 1 else f"{item.id}.{method}"
 
     def _step(self, item: ConversationItem, cell: LiveCell) -> None:
-        # One event each, in the order of the steps, whatever has happened since.
-        step = cell.take_unsent()
-        if step is None:
+        """Send the events of a method's oldest step that was not sent. This is called once for each
+        step, maybe after later steps were made."""
+        unsent = cell.take_unsent()
+        if unsent is None:
             return
-        seen, is_first = step
-        delta = "".join(seen.step.committed)
-        where: dict[str, Any] = {"item_id": self._name(item, cell.title), "content_index": 0}
+        live_step, is_first = unsent
+        step = live_step.step
+        delta = "".join(step.committed)
+        part: dict[str, Any] = {"item_id": self._name(item, cell.title), "content_index": 0}
         if delta:
             text = delta.lstrip() if is_first else delta
-            self._emit(f"{TRANSCRIPTION}.delta", **where, delta=text)
-        if self.tells_steps:
+            self._emit(f"{TRANSCRIPTION}.delta", **part, delta=text)
+        if self.sends_steps:
             self._emit(
                 STEPS,
-                **where,
+                **part,
                 method=cell.title,
                 delta=delta,
-                partial="".join(seen.step.partial),
-                retracted=seen.step.retracted,
-                audio_s=round(seen.step.audio_s, 3),
-                behind_s=round(seen.behind_s, 4),
-                step_s=round(seen.step.compute_s, 4),
-                queued_s=round(seen.queued_s, 3),
+                partial="".join(step.partial),
+                retracted=step.retracted,
+                audio_s=round(step.audio_s, 3),
+                behind_s=round(live_step.behind_s, 4),
+                step_s=round(step.compute_s, 4),
+                queued_s=round(live_step.queued_s, 3),
                 language=cell.language,
                 notice=cell.notice,
             )
 
     def _ended(self, item: ConversationItem, cell: LiveCell) -> None:
-        where: dict[str, Any] = {"item_id": self._name(item, cell.title), "content_index": 0}
+        """Send the final text of a method that has ended an item, or its error, and write its
+        log."""
+        part: dict[str, Any] = {"item_id": self._name(item, cell.title), "content_index": 0}
         if cell.log.error is None:
             self._emit(
                 f"{TRANSCRIPTION}.completed",
-                **where,
+                **part,
                 transcript=display_text(cell.committed),
                 usage={"type": "duration", "seconds": round(cell.log.duration_s, 3)},
             )
         else:
             error = {"type": "server_error", "code": "failed", "message": cell.log.error}
-            self._emit(f"{TRANSCRIPTION}.failed", **where, error=error)
+            self._emit(f"{TRANSCRIPTION}.failed", **part, error=error)
         task = asyncio.create_task(self._write(item, cell))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
     async def _write(self, item: ConversationItem, cell: LiveCell) -> None:
-        """Log one method's text. The last method of an item also keeps its sound, sends what was
-        kept and closes the item."""
+        """Write the log of one method. After the last method of an item, also store its audio,
+        send the event LOGGED and close the item."""
         is_logged = await asyncio.to_thread(_log, cell)
-        item.is_logged &= is_logged
+        item.is_logged = item.is_logged and is_logged
         item.n_open -= 1
-        if not item.n_open:
-            sound = item.heard is not None and await asyncio.to_thread(
-                self.service.keep, cell, np.concatenate(item.heard)
-            )
-            if self.tells_steps:
-                storage = {"text": item.is_logged, "sound": sound}
-                self._emit(LOGGED, item_id=item.id, session=self.id, kept=storage)
-            self.unfinished.discard(item)
-            item.done.set()
+        if item.n_open:
+            return
+        is_sound_stored = False
+        if item.recording is not None:
+            samples = np.concatenate(item.recording)
+            is_sound_stored = await asyncio.to_thread(self.service.keep, cell, samples)
+        if self.sends_steps:
+            storage = {"text": item.is_logged, "sound": is_sound_stored}
+            self._emit(LOGGED, item_id=item.id, session=self.id, kept=storage)
+        self.unfinished.discard(item)
+        item.done.set()
 
     def _fail(self, code: str, message: str, event_id: str | None = None) -> None:
+        """Count, log and send an error. event_id: of the client's event with the fault."""
         self.service.refused.labels(code).inc()
         log.warning("%s: %s", self.id, message)
         kind = "invalid_request_error"
@@ -495,12 +530,12 @@ class RealtimeSession:
         event = {"type": kind, "event_id": f"event_{secrets.token_hex(8)}", **fields}
         try:
             self._outgoing.put_nowait(event)
-        except asyncio.QueueFull:  # the sender notices
-            self._unread = True
+        except asyncio.QueueFull:  # `_send_all` ends
+            self._is_full = True
 
     async def _send_all(self) -> None:
-        """Send events in turn; return where the client does not take them."""
-        while not self._unread:
+        """Send events in turn; return when the client has left or does not read them."""
+        while not self._is_full:
             event = await self._outgoing.get()
             try:
                 text = json.dumps(event, ensure_ascii=False)
@@ -511,6 +546,7 @@ class RealtimeSession:
 
 
 def _log(cell: LiveCell) -> bool:
+    """Write a method's log; return whether that succeeded."""
     try:
         cell.write()
     except Exception as error:  # a full disk ends the logging, not the session
@@ -520,7 +556,8 @@ def _log(cell: LiveCell) -> bool:
 
 
 def _object(value: Any, name: str) -> Mapping[str, Any]:
-    """Return what is an object, or nothing. Raises Refused for anything else."""
+    """Return a JSON object, {} for None. Raises Refused, which begins with `name`, for any other
+    value."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -530,7 +567,8 @@ def _object(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def _check_keys(settings: Mapping[str, Any], place: str, names: Set[str]) -> None:
-    """Raise Refused for a setting that is not among `names`; null and empty ones ask nothing."""
+    """Raise Refused for a setting that is not among `names`, unless its value is null or empty,
+    which asks for nothing."""
     for key, setting in settings.items():
         if key not in names and setting not in (None, "", [], {}):
             reason = f"session.{place}{key[:100]}: is not supported here; leave it out"
