@@ -135,7 +135,7 @@ class Stream:
             if self._resampler is not None:
                 mono = self._resampler.of_samples(mono, self._rate)
             self._add_pending(mono)
-        updates = []
+        updates: list[Update] = []
         while True:
             n_due = self._schedule.after(self._n_received) - self._n_received
             if len(self._pending) < n_due:

@@ -21,11 +21,11 @@ from streaming_asr.serve.settings import ServerSettings
 
 CLOSE_S = 5.0  # after a session's end, unsent messages are dropped after so long
 HEAD_S = 10.0  # a client has so long to send the head of a request
-MAX_LINES = 60  # of the log, in a minute
+MOST_LINES = 60  # of the log, in a minute
 
 
 class Few(logging.Filter):
-    """Passes the first `MAX_LINES` messages of a minute, so that no client fills the disk.
+    """Passes the first `MOST_LINES` messages of a minute, so that no client fills the disk.
     /metrics counts all."""
 
     _minute = 0
@@ -36,10 +36,10 @@ class Few(logging.Filter):
         minute = int(record.created // 60)
         self._n_lines = self._n_lines + 1 if minute == self._minute else 1
         self._minute = minute
-        if self._n_lines == MAX_LINES:
+        if self._n_lines == MOST_LINES:
             record.msg = f"{record.getMessage()} (the rest of this minute is left out)"
             record.args = ()
-        return self._n_lines <= MAX_LINES
+        return self._n_lines <= MOST_LINES
 
 
 def serve(argv: Sequence[str]) -> int:

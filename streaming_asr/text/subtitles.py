@@ -171,7 +171,8 @@ def lines(text: str) -> str:
         bonus = 20 if pair[0].endswith(PUNCTUATION) else 0
         return abs(n_lower - n_upper) + longer_upper - bonus
 
-    return "\n".join(min(fitting, key=cost))
+    best = min(fitting, key=cost)
+    return "\n".join(best)
 
 
 def srt(cues: Sequence[Segment]) -> str:
