@@ -91,15 +91,20 @@ COST_S = 5.0  # of audio that show what a setting costs
 SHORTEST_S = 2.0  # of audio that can be measured
 LEAST_S = 20.0  # of audio that are transcribed, whatever the minutes
 KEEPS_UP = 1.0  # seconds of computing per second of audio
+# With and without reference texts: the heading of the errors and what it means.
+ERRORS = {
+    True: ("WER\n%", "WER: word errors per 100 words"),
+    False: ("from\noffline %", "from offline: words per 100 that differ from the offline pass"),
+}
 LEGEND = (
-    f"WER: word errors per 100 words; its interval needs {LEAST} recordings and some errors. "
-    "lag p90: nine of ten words are final within it. RTF: computing per second of audio. "
-    "streams: how many at once one device carries"
+    f"95 % interval: needs {LEAST} recordings and some errors. lag p90: nine of ten words are "
+    "final within it. RTF: computing per second of audio. streams: how many at once one device "
+    "carries"
 )
 COMMAND = "  streaming-asr "
 USES = {
     "live": "It transcribes the microphone; add audio=talk.wav for a file. `streaming-asr "
-    "transcribe talk.wav` takes the same settings and writes text files.",
+    "transcribe talk.wav` with the same settings prints the text of a file.",
     "serve": "It serves a page and programs at http://127.0.0.1:8000.",
 }
 GATES = {
@@ -206,8 +211,7 @@ def _advise(arguments: argparse.Namespace) -> int:
     names = _short(choices)
     answer = _answer(choices, names, budget)
     within = [each for each in choices if budget.holds(each)]
-    is_labelled = any(each.result.is_labelled for each in choices)
-    errors = "WER\n%" if is_labelled else "from\noffline %"
+    errors, meaning = ERRORS[any(each.result.is_labelled for each in choices)]
     heads = ["settings", errors, "95 %\ninterval", "lag p90\ns", "RTF", "streams"]
     rows = [[name, *each.cells()] for name, each in zip(names, choices, strict=True)]
     if arguments.json is not None:
@@ -216,7 +220,7 @@ def _advise(arguments: argparse.Namespace) -> int:
         content = {"rows": cells, "use": use, "answer": answer, "notes": notes + more}
         give_json(content, arguments.json)
     if arguments.json != "-":
-        console(80).print(Grid(heads, rows, legend={0: LEGEND}), crop=False)
+        console(80).print(Grid(heads, rows, legend={0: meaning, 2: LEGEND}), crop=False)
         for text in (*notes, *more, *answer):
             print(text if text.startswith(COMMAND) else wrapped(text))  # a command stays one line
     return 0 if within else 1
@@ -283,10 +287,11 @@ class Measurement:
             if not path.exists():
                 raise UserError(f"{what}: no such file; name a recording, a folder, or voices")
             self._data = [*data_of(path), "data.align=auto"]
-        line.default(**TRIED, output="outputs")
+        line.default(**TRIED, tracker="none", output="outputs")
         self._what, self._line, self._n_streams = what, line, n_streams
         self._minutes = minutes
         self._end = 0.0  # on the monotonic clock
+        self._limit = 0  # recordings that are transcribed
         stem = re.sub(r"[^\w.+-]", "_", Path(what).stem)
         self._name = f"advise/{stem}"
         self._place = Path(str(line.get("output")), self._name)
@@ -313,16 +318,8 @@ class Measurement:
             raise UserError(f"nothing keeps up with {self._n_streams} streams here: {why}")
         rtf = {_label(each): each.metrics["rtf_total"] or 0.0 for each in able}
         room_s = max(max(self._end - time.monotonic(), 0) / sum(rtf.values()), LEAST_S)
-        ranked = in_order_of_limit(list(length_s))
-        n_used = int(np.searchsorted(np.cumsum([length_s[u] for u in ranked]), room_s, "right"))
-        used = ranked[:n_used]
-        used_s = [length_s[each] for each in used if length_s[each]]
-        if not used_s:  # one long recording: its text cannot be cut with it
-            part = readable[0].load()[: round(room_s * SAMPLE_RATE)]
-            soundfile.write(audio / "part.wav", part, SAMPLE_RATE)
-            self._data, used, used_s = data_of(audio / "part.wav"), readable[:1], [room_s]
-            self.notes.append(f"only the first {room_s:.0f} s were used, without their text")
-        self._transcribe(able, len(used))
+        used_s = self._choose(length_s, room_s)
+        self._transcribe(able)
         words = self._place / "words"
         results = _with_times(words, self._what)
         many = "s" * (len(used_s) > 1)
@@ -347,6 +344,24 @@ class Measurement:
                 self.notes.append(f"left out: {error}")
         return length_s
 
+    def _choose(self, length_s: Mapping[Utterance, float], room_s: float) -> list[float]:
+        """Choose the recordings that last at most `room_s` together, and return the seconds of
+        those that can be read. Of one that lasts longer the beginning is taken."""
+        import soundfile
+
+        ranked = in_order_of_limit(list(length_s))
+        ends_s = np.cumsum([length_s[each] for each in ranked])
+        self._limit = int(np.searchsorted(ends_s, room_s, side="right"))
+        used_s = [length_s[each] for each in ranked[: self._limit] if length_s[each]]
+        if used_s:
+            return used_s
+        first = next(each for each in ranked if length_s[each])
+        part = self._place / "audio" / "part.wav"
+        soundfile.write(part, first.load()[: round(room_s * SAMPLE_RATE)], SAMPLE_RATE)
+        self._data, self._limit = data_of(part), 1  # its text cannot be cut with it
+        self.notes.append(f"only the first {room_s:.0f} s were used, without their text")
+        return [room_s]
+
     def _able(self, data: Sequence[str]) -> list[Result]:
         """Return the results of what keeps up with the sound of `data`.
 
@@ -364,19 +379,10 @@ class Measurement:
                 self.notes.append(f"left out: chunk={chunk}: no time; give more --minutes")
                 continue
             names = [f"{key}={','.join(values)}" for key, values in tried.items()]
-            self._run([*rest, *data, *names, f"chunk={chunk}", "tracker=none"], "cost")
-            able_now = []
-            for each in read_results(self._place / "cost"):
-                rtf = each.metrics.get("rtf_total")
-                if each.chunk_s != parse_duration(chunk) / 1000:
-                    continue
-                if rtf is None:
-                    self.notes.append(f"left out: {_label(each)}: {each.error}")
-                elif rtf * self._n_streams >= KEEPS_UP:
-                    why = f"cannot keep up, RTF {rtf:.2f}"
-                    self.notes.append(f"left out: {_label(each)} and shorter: {why}")
-                else:
-                    able_now.append(each)
+            self._run([*rest, *data, *names, f"chunk={chunk}"], "cost")
+            results = read_results(self._place / "cost")
+            of_chunk = [each for each in results if each.chunk_s == parse_duration(chunk) / 1000]
+            able_now = [each for each in of_chunk if self._keeps_up(each)]
             able += able_now
             if not able_now:
                 break
@@ -384,9 +390,25 @@ class Measurement:
             tried["model"] = list(dict.fromkeys(each.model for each in able_now))
         return able
 
-    def _transcribe(self, able: Sequence[Result], limit: int) -> None:
-        """Transcribe so many recordings offline and with what keeps up, the cheapest first."""
-        ours = [*self._data, f"limit={limit}", "tracker=none", f"output={self._line.get('output')}"]
+    def _keeps_up(self, result: Result) -> bool:
+        """Return whether a setting keeps up with the streams; if not, note why."""
+        rtf = result.metrics.get("rtf_total")
+        if rtf is not None and rtf * self._n_streams < KEEPS_UP:
+            return True
+        why = f": {result.error}"
+        if rtf is not None:
+            why = f" and shorter: cannot keep up, RTF {rtf:.2f}"
+        self.notes.append(f"left out: {_label(result)}{why}")
+        return False
+
+    def _transcribe(self, able: Sequence[Result]) -> None:
+        """Transcribe the recordings offline and with what keeps up, the cheapest first."""
+        ours = [
+            *self._data,
+            f"limit={self._limit}",
+            "tracker=none",
+            f"output={self._line.get('output')}",
+        ]
         settings = [each for each in self._line.settings if not OURS.match(each)]
         offline = [each for each in settings if not STREAMED.match(each)]
         self._run([*offline, "method=offline", *ours], "words")

@@ -252,6 +252,23 @@ def test_measuring_stops_after_its_minutes_and_names_what_is_left_out(
     assert len(changes) == is_changed
 
 
+def test_of_one_long_recording_the_beginning_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cost takes 0.5 s, so 5.5 s are left for 0.1 s per second of audio."""
+    monkeypatch.chdir(tmp_path)
+    soundfile.write("talk.wav", np.random.default_rng(0).normal(0, 0.1, 960_000), 16_000)
+    machine = Machine(1.0)
+    monkeypatch.setattr("streaming_asr.commands.advise.time", machine)
+    monkeypatch.setattr("streaming_asr.run.command.main", machine.run)
+    arguments = ["method=whisperrt", "chunk=1s", "--minutes", "0.1", "--json", "a.json"]
+    assert main(["talk.wav", *arguments]) == 0
+    notes = json.loads(Path("a.json").read_text())["notes"]
+    assert "only the first 55 s were used, without their text" in notes
+    assert "transcribed: 1 recording, 55 s" in notes
+    assert soundfile.info("outputs/advise/talk/audio/part.wav").duration == pytest.approx(55)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("has_text", [True, False])
 def test_recordings_are_measured_and_the_line_to_use_is_given(
@@ -275,7 +292,7 @@ def test_recordings_are_measured_and_the_line_to_use_is_given(
     assert "transcribed: 1 recording, " in printed and "–" in printed
     assert "\nwhisperrt 1s " in printed
     assert Path("outputs/advise/talk/words/report.html").is_file()
-    assert ("offline %" in printed) == (not has_text)
+    assert ("offline %" in printed) == ("from offline: words" in printed) == (not has_text)
 
 
 @pytest.mark.slow
