@@ -103,6 +103,7 @@ class Stream:
         return self._n_received / SAMPLE_RATE
 
     def __iter__(self) -> Iterator[Update]:
+        """Yield the update of every step. Raises UserError for an async iterable."""
         if isinstance(self._audio, np.ndarray):
             n_samples = len(self._audio)
             for end in self._schedule.ends(n_samples):
@@ -115,6 +116,7 @@ class Stream:
         yield self._finish()
 
     async def __aiter__(self) -> AsyncIterator[Update]:
+        """Yield the update of every step; steps are computed in a thread."""
         if not isinstance(self._audio, AsyncIterable):
             updates = iter(self)
             while (update := await asyncio.to_thread(next, updates, None)) is not None:

@@ -20,6 +20,7 @@ MOST_PARTICIPLES = {
 not have more; one that is not listed has none."""
 
 PLAIN = (
+    "streaming_asr/corpora",
     "streaming_asr/metrics",
     "streaming_asr/events",
     "streaming_asr/simulate",

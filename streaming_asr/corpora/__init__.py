@@ -79,6 +79,7 @@ class Folder(Loader):
         return self.path.name or "folder"
 
     def scan(self) -> Iterator[Utterance | UserError]:
+        """Yield each recording as an utterance, or a UserError for one that lacks its text."""
         recordings = self.files()
         text_file_of = {file: file.with_suffix(".txt") for file in recordings}
         any_has_text = any(text_file.is_file() for text_file in text_file_of.values())

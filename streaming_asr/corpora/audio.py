@@ -56,7 +56,7 @@ PIECE_S = 60
 RATES_HZ = (2_000, 768_000)
 MAX_S = 24 * 3600.0
 MOST_S = 7 * MAX_S  # what a log can hold
-UNKNOWN_SIZE = 2**31 - 512  # from here on a WAV header says "as long as it goes on"
+UNKNOWN_SIZE = 2**31 - 512  # a WAV header with this size or a larger one states none
 MAX_PHASES = 50_000  # of a resampler between two rates; more would take minutes and gigabytes
 UNKNOWN_SAMPLES = 2**62  # libsndfile gives 2^63 - 1 where a FLAC states none
 

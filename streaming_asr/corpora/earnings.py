@@ -43,6 +43,7 @@ class Earnings(Loader):
         return f"earnings{self.year}"
 
     def scan(self) -> Iterator[Utterance | UserError]:
+        """Yield each call as one utterance, with word times where a reference has them."""
         root = need_folder(self.path, self.name, self.called())
         selection = "eval10" if self.year == 21 else "subset10"
         need_split(root, self.split, ["all", selection], self.name)

@@ -47,6 +47,7 @@ class HuggingFace(Loader):
         return self.path.name
 
     def scan(self) -> Iterator[Utterance | UserError]:
+        """Yield each row of the split as an utterance, or a UserError for an incomplete one."""
         table = self._table()
         columns = set(table.column_names)
         text_column = self.text_column or next((c for c in TEXTS if c in columns), None)

@@ -50,6 +50,7 @@ class Kaldi(Loader):
             self.alignments = self.path / "ctm"
 
     def scan(self) -> Iterator[Utterance | UserError]:
+        """Yield an utterance for each line of `text`; it may be a segment of its recording."""
         need_folder(self.path, "Kaldi")
         wav_scp = self.path / "wav.scp"
         sources = table(wav_scp)  # paths and pipes by recording

@@ -34,6 +34,7 @@ class LhotseCuts(Loader):
         self.split = self.split or self.path.name.partition(".")[0]
 
     def scan(self) -> Iterator[Utterance | UserError]:
+        """Yield each cut as an utterance. Raises UserError where Lhotse cannot read the file."""
         try:
             from lhotse import CutSet
         except ImportError as error:

@@ -57,7 +57,7 @@ class Noise(Struct, kw_only=True):
 
 
 class Line(Struct, kw_only=True):
-    """A line; a field's description says what to write in its place."""
+    """A line; a field's description states what to write in its place."""
 
     audio_filepath: Name | UnsetType = UNSET
     parts: (
@@ -119,7 +119,7 @@ class Line(Struct, kw_only=True):
 
 
 SCHEMA = schema_of(
-    "One line of a manifest; a field's description says what to write in its place",
+    "One line of a manifest; a field's description states what to write in its place",
     Line,
     **{
         "if": {"required": ["parts"]},

@@ -42,6 +42,7 @@ class Nemo(Loader):
         self.split = self.split or self.path.stem
 
     def scan(self) -> Iterator[Utterance | UserError]:
+        """Yield an utterance for each line; with an offset it is a part of its recording."""
         root = Path(self.audio_root).expanduser() if self.audio_root else self.path.parent
         for where, line in text_rows(self.path):
             try:

@@ -5,7 +5,7 @@ by apt-get and unpacked by dpkg-deb, both without root and without a change to t
 package lists are the system's, or read into a folder of their own. What is kept lies in
 <cache>/prompts/<language>: prompts.jsonl (a manifest), FLAC, the copyright file, source.json.
 
-Transcripts stand as they were shipped. Left out is a clip without a recording, one whose transcript
+Transcripts are as they were shipped. Left out is a clip without a recording, one whose transcript
 has fewer than three words (between spaces), and one whose transcript begins with a bracket: it is a
 note on a tone or on silence. That leaves 272 English, 232 Spanish, 272 French, 300 Italian and
 260 Russian clips of 1.6.1-1, each language of one speaker.
@@ -254,6 +254,7 @@ class Prompts(Manifest):
         super().__post_init__()
 
     def scan(self) -> Iterator[Utterance | UserError]:
+        """Yield the prompts of the split, obtained first where they are not there."""
         self._folder()
         if self._part == "all":
             yield from super().scan()

@@ -84,6 +84,8 @@ class Published(Loader):
         return self.layout.name.format(language=self.language)
 
     def scan(self) -> Iterator[Utterance | UserError]:
+        """Yield an utterance for each line of the split's tables, then a UserError for each
+        recording of the split that no table lists."""
         tables = self.tables(self.split)
         if not tables and (manifests := self._manifests()):
             yield from self._of_manifests(manifests)
@@ -259,6 +261,7 @@ class CommonVoice(Published):
         return [table for table in super().tables(split) if is_split(table)]
 
     def rows(self, table: Path) -> Iterator[tuple[str, Row | UserError]]:
+        """Yield the rows with the fields that `Published.scan` needs; the length is in ms."""
         durations = table.with_name("clip_durations.tsv")
         duration_rows = named_rows(durations) if durations.is_file() else ()
         ms_of = {row["clip"]: row["duration[ms]"] for _, row in duration_rows}

@@ -55,6 +55,7 @@ def json_file(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def _json_object(text: str, where: str, remedy: str) -> dict[str, Any]:
+    """Return the JSON object in `text`. Raises UserError, which has `where` and `remedy`."""
     try:
         row = json.loads(text, parse_constant=_no_constant)
         if "\\u" in text:  # half of a UTF-16 pair is JSON, but cannot be encoded

@@ -153,6 +153,7 @@ def write_shards(
     offset = 0
 
     def close_shard() -> None:
+        """Write the pending utterances as the next shard."""
         nonlocal n_shards, offset
         stem = Path(folder) / f"shard-{n_shards:03d}"
         with beside(stem.with_suffix(".npy")) as scratch, scratch.open("wb") as file:

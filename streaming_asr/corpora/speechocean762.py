@@ -58,6 +58,8 @@ class Speechocean762(Loader):
         )
 
     def scan(self) -> Iterator[Utterance | UserError]:
+        """Yield the utterances of the split's speakers. Those of test have no text that is in the
+        published train part."""
         speakers = frozen_speakers()
         train_entries = self._published_part("train")
         if self.split == "test":

@@ -51,6 +51,7 @@ class TedLium(Loader):
         return "tedlium3" if self.form == "short" else "tedlium3_long"
 
     def scan(self) -> Iterator[Utterance | UserError]:
+        """Yield the utterances of every talk, and a UserError for a talk without its other file."""
         root = need_folder(self.path, "TED-LIUM", "TEDLIUM_release-3")
         legacy_folders = [each for each in (root / "legacy").glob("*") if (each / "stm").is_dir()]
         folder_of = {folder.name: folder for folder in legacy_folders}

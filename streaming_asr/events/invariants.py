@@ -96,6 +96,7 @@ def _s(n_samples: int) -> str:
 
 
 def _compute(log: UtteranceLog) -> Breaks:
+    """Check the times of each step: no wall time below 0, none of its parts above it."""
     for k, step in enumerate(log.steps, start=1):
         times = step.compute_ns
         wall = times["wall"]

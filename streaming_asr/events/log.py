@@ -143,6 +143,7 @@ class EventWriter:
         self.close()
 
     def _write(self, line: Mapping[str, Any]) -> None:
+        """Write one line at once. Raises UserError where the disk is full."""
         text = json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         data = memoryview(text.encode() + b"\n")
         try:
@@ -334,6 +335,7 @@ class _Reader:
         return problem
 
     def _opening(self, row: dict[str, Any], number: int) -> str | None:
+        """Open an utterance; a fault is that another one is open, or that the id is not new."""
         problem = None
         if self._open is not None:
             problem = f"utterance {self._open.utt!r} is still open"
@@ -352,6 +354,7 @@ class _Reader:
         return problem
 
     def _ending(self, row: dict[str, Any], number: int) -> str | None:
+        """Close the open utterance, and check its invariants."""
         utterance, self._open = self._open, None
         if utterance is None or utterance.utt != row.pop("utt"):
             return "the end of an utterance that is not open"

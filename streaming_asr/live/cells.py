@@ -172,6 +172,7 @@ def cells_of(plan: Plan) -> list[LiveCell]:
 
 
 def _cell(planned: Planned) -> LiveCell:
+    """Load the method of a planned cell, warm it up, and return the live cell."""
     config = planned.config
     assert config is not None
     name = planned.folder.name.partition(",")[0].removeprefix("method=")

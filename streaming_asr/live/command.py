@@ -73,6 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _live(argv: list[str]) -> int:
+    """Run a live session, or with `session=` add times to the logs of an old one; return the exit
+    status."""
     line = CommandLine(["-m", *argv])
     options = {key: line.pop(key, default) for key, default in SETTINGS.items()}
     if options["session"] is not None:
@@ -156,6 +158,7 @@ def _track_number(text: str | None) -> int | None:
 
 
 def _open_file(path: str, track: int | None, speed: float) -> Callable[[Control], Any]:
+    """Return a context manager that yields an iterator of the pieces of a file (`_paced`)."""
     from streaming_asr.corpora.audio import load_audio
 
     samples = load_audio(path, audio_track=track)
@@ -317,6 +320,7 @@ class _View:
 
 
 def _panel(cell: LiveCell) -> Any:
+    """Return rich's panel of a method."""
     from rich.panel import Panel
     from rich.text import Text
 

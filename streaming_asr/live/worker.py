@@ -53,6 +53,7 @@ class Worker:
         self._thread.join()
 
     def _run(self) -> None:
+        """Make steps until the worker stops; wait where no stream is ready."""
         while True:
             with self.condition:
                 while not (ready := self._ready()) and not self._stopping:

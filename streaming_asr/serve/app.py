@@ -146,6 +146,7 @@ class JSONErrors:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request, as ASGI applications do."""
         # The start of an answer in plain text is held back until its body has come, since its
         # headers state the body's length.
         plain_start: Message | None = None

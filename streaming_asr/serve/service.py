@@ -62,6 +62,7 @@ class Service:
     session has its own streams."""
 
     def __init__(self, settings: ServerSettings, cells: Sequence[LiveCell], worker: Worker) -> None:
+        """cells: the methods; those of which several have the same name get their folder's."""
         self.settings, self.worker = settings, worker
         names = [cell.engine.name for cell in cells]
         self.cells = {

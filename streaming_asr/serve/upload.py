@@ -80,6 +80,7 @@ class _Upload:
         return self.cell
 
     def _step(self, cell: LiveCell) -> None:
+        """Add the text that a step has committed to `texts`."""
         unsent = cell.take_unsent()
         if unsent is None:
             return
@@ -141,6 +142,7 @@ def _limited(request: Request, settings: ServerSettings) -> Receive:
             raise Refused(413, "file_too_large", reason)
 
     async def receive() -> Message:
+        """Return the next message of the request."""
         nonlocal n_received
         try:
             message = await asyncio.wait_for(request.receive(), settings.idle_s)

@@ -71,6 +71,8 @@ class Queue:
         n: int,
         seed: int,
     ) -> None:
+        """n: the number of streams. seed: draws their orders and offsets. Raises UserError where
+        there are fewer utterances than streams."""
         if n > len(utterances):
             raise UserError(
                 f"streams={n}: there are only {len(utterances)} utterances; a stream plays one at "

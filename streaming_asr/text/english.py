@@ -33,6 +33,7 @@ class EnglishPieces:
         self._normalised = lru_cache(maxsize=65_536)(self._normalise_piece)
 
     def __call__(self, text: str) -> tuple[str, ...]:
+        """Return the normalised words of a lower-case text."""
         text = _BEFORE_APOSTROPHE.sub("'", self._ignored.sub("", without_brackets(text)))
         words: list[str] = []
         piece: list[str] = []  # consecutive words that are not plain

@@ -87,6 +87,7 @@ def normaliser(language: str | None, kind: str | None = None) -> Normaliser:
 
 @cache  # so that one kind of one language is one object
 def _normaliser(code: str, kind: str) -> Normaliser:
+    """Return the normaliser of one of Whisper's codes of languages; see `normaliser`."""
     unit = unit_of(code)
     if kind == "identity":
         name = "identity" if unit == "word" else "identity(characters)"
