@@ -63,30 +63,31 @@ def longform(
 ) -> dict[str, Any]:
     """Return the figures of one cell and write them to cell/longform.json.
 
-    A clock that the log does not know, or that streams advanced together have none of, is None;
-    so is StreamLAAL where mweralign is missing. Raises UserError for a corpus without word times.
+    wer_every_s, lag_every_s: the length of the stretches over which WER and lag are pooled. Figures
+    on a clock that the log does not have are None, as are those of steps that streams shared, and
+    StreamLAAL without mweralign. Raises UserError for a corpus without word times.
     """
     log = read_log(cell / EVENTS)
-    seen = traces(log)
-    if not any(one.words for one in seen):
+    utterances = traces(log)
+    if not any(trace.words for trace in utterances):
         raise UserError(
             f"{cell}: its corpus has no word times, and sentences and lag need them; align it "
             "first."
         )
     metadata = known_of(log.header)
-    batched = any(one.batch > 1 for one in seen)
+    batched = any(trace.batch > 1 for trace in utterances)
     clocks = [name for name, clock in CLOCKS.items() if clock.needs in metadata and not batched]
-    lagging = _of_sentences(seen, clocks)
+    lagging = _of_sentences(utterances, clocks)
     result: dict[str, Any] = {
-        "n_sentences": sum(len(sentences(one)) for one in seen),
+        "n_sentences": sum(len(sentences(trace)) for trace in utterances),
         "wer_every_s": wer_every_s,
-        "wer": _error_rates(seen, wer_every_s),
+        "wer": _error_rates(utterances, wer_every_s),
         "lag_every_s": lag_every_s,
     }
     for clock in CLOCKS:
         for name in LAGGING:
             result[f"{name}_{clock}_ms"] = lagging.get(name, {}).get(clock)
-        result[f"lag_{clock}"] = _lags(seen, clock, lag_every_s) if clock in clocks else None
+        result[f"lag_{clock}"] = _lags(utterances, clock, lag_every_s) if clock in clocks else None
     write_lines(cell / RESULT, [json.dumps(result, indent=1, allow_nan=False)])
     return result
 
@@ -102,7 +103,8 @@ def _of_sentences(
 
 
 def _error_rates(traces: Sequence[Trace], every_s: float) -> list[dict[str, float | None]]:
-    by_trace = [errors_by_time(one, one.normalise, every_s) for one in traces]
+    """Return start, reference words and WER of each stretch, all recordings pooled."""
+    by_trace = [errors_by_time(trace, trace.normalise, every_s) for trace in traces]
     pooled = [total(errors) for errors in zip_longest(*by_trace, fillvalue=Errors(0, 0))]
     return [
         {"start_s": i * every_s, "n_words": errors.words, "wer": errors.percent()}

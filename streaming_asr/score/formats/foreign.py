@@ -124,22 +124,24 @@ def meet(
     open_ended: bool = False,
     notes: list[str] | None = None,
 ) -> list[UtteranceLog]:
-    """Return the recordings as logged utterances, each with its reference, in `language` where that
-    names none.
+    """Return the recordings of a tool's file as logged utterances, each with its reference, in the
+    order of the references.
 
-    Without `references` the file must hold them itself. References the file says nothing about
-    become failed utterances: they stay in every count. open_ended: the references do not tell how
-    long a recording is, only that it is no shorter (an STM). notes: takes what a reader should
-    know. Without references, recordings are named by their stems, and where two have one stem by
-    their paths. Raises UserError for a recording without reference, for one of another length than
-    its reference, and for two of one name.
+    references: None if the file has them itself; recordings are then named by their stems, or by
+    their paths if two have one stem. A reference without a recording becomes a failed utterance,
+    so that it counts. path: the file, for messages. language: of references that name none.
+    open_ended: the references give only a least length of a recording (an STM). notes: gets what a
+    reader of the scores should know.
+    Raises UserError for a recording without a reference, for one of another length than its
+    reference, and for two of one name.
     """
     notes = [] if notes is None else notes
     by_name = {each.id: _in_language(each, language) for each in references or ()}
-    stems = Counter(each.names[-1] for each in recordings)
-    sources: dict[str, str] = {}
+    n_of_stem = Counter(each.names[-1] for each in recordings)
+    sources: dict[str, str] = {}  # the name in the file, by the utterance's
     logged: dict[str, UtteranceLog] = {}
     for recording in recordings:
+        source, stem = recording.names[0], recording.names[-1]
         name = next((name for name in recording.names if name in by_name), None)
         if name is not None:
             utterance = by_name[name]
@@ -149,28 +151,26 @@ def meet(
                 utterance.check_length(round(recording.duration_s * SAMPLE_RATE))
         elif references is not None:
             raise UserError(
-                f"{path}: {recording.names[0]!r} is in none of the {len(by_name)} references (such "
+                f"{path}: {source!r} is in none of the {len(by_name)} references (such "
                 f"as {next(iter(by_name), None)!r}); give the manifest of this audio."
             )
         elif recording.reference is None or recording.duration_s is None:
             lacking = "reference text" if recording.reference is None else "`source_length`"
-            raise UserError(
-                f"{path}: holds no {lacking} for {recording.names[0]!r}; give --manifest."
-            )
+            raise UserError(f"{path}: holds no {lacking} for {source!r}; give --manifest.")
         else:
-            name = recording.names[-1 if stems[recording.names[-1]] == 1 else 0]
+            name = stem if n_of_stem[stem] == 1 else source
             utterance = reference(
                 name, recording.reference, recording.duration_s, language=language
             )
-        source = recording.names[0]
-        before = sources.setdefault(utterance.id, source)
-        if utterance.id in logged and before == source:
-            raise UserError(f"{path}: {source!r} is in it twice; keep one of them.")
         if utterance.id in logged:
+            other_source = sources[utterance.id]
+            if other_source == source:
+                raise UserError(f"{path}: {source!r} is in it twice; keep one of them.")
             raise UserError(
-                f"{path}: {before!r} and {source!r} both fit the reference {utterance.id!r}; "
-                "give a manifest whose ids are their paths."
+                f"{path}: {other_source!r} and {source!r} both fit the reference "
+                f"{utterance.id!r}; give a manifest whose ids are their paths."
             )
+        sources[utterance.id] = source
         notes += [f"{utterance.id}: {note}" for note in recording.notes]
         _check_ends(recording, utterance, path)
         recording = _within(recording, utterance, notes)
@@ -179,15 +179,16 @@ def meet(
         recording = ForeignRecording((name,), (), error=f"absent from {path.name}")
         logged[name] = _utterance(recording, by_name[name])
     order = {name: i for i, name in enumerate(by_name)}
-    return sorted(logged.values(), key=lambda u: order.get(u.utt, 0))
+    return sorted(logged.values(), key=lambda utterance: order.get(utterance.utt, 0))
 
 
 def _as_long_as(recording: ForeignRecording, utterance: Utterance, path: Path) -> Utterance:
-    """Return the reference with the length of what a tool received, where that is longer."""
+    """Return the reference, as long as the audio that the tool received if that is longer. Raises
+    UserError if it is shorter, or so much longer that its times must be in another unit."""
     if recording.duration_s is not None and recording.duration_s < utterance.duration_s:
         utterance.check_length(round(recording.duration_s * SAMPLE_RATE))
-    heard_s = [each.audio_s for each in recording.emissions if each.audio_s is not None]
-    length_s = max(recording.duration_s or 0.0, utterance.duration_s, *heard_s)
+    received_s = [each.audio_s for each in recording.emissions if each.audio_s is not None]
+    length_s = max(recording.duration_s or 0.0, utterance.duration_s, *received_s)
     if length_s > MOST_LONGER * utterance.duration_s:
         raise UserError(
             f"{path}: {utterance.id}: {length_s:g} s are received, and its reference ends at "
@@ -209,20 +210,20 @@ def _check_ends(recording: ForeignRecording, utterance: Utterance, path: Path) -
 def _within(
     recording: ForeignRecording, utterance: Utterance, notes: list[str]
 ) -> ForeignRecording:
-    """Return the recording with its audio cut at its end, where a tool counts whole chunks: each of
-    its counts is a multiple of the chunk, and the last is the first one past the end."""
-    heard_ms = {
+    """Return the recording with no audio time after its end, if the tool counts whole chunks: each
+    of its times is a multiple of the chunk, and the last is the first multiple past the end."""
+    received_ms = {
         round(each.audio_s * 1000) for each in recording.emissions if each.audio_s is not None
     }
-    excess_s = max(heard_ms, default=0) / 1000 - utterance.duration_s
-    if excess_s <= LENGTH_TOLERANCE_S:  # rounded
+    last_ms = max(received_ms, default=0)
+    if last_ms / 1000 - utterance.duration_s <= LENGTH_TOLERANCE_S:  # rounded
         return recording
-    chunk_ms = math.gcd(*heard_ms)
+    chunk_ms = math.gcd(*received_ms)
     n_chunks = math.ceil(utterance.duration_s * 1000 / chunk_ms)
-    if chunk_ms < LEAST_CHUNK_MS or max(heard_ms) != n_chunks * chunk_ms:
-        return recording  # and refused, by the rule of all logs
+    if chunk_ms < LEAST_CHUNK_MS or last_ms != n_chunks * chunk_ms:
+        return recording  # the check of every log will refuse it
     notes.append(
-        f"{utterance.id}: {max(heard_ms) / 1000:g} s of audio are counted, in whole chunks, of "
+        f"{utterance.id}: {last_ms / 1000:g} s of audio are counted, in whole chunks, of "
         f"{utterance.duration_s:g} s; the recording's end is taken"
     )
     emissions = tuple(
@@ -235,6 +236,7 @@ def _within(
 
 
 def _in_language(utterance: Utterance, language: str | None) -> Utterance:
+    """Return the utterance in `language` if it names none. Raises UserError for another one."""
     named = utterance.language
     if language is None or (named and language_code(named) == language_code(language)):
         return utterance
@@ -264,51 +266,55 @@ def _utterance(recording: ForeignRecording, utterance: Utterance) -> UtteranceLo
     )
 
 
-def _without_blanks(emission: Emission, before: str) -> Emission:
-    committed, partial = (
-        tuple(
-            token.removeprefix(" ") if before == "tokens" or i == 0 else token
-            for i, token in enumerate(tokens)
-        )
-        for tokens in (emission.committed, emission.partial)
+def _without_blanks(emission: Emission, blank_before: str) -> Emission:
+    """Return the emission without the blanks that the reader added: before each of its `tokens`, or
+    only before the first (of `lines`)."""
+
+    def cleaned(tokens: tuple[str, ...]) -> tuple[str, ...]:
+        n = len(tokens) if blank_before == "tokens" else 1
+        return (*(token.removeprefix(" ") for token in tokens[:n]), *tokens[n:])
+
+    return replace(
+        emission, committed=cleaned(emission.committed), partial=cleaned(emission.partial)
     )
-    return replace(emission, committed=committed, partial=partial)
 
 
 def _steps(recording: ForeignRecording, n_samples: int) -> list[Step]:
-    """Return steps whose clocks give back the times of the emissions; the last of them is the
-    flush. Times that cannot be come out as steps that break an invariant of a log.
+    """Return the steps of a recording of `n_samples`, one for each emission, from which the clocks
+    compute the times of the emissions; the last step is the flush.
 
-    Where f_k is known, c_k = f_k - max(a_k, f_{k-1}), the compute that explains it in a
-    first-in first-out queue. Where a_k is not, the earliest there is: the audio up to f_k.
+    If f_k is known, c_k = f_k - max(a_k, f_{k-1}): with this compute a first-in first-out queue
+    ends at f_k. If a_k is unknown it is the latest that is possible, the audio up to f_k.
+    Impossible times give steps that break an invariant of logs, which `write_cell` then refuses.
     """
     steps: list[Step] = []
-    heard, finished_ns = 0, 0
+    n_received, finished_ns = 0, 0
     for emission in recording.emissions:
         if emission.audio_s is not None:
-            heard = round(emission.audio_s * SAMPLE_RATE)
+            n_received = round(emission.audio_s * SAMPLE_RATE)
         elif emission.finished_s is not None:
-            heard = max(heard, min(int(emission.finished_s * SAMPLE_RATE), n_samples))
-        begins_ns = max(heard * 1_000_000_000 // SAMPLE_RATE, finished_ns)
+            n_by_then = min(int(emission.finished_s * SAMPLE_RATE), n_samples)
+            n_received = max(n_received, n_by_then)
+        start_ns = max(n_received * 1_000_000_000 // SAMPLE_RATE, finished_ns)
         compute_ns = 0
         if emission.compute_s is not None:
             compute_ns = round(emission.compute_s * 1e9)
         elif emission.finished_s is not None:
-            compute_ns = round(emission.finished_s * 1e9) - begins_ns
-        if -ROUNDING_NS < compute_ns < 0:
+            compute_ns = round(emission.finished_s * 1e9) - start_ns
+        if -ROUNDING_NS < compute_ns < 0:  # only the rounding of the tool's times
             compute_ns = 0
-        finished_ns = begins_ns + compute_ns
+        finished_ns = start_ns + compute_ns
         steps.append(
             Step(
                 "audio",
-                heard,
+                n_received,
                 {"wall": compute_ns},
                 committed=list(emission.committed),
                 partial=list(emission.partial),
                 retracted=emission.retracted,
             )
         )
-    if not steps or (heard < n_samples and not recording.has_steps):
-        steps.append(Step("flush", max(n_samples, heard), {"wall": 0}))
+    if not steps or (n_received < n_samples and not recording.has_steps):
+        steps.append(Step("flush", max(n_samples, n_received), {"wall": 0}))
     steps[-1].kind = "flush"
     return steps

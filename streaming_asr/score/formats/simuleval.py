@@ -23,7 +23,7 @@ import msgspec
 
 from streaming_asr.corpora.rows import Time, names_of, write_lines
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import Log
+from streaming_asr.events.log import Log, Step
 from streaming_asr.metrics import clocks, trace
 from streaming_asr.metrics.latency import commit_steps
 from streaming_asr.metrics.table import CA, COMMITS, CU, known_of
@@ -53,35 +53,38 @@ def write(log: Log, folder: Path) -> list[Path]:
         )
     lines = []
     for index, utterance in enumerate(log.utterances):
-        seen = trace(utterance)
-        tokens = seen.units(seen.hypothesis)
-        of_token = commit_steps(seen)
-        if unit == "character":  # SimulEval counts code points, of a word of Latin letters each
-            of_token = [
-                k for token, k in zip(tokens, of_token, strict=True) for _ in range(len(token))
+        of_utterance = trace(utterance)
+        tokens = of_utterance.units(of_utterance.hypothesis)
+        commits = commit_steps(of_utterance)  # the step of each token
+        if unit == "character":
+            # SimulEval counts each code point, also of a word of Latin letters, which is one token.
+            commits = [
+                step for token, step in zip(tokens, commits, strict=True) for _ in range(len(token))
             ]
-        between = " " if unit == "word" else ""
+        separator = " " if unit == "word" else ""
         steps = utterance.steps if utterance.status == "ok" else []
-
-        def at(clock: str, steps: Any = steps, of_token: Any = of_token) -> list[float]:
-            times = clocks.step_times(steps, clock) * 1000.0
-            return [round(float(times[k]), 6) for k in of_token]
-
         row: dict[str, Any] = {
             "index": index,
-            "prediction": between.join(tokens),
-            "delays": at("cu"),
+            "prediction": separator.join(tokens),
+            "delays": _times_ms(steps, commits, "cu"),
         }
-        if CA in metadata and seen.batch == 1:
-            row |= {"elapsed": at("simuleval"), "elapsed_fifo": at("ca")}
+        if CA in metadata and of_utterance.batch == 1:
+            row["elapsed"] = _times_ms(steps, commits, "simuleval")
+            row["elapsed_fifo"] = _times_ms(steps, commits, "ca")
         row |= {
-            "prediction_length": len(of_token),
-            "reference": between.join(seen.units(seen.reference)),
-            "source": [f"{seen.utt}.wav"],
-            "source_length": seen.duration_s * 1000.0,
+            "prediction_length": len(commits),
+            "reference": separator.join(of_utterance.units(of_utterance.reference)),
+            "source": [f"{of_utterance.utt}.wav"],
+            "source_length": of_utterance.duration_s * 1000.0,
         }
         lines.append(json.dumps(row, ensure_ascii=False))
     return [write_lines(folder / FILE, lines)]
+
+
+def _times_ms(steps: Sequence[Step], commits: Sequence[int], rule: str) -> list[float]:
+    """Return when the steps with the indices `commits` happened, by a rule of clocks.RULES."""
+    times_ms = clocks.step_times(steps, rule) * 1000.0
+    return [round(float(times_ms[k]), 6) for k in commits]
 
 
 class Instance(msgspec.Struct):
@@ -137,27 +140,28 @@ def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
 def _emissions(
     words: Sequence[str], delays_ms: Sequence[float], times_ms: Sequence[float], *, queued: bool
 ) -> tuple[Emission, ...]:
-    """Return the emissions, the words of one moment together. `queued`: `times_ms` are f_k, else
-    a_k + all compute so far.
+    """Return the emissions, words with equal times in one.
 
-    In the latter case the compute of silent steps falls to the next word: f_k is then never
+    delays_ms: audio received at each word. times_ms: when each word was emitted with compute, empty
+    if unknown; `queued`: as f_k of a queue, else as SimulEval's `elapsed`, the audio received plus
+    all compute so far. The compute of steps without a word then goes to the next word: f_k is never
     earlier than it was, and never later than `elapsed`.
     """
     emissions: list[Emission] = []
-    spent_ms = 0.0
-    told_ms: Sequence[float | None] = times_ms or [None] * len(words)
-    rows = zip(delays_ms, told_ms, words, strict=True)
-    for (delay_ms, time_ms), together in groupby(rows, key=itemgetter(0, 1)):
+    compute_so_far_ms = 0.0
+    times_or_none: Sequence[float | None] = times_ms or [None] * len(words)
+    rows = zip(delays_ms, times_or_none, words, strict=True)
+    for (delay_ms, time_ms), rows_of_emission in groupby(rows, key=itemgetter(0, 1)):
         finished_s = compute_s = None
         if time_ms is not None and queued:
             finished_s = time_ms / 1000.0
         elif time_ms is not None:
-            total_ms = time_ms - delay_ms
-            compute_s = (total_ms - spent_ms) / 1000.0
-            spent_ms = total_ms
+            compute_ms = time_ms - delay_ms
+            compute_s = (compute_ms - compute_so_far_ms) / 1000.0
+            compute_so_far_ms = compute_ms
         emissions.append(
             Emission(
-                tuple(word for _, _, word in together),
+                tuple(word for _, _, word in rows_of_emission),
                 audio_s=delay_ms / 1000.0,
                 finished_s=finished_s,
                 compute_s=compute_s,

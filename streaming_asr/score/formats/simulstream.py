@@ -23,7 +23,7 @@ import msgspec
 from streaming_asr.corpora.rows import Time, names_of, write_lines
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Log
-from streaming_asr.metrics import trace
+from streaming_asr.metrics import Trace, trace
 from streaming_asr.metrics.longform import Sentence, sentences
 from streaming_asr.metrics.table import CA, COMMITS, CU, DISPLAY, STEPS, known_of
 from streaming_asr.score.formats.foreign import (
@@ -55,38 +55,17 @@ def write(log: Log, folder: Path) -> list[Path]:
     unit = unit_of_log(log)
     lines, segments, references = [], [], []
     for number, utterance in enumerate(log.utterances):
-        seen = trace(utterance)
-        wav = f"{seen.utt}.wav"
-        metadata = {"wav_name": wav} | ({"failed": seen.error} if seen.error is not None else {})
-        named = {"id": number, "metadata": metadata}
-        lines.append(json.dumps(named, ensure_ascii=False))
-        before: list[str] = []
-        if not seen.steps:  # failed: its readers need a line for every recording
-            silent: dict[str, Any] = {"id": number, "total_audio_processed": seen.duration_s}
-            silent |= {"computation_time": 0.0, "generated_tokens": [], "deleted_tokens": []}
-            lines.append(json.dumps(silent))
-        commits = [_tokens(step.committed, unit) for step in seen.steps]
-        # A partial text may run into the last committed word: then no number of tokens says it.
-        tells_commits = all(
-            _tokens(step.displayed, unit)[: len(words)] == words
-            for step, words in zip(seen.steps, commits, strict=True)
-        )
-        for step, words in zip(seen.steps, commits, strict=True):
-            now = _tokens(step.displayed, unit)
-            n_common = common_prefix(before, now)
-            row: dict[str, Any] = {
-                "id": number,
-                "total_audio_processed": step.audio_s,
-                "computation_time": step.compute_s,
-                "generated_tokens": now[n_common:],
-                "deleted_tokens": before[n_common:],
-            }
-            if tells_commits:
-                row["committed_tokens"] = len(words)
-            lines.append(json.dumps(row, ensure_ascii=False))
-            before = now
-        whole = Sentence(" ".join(seen.reference.split()), 0.0, seen.duration_s)
-        for sentence in sentences(seen) or [whole]:
+        of_utterance = trace(utterance)
+        wav = f"{of_utterance.utt}.wav"
+        metadata = {"wav_name": wav}
+        if of_utterance.error is not None:
+            metadata["failed"] = of_utterance.error
+        rows: list[dict[str, Any]] = [{"id": number, "metadata": metadata}]
+        rows += _rows(of_utterance, number, unit)
+        lines += [json.dumps(row, ensure_ascii=False) for row in rows]
+        reference = " ".join(of_utterance.reference.split())
+        whole = Sentence(reference, 0.0, of_utterance.duration_s)
+        for sentence in sentences(of_utterance) or [whole]:
             segments.append(
                 f"- {{wav: {json.dumps(wav, ensure_ascii=False)}, offset: {sentence.start_s:.6f}, "
                 f"duration: {sentence.end_s - sentence.start_s:.6f}}}"
@@ -103,9 +82,42 @@ def write(log: Log, folder: Path) -> list[Path]:
     ]
 
 
+def _rows(utterance: Trace, number: int, unit: Unit) -> list[dict[str, Any]]:
+    """Return the lines of an utterance's steps: the tokens that each adds to the display, those
+    that it deletes, and how many are committed.
+
+    The number is left out if committed tokens of a step are not the first ones of its display: a
+    partial text may continue the last committed word.
+    """
+    if not utterance.steps:  # failed: simulstream's readers need a line for every recording
+        row: dict[str, Any] = {"id": number, "total_audio_processed": utterance.duration_s}
+        return [row | {"computation_time": 0.0, "generated_tokens": [], "deleted_tokens": []}]
+    committed = [_tokens(step.committed, unit) for step in utterance.steps]
+    displayed = [_tokens(step.displayed, unit) for step in utterance.steps]
+    tells_commits = all(
+        tokens[: len(final)] == final for tokens, final in zip(displayed, committed, strict=True)
+    )
+    rows = []
+    tokens: list[str] = []
+    for k, step in enumerate(utterance.steps):
+        tokens_before, tokens = tokens, displayed[k]
+        n_common = common_prefix(tokens_before, tokens)
+        row = {
+            "id": number,
+            "total_audio_processed": step.audio_s,
+            "computation_time": step.compute_s,
+            "generated_tokens": tokens[n_common:],
+            "deleted_tokens": tokens_before[n_common:],
+        }
+        if tells_commits:
+            row["committed_tokens"] = len(committed[k])
+        rows.append(row)
+    return rows
+
+
 def _tokens(text: str, unit: Unit) -> list[str]:
-    """Return a text as tokens: words, which its detokenizer joins with blanks, or characters, which
-    it joins as they are, so that one behind a blank has the blank."""
+    """Return the tokens of a text: words, which simulstream joins with blanks, or characters, which
+    it joins as they are, so that a character after a blank includes the blank."""
     return text.split() if unit == "word" else list(unit_pieces(text, unit))
 
 
@@ -132,11 +144,12 @@ class Chunk(NamedTuple):
 
 
 def read(path: Path) -> tuple[list[ForeignRecording], set[str]]:
-    """Return the recordings of a simulstream log, which knows every step, what was displayed, the
-    audio clock, and where every line has `computation_time` the compute clock.
+    """Return the recordings of a simulstream log, and what the log has (of table.EVERYTHING): every
+    step, what was displayed, the audio clock and, if every line has `computation_time`, the compute
+    clock.
 
-    It knows when words were committed only where every line has `committed_tokens`. Otherwise all
-    text is partial until the last line, and no figure of commits is to be taken from it.
+    It has the times of commits only if every line has `committed_tokens`. Otherwise all text is
+    partial until the last line, and metrics of commits mean nothing.
     """
     names: dict[int | str, str] = {}
     failed: dict[str, str] = {}
@@ -208,38 +221,42 @@ def _chunk(row: SimulstreamLine, where: str) -> Chunk:
 def _emissions(
     rows: Sequence[Chunk], path: Path, name: str, *, tells_commits: bool
 ) -> tuple[Emission, ...]:
+    """Return the emissions of recording `name`, one for each chunk.
+
+    tells_commits: every chunk has its number of committed tokens; else all tokens are partial until
+    the last chunk commits them. Raises UserError for deleted tokens that are not the last of the
+    display, and for more committed tokens than the display has.
+    """
     tokens: list[str] = []
-    committed: list[str] = []
+    words: list[str] = []  # the committed ones
     emissions = []
     with_blanks = _has_blanks(rows)
     for k, row in enumerate(rows):
-        n_kept = len(tokens) - len(row.deleted)
-        if n_kept < 0 or tokens[n_kept:] != row.deleted:
+        n_remaining = len(tokens) - len(row.deleted)
+        if n_remaining < 0 or tokens[n_remaining:] != row.deleted:
             raise UserError(
                 f"{path}: {name}: the tokens {row.deleted} are deleted but are not the last "
                 f"ones shown, {tokens[-5:]}; the log is damaged."
             )
-        tokens = tokens[:n_kept] + row.generated
-        n_final = row.n_committed if tells_commits else 0
-        if k == len(rows) - 1 and not tells_commits:
-            n_final = len(tokens)
+        tokens = tokens[:n_remaining] + row.generated
+        n_at_end = len(tokens) if k == len(rows) - 1 else 0
+        n_final = row.n_committed if tells_commits else n_at_end
         if n_final is None or n_final > len(tokens):
             raise UserError(
                 f"{path}: {name}: {n_final} tokens are committed where {len(tokens)} are shown; "
                 "the log is damaged."
             )
-        words = _words(tokens[:n_final], with_blanks)
-        same = common_prefix(committed, words)
+        words_before, words = words, _words(tokens[:n_final], with_blanks)
+        n_same = common_prefix(words_before, words)
         emissions.append(
             Emission(
-                tuple(words[same:]),
+                tuple(words[n_same:]),
                 tuple(_words(tokens[n_final:], with_blanks)),
                 audio_s=row.audio_s,
                 compute_s=row.compute_s,
-                retracted=len(committed) - same,
+                retracted=len(words_before) - n_same,
             )
         )
-        committed = words
     return tuple(emissions)
 
 
@@ -248,7 +265,8 @@ def _has_blanks(rows: Sequence[Chunk]) -> bool:
 
 
 def _words(tokens: Sequence[str], with_blanks: bool) -> list[str]:
-    """Return the words of these tokens, each with its blank."""
+    """Return the words of these tokens, each with the blank before it. with_blanks: the tokens are
+    pieces of words, of which BLANK begins a new one; else each token is a word."""
     if not with_blanks:
         return [f" {token}" for token in tokens]
     words: list[str] = []

@@ -26,10 +26,12 @@ LINE = re.compile(r"(\d+(?:\.\d+)?) (-?\d+) (-?\d+) ?(.*)")
 
 
 def write(log: Log, folder: Path, *, comp_unaware: bool = False) -> list[Path]:
-    """Write one file folder/<utterance>.txt each; the emission time is f_k, or a_k where
-    `comp_unaware`. Raises UserError where the log does not know that clock.
+    """Write a file folder/<utterance>.txt for each utterance, with a line for each step that
+    commits text: `emission_ms beg_ms end_ms text`. Return the files.
 
-    Where the method gives no word times, a line runs from the end of the one before it to a_k.
+    The emission time is f_k, with `comp_unaware` a_k. Without word times, a line begins where the
+    one before it ended and ends at a_k. Raises UserError if the log does not have that clock, and
+    if a step takes committed words back.
     """
     clock, needed = ("cu", CU) if comp_unaware else ("ca", CA)
     if needed not in known_of(log.header) or (
@@ -37,12 +39,12 @@ def write(log: Log, folder: Path, *, comp_unaware: bool = False) -> list[Path]:
     ):
         other = "leave --comp-unaware out" if comp_unaware else "add --comp-unaware"
         raise UserError(f"this log does not tell the {needed}; {other}.")
-    written = []
+    paths = []
     for utterance in log.utterances:
         steps = utterance.steps if utterance.status == "ok" else []
         lines = []
         end_s = 0.0
-        for step, seen_s in zip(steps, clocks.step_times(steps, clock), strict=True):
+        for step, emission_s in zip(steps, clocks.step_times(steps, clock), strict=True):
             if step.retracted:
                 raise UserError(
                     f"{utterance.utt}: takes committed words back, which these lines cannot hold; "
@@ -55,10 +57,10 @@ def write(log: Log, folder: Path, *, comp_unaware: bool = False) -> list[Path]:
             ends = [end for _, end in times if end is not None]
             begin_s, end_s = min(starts, default=end_s), max(ends, default=step.audio_s)
             text = "".join(step.committed).replace("\n", " ")
-            milliseconds = f"{seen_s * 1000:.4f} {begin_s * 1000:.0f} {end_s * 1000:.0f}"
-            lines.append(f"{milliseconds} {text}")
-        written.append(write_lines(folder / f"{quote(utterance.utt, safe=' ')}.txt", lines))
-    return written
+            times_ms = f"{emission_s * 1000:.4f} {begin_s * 1000:.0f} {end_s * 1000:.0f}"
+            lines.append(f"{times_ms} {text}")
+        paths.append(write_lines(folder / f"{quote(utterance.utt, safe=' ')}.txt", lines))
+    return paths
 
 
 def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[ForeignRecording], set[str]]:
@@ -81,20 +83,20 @@ def read(path: Path, *, comp_unaware: bool = False) -> tuple[list[ForeignRecordi
             end_s = max(end_s or 0.0, float(match[3]) / 1000.0)
             check_words(match[4].split(), where)
         # Some back ends write the blank before a word, others leave it to the reader.
-        between = "" if any(text.startswith(" ") for _, text in rows) else " "
+        separator = "" if any(text.startswith(" ") for _, text in rows) else " "
         emissions = tuple(
             Emission(
-                pieces(between + text),
-                audio_s=seen_s if comp_unaware else None,
-                finished_s=None if comp_unaware else seen_s,
+                pieces(separator + text),
+                audio_s=emission_s if comp_unaware else None,
+                finished_s=None if comp_unaware else emission_s,
             )
-            for seen_s, text in rows
+            for emission_s, text in rows
         )
         recordings.append(
             ForeignRecording(
                 (unquote(file.stem),),
                 emissions,
-                blank_before="lines" if between else None,
+                blank_before="lines" if separator else None,
                 text_end_s=end_s,
                 notes=_torn(file, rows),
             )
