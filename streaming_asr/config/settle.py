@@ -27,8 +27,8 @@ from streaming_asr.models.find import find_here, is_english_only, is_local, unkn
 from streaming_asr.models.native import KINDS, check, kind_of
 from streaming_asr.text.languages import LANGUAGES, language_code
 
-MAX_CHUNK_MS = 30_000  # what Whisper hears at once
-NATURAL = ("prompts", "speechocean762", "voices")  # corpora that mini cannot hear
+MAX_CHUNK_MS = 30_000  # Whisper's window
+NATURAL = ("prompts", "speechocean762", "voices")  # corpora that mini cannot recognise
 
 
 def compose(overrides: Sequence[str] = (), *, config_dir: str | None = None) -> DictConfig:
@@ -49,6 +49,8 @@ def settle(config: DictConfig, hydra_node: Any) -> DictConfig:
 
 
 def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
+    """Return the settled copy of `config`; choices: the option of each group. The checks are in the
+    order in which a user should learn of mistakes."""
     keys = {field.name for field in fields(RunConfig)}
     for key in sorted(set(map(str, config)) - keys - {"hydra"}):  # of +key=value
         near, valid = did_you_mean(key, keys), ", ".join(sorted(keys))
@@ -129,18 +131,20 @@ def _check_finite(value: Any, key: str = "") -> None:
 
 
 def _check_data(config: DictConfig, choices: Mapping[str, Any]) -> None:
-    """Raise UserError for a recording where the corpus reads something else, and for a manifest
-    where it reads recordings."""
+    """Raise UserError if data.path is a recording and the corpus does not read recordings, or a
+    manifest and the corpus reads only recordings."""
     path = str(OmegaConf.select(config, "data.path") or "")
+    if Path(path).expanduser().is_dir():
+        return
     data = str(choices["data"])
-    is_folder = str(config.data._target_).endswith(".Folder")
-    ending = Path(path).suffix.lower()
-    if ending in SUFFIXES and not is_folder and not Path(path).expanduser().is_dir():
+    reads_recordings = str(config.data._target_).endswith(".Folder")
+    suffix = Path(path).suffix.lower()
+    if suffix in SUFFIXES and not reads_recordings:
         raise UserError(
             f"data.path={path}: is a recording, which data={data} does not read; leave data out, "
             "or give data=folder"
         )
-    if ending in MANIFESTS and is_folder and not Path(path).expanduser().is_dir():
+    if suffix in MANIFESTS and reads_recordings:
         raise UserError(
             f"data.path={path}: is a manifest, and data={data} reads recordings; leave data out, "
             "or give data=manifest"
@@ -162,8 +166,8 @@ def _check_model(config: DictConfig) -> None:
 
 
 def _check_native(config: DictConfig) -> None:
-    """Raise UserError for what `method=native` cannot run. A model that is not here yet is of the
-    kind that its option of conf/model names."""
+    """Raise UserError for what `method=native` cannot run. A model that is not on this machine yet
+    is taken for the kind that its option of conf/model names."""
     name, path = str(config.model.get("name")), str(own_network(config))
     folder = Path(path).expanduser()
     if is_local(path):
@@ -192,13 +196,13 @@ def _check_native(config: DictConfig) -> None:
 
 
 def _check_languages(config: DictConfig) -> None:
-    """Raise UserError for a language that Whisper, or this Whisper, does not know; corpora name
-    theirs themselves."""
+    """Raise UserError for a language that Whisper, or this Whisper, does not know, and replace the
+    names of languages by their codes (`german` by `de`)."""
     for key in ("language", "data.language"):
         language = OmegaConf.select(config, key)
         languages = {*LANGUAGES, "detect"} if key == "language" else LANGUAGES
         if key == "data.language" and not str(config.data._target_).endswith(".Folder"):
-            continue  # elsewhere a tag too, which the corpus reads, or the name of a folder
+            continue  # of other corpora a tag or a folder's name, which the corpus checks
         if isinstance(language, str) and language not in languages:
             language = language_code(language)
             with read_write(config):
@@ -233,8 +237,7 @@ def check_known(config: DictConfig, languages: Set[str]) -> None:
 
 
 def detect_by_default(config: DictConfig) -> None:
-    """Let a Whisper of many languages detect the language of a person's own speech, where the
-    settings name none."""
+    """Set `language=detect` for a multilingual Whisper if the settings name no language."""
     path = config.model.get("path")
     is_whisper = path and not own_network(config)
     if config.language is None and is_whisper and not is_english_only(path):
@@ -242,7 +245,7 @@ def detect_by_default(config: DictConfig) -> None:
 
 
 def time_words_by_default(config: DictConfig) -> None:
-    """Let a method time its words as well as it can, for subtitles, where the settings leave it
-    open; a run leaves out what costs it time."""
+    """Set `word_times=alignment`, the most exact, for subtitles, if the method has the setting and
+    it is not set; a run leaves it out, as it costs compute."""
     if "word_times" in config.method and config.method.word_times is None:
         config.method.word_times = "alignment"

@@ -15,12 +15,13 @@ from streaming_asr.errors import UserError, did_you_mean
 
 
 def check_arguments(node: Any) -> Any:
-    """Return `node` with a number as text where a constructor takes text: `version=2`.
+    """Check the settings below every `_target_` of `node` against its constructor, the inner ones
+    first. Return the node, with a number turned into text if the constructor takes text, as of
+    `version=2`.
 
-    Looks at every `_target_` in it, the inner ones first. Raises UserError for a target that cannot
-    be imported, a setting that it has not, and a value that is not of the type its constructor
-    states. Types that are classes of a program's own, and those that only a type checker knows, are
-    taken as they come.
+    Raises UserError for a target that cannot be imported, a setting that it does not have, and a
+    value that is not of the type that its constructor states. Values are not checked against
+    classes other than Python's own, nor if the annotation cannot be evaluated.
     """
     if isinstance(node, list):
         return [check_arguments(each) for each in node]
@@ -34,12 +35,12 @@ def check_arguments(node: Any) -> Any:
         parameters = inspect.signature(target).parameters
     except ValueError:  # written in C, without one
         return node
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    takes_any_key = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for key, value in node.items():
         if key.startswith("_") and key.endswith("_"):
             continue  # Hydra's own
         if key not in parameters:
-            if open_ended:
+            if takes_any_key:
                 continue
             raise UserError(
                 f"{key}={value}: {target.__name__} has no such setting"
@@ -76,12 +77,16 @@ def target_of(path: Any) -> Callable[..., Any]:
 
 
 def _hint(stated: Any, target: Callable[..., Any]) -> Any:
-    """Return the type that an annotation names; Any where it cannot be told."""
+    """Return the type of an annotation; Any without one and if it cannot be evaluated.
+
+    stated: the annotation, which is a text under `from __future__ import annotations`; it is
+    evaluated with the names of the module that defines `target`.
+    """
     if not isinstance(stated, str):
         return Any if stated is inspect.Parameter.empty else stated
-    parameters: Any = target
-    owner = inspect.unwrap(parameters.__init__ if isinstance(target, type) else parameters)
-    names = vars(sys.modules.get(getattr(owner, "__module__", ""), types))
+    constructor: Any = target
+    function = inspect.unwrap(constructor.__init__ if isinstance(target, type) else constructor)
+    names = vars(sys.modules.get(getattr(function, "__module__", ""), types))
     try:
         return eval(stated, dict(names))  # written in the program that is about to run
     except Exception:
@@ -89,6 +94,8 @@ def _hint(stated: Any, target: Callable[..., Any]) -> Any:
 
 
 def _fits(value: Any, hint: Any) -> bool:
+    """Return whether a value of a configuration is of the type `hint`; True for types that are not
+    checked."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return any(_fits(value, each) for each in get_args(hint))
@@ -107,9 +114,9 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is str:
         return isinstance(value, str)
     if origin in (list, tuple, Sequence):
-        inner = [each for each in get_args(hint) if each is not Ellipsis]
-        each = inner[0] if len(inner) == 1 else Any
-        return isinstance(value, list | tuple) and all(_fits(item, each) for item in value)
+        arguments = [argument for argument in get_args(hint) if argument is not Ellipsis]
+        item_hint = arguments[0] if len(arguments) == 1 else Any
+        return isinstance(value, list | tuple) and all(_fits(item, item_hint) for item in value)
     return True
 
 

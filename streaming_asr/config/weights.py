@@ -20,11 +20,12 @@ from streaming_asr.models.hub import DETECTORS, cached, detectors_folder, refere
 
 
 def own_network(config: DictConfig) -> str | None:
-    """Return `model.path` where it is a ChunkFormer's own network or a model built for streaming,
-    the folder in the hub's cache for one on the hub; None for a Whisper.
+    """Return `model.path` if it is no Whisper: the network of a ChunkFormer or a model built for
+    streaming. None for a Whisper. Of a name on the hub, return its folder in the hub's cache.
 
-    A name on the hub that is not on this machine is a ChunkFormer's where model=chunkformer, or
-    method=chunkformer and the name says so; it is returned as it is, for `obtain_models`.
+    A name on the hub that is not on this machine is taken for a ChunkFormer with model=chunkformer,
+    or with method=chunkformer if the name contains `chunkformer`. It is returned as it is; later
+    `obtain_models` downloads it.
     """
     path = OmegaConf.select(config, "model.path")
     if path is None:
@@ -73,29 +74,30 @@ def find_weights(
 ) -> Path | None:
     """Return the folder that `method.weights` names; None for `none`.
 
-    wanted: `none`; `auto` (one trained at exactly this chunk, in any of `folders`, else one trained
-    on random chunks); `auto_or_none` (the same, None where there is neither); the name of one in
-    `folders` (`any_chunk`, `300ms`); a path; or a name on the hub (`models.hub`), which is
-    returned as it is where it is not on this machine.
-    model: its folder; model_name: what messages call it. Both `auto` pass over folders whose
-    training.json names other weights than its own; one that is asked for by name or path is taken.
-    Raises MissingWeights, which says what exists and how to train one.
+    name: `none`; `auto` (weights trained at exactly this chunk, in any of `folders`, else weights
+    trained on random chunks); `auto_or_none` (the same, None if there are neither); the name of
+    weights in `folders` (`any_chunk`, `300ms`); a path; or a name on the hub (`models.hub`), which
+    is returned as it is if it is not on this machine.
+    model: its folder. model_name: its name in messages.
+    `auto` and `auto_or_none` leave out weights that were trained for another model, by the `base`
+    of their training.json; weights given by name or path are not checked.
+    Raises MissingWeights with the weights that exist and how to train some.
     """
     if name in ("none", "None"):
         return None
-    auto = name in ("auto", "auto_or_none")
-    base = weights_hash(model) if auto and model is not None else None
-    present: dict[str, Path] = {}
-    strange: list[Path] = []
+    is_auto = name in ("auto", "auto_or_none")
+    base = weights_hash(model) if is_auto and model is not None else None
+    present: dict[str, Path] = {}  # by name; the first of `folders` counts
+    of_other_models: list[Path] = []
     for folder in folders:
         for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
             if not entry.is_dir() or not any(entry.iterdir()):
                 continue
             if base is not None and training_of(entry).get("base") not in (None, base):
-                strange.append(entry)
+                of_other_models.append(entry)
             else:
                 present.setdefault(duration_key(entry.name), entry)
-    if auto:
+    if is_auto:
         for key in (f"{chunk_ms}ms", "any_chunk"):
             if key in present:
                 return present[key]
@@ -109,25 +111,25 @@ def find_weights(
         return _detector(model_name)
     elif (on_hub := reference(name)) is not None:
         return cached(on_hub) or Path(name)
-    named = re.fullmatch(r"(\d+)ms", duration_key(name))  # is asked for by its chunk
-    chunk = format_duration(int(named[1]) if named else chunk_ms)
+    chunk_of_name = re.fullmatch(r"(\d+)ms", duration_key(name))
+    chunk = format_duration(int(chunk_of_name[1]) if chunk_of_name else chunk_ms)
     choices = ", ".join(str(path) for path in present.values()) or "none"
-    if strange:
-        choices += f" (trained on other weights: {', '.join(map(str, strange))})"
-    if not present and not strange and name == "auto":
-        others = sorted(
+    if of_other_models:
+        choices += f" (trained on other weights: {', '.join(map(str, of_other_models))})"
+    if not present and not of_other_models and name == "auto":
+        models = sorted(
             path.parent.name for path in (HERE / "data/weights").glob(f"*/{method_name}")
         )
-        some = f"; the package has some for {' and '.join(others)}" if others else ""
+        hint = f"; the package has some for {' and '.join(models)}" if models else ""
         raise MissingWeights(
-            f"model={model_name}: has no trained weights of {method_name}{some}. Take such a "
+            f"model={model_name}: has no trained weights of {method_name}{hint}. Take such a "
             "model, or a method that runs on any unmodified Whisper, as method=ufal, or train some "
             f"with `python -m streaming_asr.train method={method_name} model={model_name} "
             f"chunk={chunk}`; method.weights=none does without"
         )
-    asked = f"chunk={chunk}" if name == "auto" else f"method.weights={name}"
+    setting = f"chunk={chunk}" if name == "auto" else f"method.weights={name}"
     raise MissingWeights(
-        f"{asked}: no such weights of {method_name} for this model. There are: {choices}. "
+        f"{setting}: no such weights of {method_name} for this model. There are: {choices}. "
         f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}` and "
         f"the same model (or as conf/recipe/{method_name}.yaml says), "
         f"name one with method.weights=<folder, or OWNER/REPO/FILE of the hub>, do without with "
@@ -136,7 +138,8 @@ def find_weights(
 
 
 def _detector(model_name: str) -> Path:
-    """Return the published detector of a model; their name where none was obtained yet."""
+    """Return the file of the published truncation detector of a model; the name DETECTORS if they
+    were not obtained yet. Raises MissingWeights for a model that has none."""
     if not detectors_folder().is_dir():
         return Path(DETECTORS)
     file = detectors_folder() / f"{model_name}.pt"
@@ -155,9 +158,12 @@ def training_of(weights: Path) -> dict[str, Any]:
 
 
 def scale_of(setting: str | float, weights: str | Path | None, chunk_s: float) -> float:
-    """Return `wanted`, or for `dev` the share of the adapter's change that dev chose for the chunk:
-    `adapter_scale` of the training.json in `weights` (share by chunk in seconds, linear in the
-    chunk's logarithm between them), 1 without. Raises UserError for another word or below 0.
+    """Return the factor by which an adapter's change of the weights is multiplied.
+
+    setting: a number, or `dev` for the factor that was best on dev at this chunk: `adapter_scale`
+    of the training.json in `weights`, which gives factors by chunk in seconds; between them it is
+    linear in the logarithm of the chunk. 1 without such an entry. Raises UserError for another
+    word, a number below 0, and a damaged entry.
     """
     if setting != "dev":
         try:
@@ -167,32 +173,35 @@ def scale_of(setting: str | float, weights: str | Path | None, chunk_s: float) -
         if not 0 <= scale < math.inf:
             raise UserError(f"adapter_scale={setting}: must be dev, or a number from 0 on")
         return scale
-    chosen = {} if weights is None else training_of(Path(weights)).get("adapter_scale")
-    if not chosen:
+    by_chunk = {} if weights is None else training_of(Path(weights)).get("adapter_scale")
+    if not by_chunk:
         return 1.0
     try:
-        at = sorted((math.log(float(chunk)), float(share)) for chunk, share in chosen.items())
-        if not all(0 <= share < math.inf for _, share in at):
+        points = sorted((math.log(float(chunk)), float(scale)) for chunk, scale in by_chunk.items())
+        if not all(0 <= scale < math.inf for _, scale in points):
             raise ValueError("a share below 0, or none")
     except (AttributeError, TypeError, ValueError) as error:
         raise UserError(
-            f"{weights}/training.json: adapter_scale={str(chosen)[:60]}: must give the share "
+            f"{weights}/training.json: adapter_scale={str(by_chunk)[:60]}: must give the share "
             'of the adapter by the chunk in seconds, as {"0.3": 1.0, "1": 0.85}'
         ) from error
-    logs, shares = ([pair[i] for pair in at] for i in (0, 1))
-    return float(np.interp(math.log(chunk_s), logs, shares))
+    log_chunks, scales = zip(*points, strict=True)
+    return float(np.interp(math.log(chunk_s), log_chunks, scales))
 
 
 def unheard(config: Mapping[str, Any], languages: Set[str]) -> str | None:
-    """Return the sentence that says which of `languages` the trained weights of a configuration's
-    method never heard; None where they heard all, and where training.json does not tell."""
+    """Return a warning if the method's weights were not trained on all of `languages`; None if they
+    were, without weights, and if training.json names no languages."""
     weights = config["method"].get("weights")
-    heard = None if weights in (None, "none") else training_of(Path(weights)).get("languages")
-    heard = heard if isinstance(heard, list) else None
-    others = sorted(languages - set(heard or languages))
-    if not heard or not others:
+    if weights in (None, "none"):
+        return None
+    trained_on = training_of(Path(weights)).get("languages")
+    if not isinstance(trained_on, list) or not trained_on:
+        return None
+    others = sorted(languages - set(trained_on))
+    if not others:
         return None
     return (
-        f"The weights were trained on {', '.join(heard)} and not on {', '.join(others)}: expect "
-        "many errors, or take a method that needs none, as method=ufal"
+        f"The weights were trained on {', '.join(trained_on)} and not on {', '.join(others)}: "
+        "expect many errors, or take a method that needs none, as method=ufal"
     )

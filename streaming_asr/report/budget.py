@@ -61,16 +61,18 @@ def verdict(results: Sequence[Result], limits: Sequence[Limit]) -> list[str]:
 
 def _candidates(results: Sequence[Result]) -> list[Result]:
     """Return the runs that a budget chooses from, the lowest WER first, then the lowest latency."""
-    late = COMMIT.format("p50")
+    latency = COMMIT.format("p50")
     judged = [r for r in results if not r.error and not r.is_odd and r.or_last("wer") < math.inf]
-    return sorted(judged, key=lambda result: (result.or_last("wer"), result.or_last(late)))
+    return sorted(judged, key=lambda result: (result.or_last("wer"), result.or_last(latency)))
 
 
 def _miss(result: Result, limits: Sequence[Limit]) -> float:
+    """Return by which share of a limit a run misses it at most; 0 or less within all limits."""
     return max(limit.excess(result.metrics) for limit in limits)
 
 
 def _missed(result: Result, limits: Sequence[Limit]) -> list[str]:
+    """Return each limit that a run misses, with by how much, as `wer by 1.2 %`."""
     misses = []
     for limit in limits:
         if limit.excess(result.metrics) > 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,41 +21,49 @@ MAX_TIMELINES = 1200  # of a page, all runs together
 
 
 def choose(results: Sequence[Result]) -> dict[Path, dict[str, str]]:
-    """Return the utterances to show, by cell folder and utterance id, with what is remarkable of
-    them, "" for most.
+    """Return the utterances to show, by cell folder and utterance, with why they are remarkable,
+    "" for most.
 
-    Cells of one split share the remarkable ones: the median, with which the page opens, the two
-    worst and the slowest by the mean over cells. The others follow in their order, the same in all
-    cells, as far as `MAX_TIMELINES` allows.
+    Cells of one split share the remarkable ones (`_remarkable`), which come first. The others
+    follow in their order, the same in all cells, as far as MAX_TIMELINES allows.
     """
-    rows = {result.folder: _scores(result) for result in results if result.metrics}
+    scores = {result.folder: _scores(result) for result in results if result.metrics}
     chosen: dict[Path, dict[str, str]] = {}
     for split in {result.split for result in results}:
-        folders = [r.folder for r in results if r.split == split and r.folder in rows]
-        # The mean over runs shows which recordings are hard, not which run is bad at them.
-        common = set.intersection(*(set(rows[folder]) for folder in folders)) if folders else set()
-        wer, late_s = (
-            {utt: statistics.fmean(rows[folder][utt][at] for folder in folders) for utt in common}
-            for at in (0, 1)
-        )
-        hardest = sorted(common, key=lambda utt: (-wer[utt], utt))
-        if len(common) == 1:  # the only one is nothing remarkable
-            hardest, late_s = [], dict.fromkeys(common, 0.0)
-        remarkable = {utt: "worst WER over all methods" for utt in hardest[:2] if wer[utt]}
-        median = hardest[len(hardest) // 2 :][:1]
-        if any(wer.values()) and not remarkable.keys() & median:
-            remarkable = {utt: "median WER over all methods" for utt in median} | remarkable
-        for utt in sorted(common, key=lambda utt: (-late_s[utt], utt))[:1]:
-            if late_s[utt]:
-                remarkable.setdefault(utt, "slowest over all methods")
+        folders = [r.folder for r in results if r.split == split and r.folder in scores]
+        remarkable = _remarkable([scores[folder] for folder in folders])
         for folder in folders:
-            some = list(rows[folder])[: MAX_TIMELINES // len(rows)]
-            chosen[folder] = remarkable | {utt: "" for utt in some if utt not in remarkable}
+            first = list(scores[folder])[: MAX_TIMELINES // len(scores)]
+            chosen[folder] = remarkable | {utt: "" for utt in first if utt not in remarkable}
     return chosen
 
 
+def _remarkable(scores: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str, str]:
+    """Return why some utterances are remarkable: the median, with which the page opens, the two
+    worst and the slowest. The mean over cells decides, since it shows which recordings are hard and
+    not which run is bad at them.
+
+    scores: of each cell, (WER, latency in s) by utterance; only those of all cells count.
+    """
+    common = set.intersection(*(set(of_cell) for of_cell in scores)) if scores else set()
+    if len(common) < 2:  # an only one is not remarkable
+        return {}
+    wer = {utt: statistics.fmean(of_cell[utt][0] for of_cell in scores) for utt in common}
+    latency_s = {utt: statistics.fmean(of_cell[utt][1] for of_cell in scores) for utt in common}
+    hardest = sorted(common, key=lambda utt: (-wer[utt], utt))
+    remarkable = {utt: "worst WER over all methods" for utt in hardest[:2] if wer[utt]}
+    median = hardest[len(hardest) // 2]
+    if any(wer.values()) and median not in remarkable:
+        remarkable = {median: "median WER over all methods"} | remarkable
+    slowest = min(common, key=lambda utt: (-latency_s[utt], utt))
+    if latency_s[slowest]:
+        remarkable.setdefault(slowest, "slowest over all methods")
+    return remarkable
+
+
 def _scores(result: Result) -> dict[str, tuple[float, float]]:
-    """Return (WER, p90 of its commit latency in s; 0 where unknown) of each utterance."""
+    """Return (WER, p90 of its commit latency in s) of each utterance, 0 if unknown; without
+    recordings of more than MAX_DURATION_S."""
     late = "committed_p90_ca_s"
     return {
         row.utt: ((row.wer or 0.0) * result.is_labelled, row.latency.get(late) or 0.0)
@@ -76,32 +84,32 @@ def timeline(trace: Trace) -> dict[str, Any]:
     """
     labelled = bool(trace.reference.strip())
     steps: list[list[Any]] = []
-    at_step: list[int] = []  # step k -> the entry of `steps` that holds what was on screen then
+    entry_of: list[int] = []  # by step of the trace, the entry of `steps` with its display
     displayed = committed = ""
     for step in trace.steps:
         if (step.displayed, step.committed) != (displayed, committed):
-            n_kept = common_prefix(displayed, step.displayed)
+            n_same = common_prefix(displayed, step.displayed)
             n_final = len(step.committed) if step.displayed.startswith(step.committed) else 0
             times = [round(step.audio_s, 4), round(step.finished_s, 4)]
-            steps.append([*times, n_kept, step.displayed[n_kept:], n_final])
+            steps.append([*times, n_same, step.displayed[n_same:], n_final])
             displayed, committed = step.displayed, step.committed
-        at_step.append(len(steps) - 1)
+        entry_of.append(len(steps) - 1)
     final = [word for word in trace.units(trace.hypothesis) if light_key(word)]
-    seen = WordTimes.of(trace)
-    changes = _changes(trace, final, at_step)
+    word_times = WordTimes.of(trace)
+    changes = _changes(trace, final, entry_of)
 
-    def spoken(i: int) -> dict[str, Any]:
+    def of_reference(i: int) -> dict[str, Any]:
         if trace.words is None:
             return {"word": reference[i], "start": None, "end": None}
         word = words[i]
         return {"word": word.text, "start": round(word.start, 3), "end": round(word.end, 3)}
 
-    def heard(j: int) -> dict[str, Any]:
-        times = {
-            name: at_step[k] if (k := getattr(seen, name)[j]) >= 0 else None
-            for name in ("shown", "stable", "committed")
-        }
-        return {"final": final[j], "changes": changes[j], **times}
+    def of_text(j: int) -> dict[str, Any]:
+        row: dict[str, Any] = {"final": final[j], "changes": changes[j]}
+        for name in ("shown", "stable", "committed"):
+            k = getattr(word_times, name)[j]
+            row[name] = entry_of[k] if k >= 0 else None
+        return row
 
     words = [word for word in trace.words or () if light_key(word.text)]
     written = trace.units(trace.reference) if trace.words is None else [word.text for word in words]
@@ -114,13 +122,15 @@ def timeline(trace: Trace) -> dict[str, Any]:
         i, i_end, j, j_end = edit.src_start, edit.src_end, edit.dest_start, edit.dest_end
         if edit.tag in ("equal", "replace"):
             kind = "hit" if edit.tag == "equal" else "substitution"
-            rows += [{"kind": kind, **spoken(i + at), **heard(j + at)} for at in range(i_end - i)]
+            rows += [
+                {"kind": kind, **of_reference(i + k), **of_text(j + k)} for k in range(i_end - i)
+            ]
         elif edit.tag == "delete":
-            rows += [{"kind": "deletion", **spoken(at), **nothing} for at in range(i, i_end)]
+            rows += [{"kind": "deletion", **of_reference(k), **nothing} for k in range(i, i_end)]
         else:
-            unspoken = {"word": None, "start": None, "end": None}
+            no_reference = {"word": None, "start": None, "end": None}
             kind = "insertion" if labelled else "unjudged"
-            rows += [{"kind": kind, **unspoken, **heard(at)} for at in range(j, j_end)]
+            rows += [{"kind": kind, **no_reference, **of_text(k)} for k in range(j, j_end)]
     last_s = trace.steps[-1].finished_s if trace.steps else 0.0
     return {
         "utt": trace.utt,
@@ -136,37 +146,34 @@ def timeline(trace: Trace) -> dict[str, Any]:
 
 
 def _changes(
-    trace: Trace, final: Sequence[str], at_step: Sequence[int]
+    trace: Trace, final: Sequence[str], entry_of: Sequence[int]
 ) -> list[list[tuple[int, str]]]:
-    """Return, for each final word, the text at its place: (entry of steps, text) at every change.
+    """Return for each final word how the display changed at its place: (entry of the page's steps,
+    word) at each change, "" for a word that is gone. A place that the display has not reached yet
+    has no change.
 
-    The place is found by aligning each display with the start of the final text that it is
-    nearest to; what the display does not have yet is no change, what it no longer has is a change
-    to "".
+    Each display is aligned with the start of the final text that it is nearest to. entry_of: by
+    step of the trace.
     """
     keys = [light_key(word) for word in final]
     changes: list[list[tuple[int, str]]] = [[] for _ in final]
     for k, text in trace.displays:
         words = [word for word in trace.units(text) if light_key(word)]
-        shown_keys = [light_key(word) for word in words]
-        at_place = dict.fromkeys(range(len(final)), "")
-        for edit in Levenshtein.opcodes(shown_keys, _start_like(shown_keys, keys)):
+        word_keys = [light_key(word) for word in words]
+        word_at = [""] * len(final)
+        for edit in Levenshtein.opcodes(word_keys, _start_like(word_keys, keys)):
             if edit.tag in ("equal", "replace"):
-                at_place |= zip(
-                    range(edit.dest_start, edit.dest_end),
-                    words[edit.src_start : edit.src_end],
-                    strict=True,
-                )
-        for j, word in at_place.items():
-            before = changes[j][-1][1] if changes[j] else ""
-            if light_key(word) != light_key(before):
-                changes[j].append((at_step[k], word))
+                word_at[edit.dest_start : edit.dest_end] = words[edit.src_start : edit.src_end]
+        for j, word in enumerate(word_at):
+            word_before = changes[j][-1][1] if changes[j] else ""
+            if light_key(word) != light_key(word_before):
+                changes[j].append((entry_of[k], word))
     return changes
 
 
 def _start_like(display: Sequence[str], final: Sequence[str]) -> Sequence[str]:
-    """Return the prefix of `final` that is nearest to `display`: aligned with the whole, a misheard
-    last word would be taken for the last word of the recording."""
+    """Return the prefix of `final` that is nearest to `display`. In an alignment with all of
+    `final`, a wrong last word would be taken for the last word of the recording."""
     n = len(display)
     return min(
         (final[:m] for m in range(max(n - 3, 0), min(n + 3, len(final)) + 1)),

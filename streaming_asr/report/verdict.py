@@ -21,24 +21,23 @@ def named(result: Result) -> str:
 
 
 def extremes(results: Sequence[Result], clock: str = "ca") -> tuple[Result, ...]:
-    """Return the streaming run with the least WER and, of another method where there is one, that
-    with the least latency among the half with fewer errors; the first two runs where neither is
-    known. Runs that cannot be compared are left out."""
+    """Return at most two runs that the page shows first: the streaming run with the lowest WER and
+    the one with the lowest latency, of another method if there is one and among the half with fewer
+    errors. Failed and odd runs are left out; offline counts only if there is no other."""
     usable = [
         result for result in results if result.metrics and not result.error and not result.is_odd
     ]
-    able = [result for result in usable if result.method != "offline"] or usable
-    if not able:
+    streaming = [result for result in usable if result.method != "offline"] or usable
+    if not streaming:
         return ()
-    late = LATENCY.format(clock)
-    best = min(able, key=lambda result: (result.or_last(WER), result.or_last(late)))
-    rest = [result for result in able if result.method != best.method] or [
-        result for result in usable if result is not best
-    ]
-    # A run that outputs other words than were spoken is early for no good.
-    usual = median(result.or_last(WER) for result in able)
-    rest = [result for result in rest if result.or_last(WER) <= usual] or rest
-    return best, *sorted(rest, key=lambda result: result.or_last(late))[:1]
+    latency = LATENCY.format(clock)
+    best = min(streaming, key=lambda result: (result.or_last(WER), result.or_last(latency)))
+    others = [result for result in streaming if result.method != best.method]
+    others = others or [result for result in usable if result is not best]
+    # A run that outputs other words than were spoken is early without use.
+    median_wer = median(result.or_last(WER) for result in streaming)
+    others = [result for result in others if result.or_last(WER) <= median_wer] or others
+    return best, *sorted(others, key=lambda result: result.or_last(latency))[:1]
 
 
 def verdict(results: Sequence[Result], clock: str = "ca") -> str | None:
