@@ -86,6 +86,8 @@ def unnameable(error: BaseException) -> UserError | None:
     any other error."""
     if isinstance(error, ValueError) and str(error).startswith("embedded null"):
         return UserError("a path holds a NUL character, which no file's name has; correct it")
+    if isinstance(error, RuntimeError) and str(error).startswith("Could not determine home"):
+        return UserError("a path begins with ~ and a name that is no user's; write it in full")
     if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
         return None
     return UserError(

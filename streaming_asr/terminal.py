@@ -264,7 +264,7 @@ def exit_status(program: Callable[[], int | None], *, resumes: bool = True) -> i
             raise
         wrong = error.object[max(error.start - 40, 0) : error.end + 40]
         return _refused(f"{wrong!r}: is no UTF-8 text; rename the file, or write the text in UTF-8")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         if (refusal := unnameable(error)) is not None:
             return _refused(refusal)
         if not isinstance(error, OSError) or error.errno is None:

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -155,3 +156,16 @@ def test_a_character_that_the_output_lacks_is_printed_as_an_escape(
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(held, encoding))
     assert exit_status(lambda: print("我 ok")) == 0
     assert held.getvalue() == b"\\u6211 ok\n"
+
+
+def test_a_home_folder_of_nobody_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status(lambda: Path("~no-such-user/a.wav").expanduser() and 0) == 2
+    assert "begins with ~ and a name that is no user's" in capsys.readouterr().err
+
+
+def test_another_error_at_run_time_is_a_fault_of_the_program() -> None:
+    def program() -> int:
+        raise RuntimeError("another")
+
+    with pytest.raises(RuntimeError, match="another"):
+        exit_status(program)

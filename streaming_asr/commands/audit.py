@@ -111,15 +111,18 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 def _run(settings: Sequence[str]) -> Path:
-    """Run one cell and return its folder. Raises UserError where it left no log to compare."""
+    """Run the cell of `settings` (KEY=VALUE each) and return its folder. Raises UserError where it
+    left no log to compare."""
     from streaming_asr.config.command_line import CommandLine
     from streaming_asr.run import command
     from streaming_asr.run.plan import plan
 
     line = CommandLine(settings)
     line.default_data()
-    folder = plan(line).cells[0].folder
-    end_if_stopped(status := command.main(line.argv, lambda place: None))
+    folder = folders.cell_of(plan(line).cells[0].folder)
+    status = command.main(line.argv, lambda place: None)  # shows no table of the run
+    end_if_stopped(status)
+    # A status of 1 stands for recordings that failed, which the audit counts itself.
     if status > 1 or not (folder / folders.RESULT).is_file():
         raise UserError(f"{folder}: did not run to its end; the message above says why")
     return folder

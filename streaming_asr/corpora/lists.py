@@ -12,6 +12,7 @@ known forms of its recordings. A row has
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
 from collections import Counter
@@ -171,17 +172,18 @@ def obtained(ids: str | None) -> Path:
 def chosen_ids(ids: str) -> list[str]:
     """Return the ids of a list, or those in a file: the first word of each line that is no comment.
     Raises UserError where `ids` is neither, and for a file without ids or with one twice."""
-    file = Path(ids).expanduser()
-    if ids in list_names() or not file.is_file():
+    file = Path(os.path.expanduser(ids))
+    # os.path.isfile is False for text that no file can be named by, such as ids of a whole corpus
+    if ids in list_names() or not os.path.isfile(file):
         return list(speech_list(ids).rows)
     line_of: dict[str, str] = {}
     for where, line in text_rows(file):
-        name = line.split()[0]
+        name = line.split()[0]  # `text_rows` leaves out blank lines
         if name.startswith("#"):
             continue
         if name in line_of:
             raise UserError(f"{where}: id {name!r} is in {line_of[name]} already; remove one")
-        line_of[name] = where.rpartition(", ")[2]
+        line_of[name] = where.rpartition(", ")[2]  # "line 3" of "FILE, line 3"
     if not line_of:
         raise UserError(f"data.ids={ids}: no id in it; write one on each line")
     return list(line_of)

@@ -89,14 +89,15 @@ def _checked(path: str | Path, folder: Path, where: str) -> Found:
 
 
 def is_english_only(path: str | Path) -> bool:
-    """Return whether the Whisper of `path` knows only English, by its generation_config.json, else
-    by the size of its vocabulary; by its name where it is not on this machine. Raises UserError as
-    `find_here`.
+    """Return whether the Whisper of `path` knows only English, by its generation_config.json; by
+    the size of its vocabulary without that file or in CTranslate2's form; by its name where it is
+    not on this machine. Raises UserError as `find_here`.
     """
     model = find_here(path)
     if model is None:
-        return str(path).partition("@")[0].endswith(".en")
+        return str(path).partition("@")[0].endswith(".en")  # without a hub's @revision
     declared = _json_value(model.folder / "generation_config.json", "is_multilingual")
+    # CTranslate2 itself reads no such file and counts its vocabulary.
     if declared is None or model.is_ctranslate2:
         return _vocabulary(model) < MULTILINGUAL_TOKENS
     return not declared

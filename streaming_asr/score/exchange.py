@@ -8,7 +8,7 @@ from pathlib import Path
 
 from streaming_asr.corpora.nist import Segment, segments
 from streaming_asr.corpora.rows import names_of
-from streaming_asr.errors import UserError
+from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.events.invariants import too_early
 from streaming_asr.events.log import UtteranceLog, read_log
 from streaming_asr.metrics import METRICS_VERSION
@@ -17,6 +17,7 @@ from streaming_asr.score.folder import EVENTS, find_cells, write_cell
 from streaming_asr.score.formats import FORMATS
 from streaming_asr.score.formats.foreign import meet, reference
 from streaming_asr.terminal import command_parser
+from streaming_asr.text.languages import LANGUAGES, language_code
 from streaming_asr.text.normalise import NORMALISERS, default_kind
 from streaming_asr.utterance import Utterance
 
@@ -72,6 +73,11 @@ def import_command(argv: Sequence[str]) -> int:
         "--language", help="of recordings whose references name none, as en or zh-CN; default: en"
     )
     arguments = parser.parse_args(argv)
+    if arguments.language and len(language_code(arguments.language)) > 3:
+        raise UserError(
+            f"--language {arguments.language}: no language that is known here"
+            f"{did_you_mean(arguments.language, LANGUAGES)}; give a code such as en, de or zh-CN"
+        )
     if not arguments.file.exists():
         raise UserError(f"{arguments.file}: no such file; correct the path.")
     name = arguments.name or arguments.file.stem

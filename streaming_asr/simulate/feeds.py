@@ -221,6 +221,7 @@ class _Feeder:
         finish_ns = 0  # when the last step ended by the clock of the metrics, after `begin_ns`
 
         def step(end: int, last: bool) -> Step:
+            """Make a step of the audio up to sample `end`; times in ns since the stream began."""
             nonlocal finish_ns
             result = stepper.step([state], [row.take(end)], [last])
             now_ns = perf_counter_ns() - begin_ns

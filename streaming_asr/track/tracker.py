@@ -137,11 +137,12 @@ class Tracker:
         self._guard("events", send)
 
     def report(self, page: Path) -> None:
-        """Keep the HTML report, with its timelines and their sound, as a medium of this run."""
+        """Log the HTML report, with its timelines and their sound, as a panel of this W&B run."""
 
         def send() -> None:
             from wandb import Html
 
+            # inject would add W&B's own stylesheet, which changes the page.
             self._run.log({"report": Html(str(page), inject=False)})
 
         self._guard("report", send)

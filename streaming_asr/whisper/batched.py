@@ -49,8 +49,9 @@ def encode_windows(
 def encode_together(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> Tensor:
     """Return the block-causal encodings of windows of unequal lengths in one pass: (B, F, d).
 
-    Arguments as in `encode_windows`. What follows a window's last frame is padding that no frame of
-    the window sees. On a CPU each window attends by itself, and the padding comes last.
+    mels: (n_mels, 2 F_i + 1) each; ends: block ends in frames, the last one F_i; F is the largest.
+    What follows a window's last frame is padding that no frame of the window sees. On a CPU, where
+    padding costs more than it saves, the windows share only the linear layers.
     """
     if mels[0].device.type != "cpu":
         return _encode_padded(model, mels, ends)

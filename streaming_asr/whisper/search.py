@@ -225,10 +225,12 @@ class BeamSearch:
         log_probs: list[list[float]],
         n_heard: int,
     ) -> None:
-        """Remove, in place, next tokens that complete a short unsupported copy; at least one next
-        token of each hypothesis stays.
+        """Remove, in place, next tokens that complete a short unsupported copy (`whisper.guard`).
 
-        tokens, log_probs: of the next tokens of each hypothesis, the likeliest first.
+        At least one next token of each hypothesis stays.
+
+        tokens, log_probs: of the next tokens of each hypothesis, the likeliest first. n_heard: the
+        encoder frames of the audio that the new text is of.
         """
         for hypothesis, next_tokens, next_log_probs in zip(live, tokens, log_probs, strict=True):
             for i in reversed(range(len(next_tokens))):

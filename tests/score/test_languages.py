@@ -206,6 +206,9 @@ def test_an_imported_log_without_a_language_takes_that_of_the_option(
     assert result["unit"] == ["character"] and result["warnings"] == []
     shutil.rmtree(tmp_path / "cell")
     assert an_import(tmp_path, "we", None, "--language", "English") == 0
+    shutil.rmtree(tmp_path / "cell")
+    assert an_import(tmp_path, "we", None, "--language", "Enlish") == 2
+    assert "--language Enlish: no language that is known" in capsys.readouterr().err
 
 
 def test_an_option_that_contradicts_the_references_is_refused(

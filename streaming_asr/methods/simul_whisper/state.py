@@ -108,7 +108,7 @@ class SimulWhisperState(StreamState):
         words = self.detokenizer.words(text, language=self.language)
         if not words:
             return 0
-        # Tokens after the last word are bytes of an unfinished character.
+        # Tokens after the last word spell none: bytes of an unfinished character, or a lone space.
         last = words[-1]
         stop = last.start if last.stop == len(text) else last.stop
         return max(0, stop - len(self.tokens))

@@ -212,7 +212,8 @@ class PrefixBeamSearch:
         return len(self._chains) - 1
 
     def _grown(self, prefix: int, token: int) -> int:
-        """Return the number of a prefix with one more token."""
+        """Return the index, in `_parent` and `_token`, of `prefix` followed by `token`; the first
+        call for it adds it there."""
         child = self._child.get((prefix, token))
         if child is None:
             child = self._child[prefix, token] = len(self._parent)

@@ -176,9 +176,10 @@ def _without_loops(
 
 
 def _best(branches: list[_Branch], width: int, ended: list[_Branch]) -> list[_Branch]:
-    """Return the `width` branches of the highest total, best first, no two with the same text.
+    """Return the `width` branches of the highest total, best first, no two with the same `text`
+    (its token ids and the end).
 
-    A text among `ended` is left out too: a cropped hypothesis may come to it again.
+    A text among `ended` is left out too: one that `_without_loops` cuts back may reach it again.
     """
     ordered = sorted(branches, key=lambda branch: branch.total, reverse=True)
     texts = {branch.text for branch in ended}
