@@ -116,22 +116,6 @@ def of_texts(folder: Path) -> Iterator[Row]:
             }
 
 
-NEAR_GERMAN = (
-    "ca cs cy en eo es et eu fi fr fy-NL hsb hu it lt lv nl pl pt rm-sursilv rm-vallader ro ru sl "
-    "sv-SE el br"
-)
-
-
-def of_other_languages(folder: Path) -> Iterator[Row]:
-    """Common Voice's clips in `NEAR_GERMAN`, for their sound, except those of the speakers of its
-    German ones, which are dev."""
-    speakers = {row["speaker"] for row in of_tables(folder / "de")}
-    for language in NEAR_GERMAN.split():
-        for row in of_tables(folder / language):
-            if row["speaker"] not in speakers:
-                yield {**row, "text": ""}
-
-
 SAID_OF = {"Names": "Name", "Numbers": "Number", "Addresses": "Address"}
 """Folders of the alphanumeric recordings, and the column that has what the speaker got to read."""
 
@@ -167,9 +151,6 @@ class Source:
     language: str = "en"
 
 
-OMNILINGO = (
-    "omnilingo/rsample-100-cv-corpus-6.1-2020-12-11@6785f863fec9770151abfe50a5e3e3787fd20ba2"
-)
 SOURCES = {
     "common_voice": Source(
         (
@@ -249,16 +230,13 @@ SOURCES = {
         "de",
     ),
     "common_voice_de": Source(
-        (f"{OMNILINGO}:de",),
+        (
+            "omnilingo/rsample-100-cv-corpus-6.1-2020-12-11@"
+            "6785f863fec9770151abfe50a5e3e3787fd20ba2:de",
+        ),
         of_tables,
         "CC0",
         "de",
-    ),
-    "common_voice_27": Source(
-        (f"{OMNILINGO}:*",),
-        of_other_languages,
-        "CC0",
-        "de",  # of no text: what the encoder learns is of no language
     ),
 }
 ENGLISH = [name for name, source in sorted(SOURCES.items()) if source.language == "en"]
