@@ -72,15 +72,15 @@ class Loader(ABC):
 
     path: the corpus's folder (or file).
     split: one of its parts, named as the corpus names it. A corpus whose `split` is a `Split` also
-        takes a list, and reads its splits one after the other.
+    takes a list, and reads its splits one after the other.
     ids: the name of a list (`lists.py`) or a file of ids. Only these utterances are read; the
-        settings below choose among them.
+    settings below choose among them.
     limit: the greatest number of utterances (`choose`).
     alignments: a file or folder of word times; without it they are read from files next to the
-        audio.
+    audio.
     align: what times words that have no times yet: `auto` the aligner model of the corpus's
-        language, `ctc` the package's CTC model of English, a name or folder that model; None
-        nothing. The caller sets `time`, the function that does it (`align.auto.give_times`).
+    language, `ctc` the package's CTC model of English, a name or folder that model; None
+    nothing. The caller sets `time`, the function that does it (`align.auto.give_times`).
     join_s: joins each speaker's clips to recordings of at most so many seconds (`join.join`).
     per_speaker: the greatest number of recordings of a speaker; `limit` chooses among these.
     snr_db, noise: see `noise.with_noise`.
