@@ -414,8 +414,7 @@ class Measurement:
         self._run([*offline, "method=offline", *ours], "words")
         for at, each in enumerate(sorted(able, key=lambda each: each.or_last("rtf_total"))):
             if at > 0 and time.monotonic() > self._end:
-                why = f"no time is left of --minutes {self._minutes:g}"
-                self.notes.append(f"left out: {_label(each)}: {why}")
+                self.notes.append(f"left out: {_label(each)}: no time; give more --minutes")
                 continue
             saved = folders.saved_settings(each.folder) or []
             self._run([*(each for each in saved if not OURS.match(each)), *ours], "words")
@@ -545,7 +544,7 @@ def _answer(choices: Sequence[Choice], names: Sequence[str], budget: Budget) -> 
         rule = "nine of ten words within the lag, 95 % of the steps within a chunk and 1 s"
         return [f"nothing serves {budget} ({rule}); nearest: {near.settings}, which {carries}"]
     best = within[0]
-    because = "nothing else does"
+    because = "nothing else that was measured does"
     if len(within) > 1:
         because = (
             f"of the {len(within)} that do, it makes the fewest errors (of equals the least lag)"

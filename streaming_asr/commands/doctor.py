@@ -60,15 +60,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def examine(*, offline: bool) -> list[Check]:
-    """Return all checks, in the order in which they are shown."""
+    """Return all checks, in the order in which they are shown; they end at the first one that a
+    missing package makes impossible."""
+    is_supported = (3, 11) <= sys.version_info[:2] < (3, 14)
+    checks = [
+        Check("Python", is_supported, platform.python_version(), "use Python 3.11 to 3.13", True),
+        *map(_package, NEEDED),
+    ]
+    try:
+        checks += _parts(offline)
+    except ModuleNotFoundError as error:
+        checks.append(Check(str(error.name), False, "not installed", "pip install -e .", True))
+    return checks
+
+
+def _parts(offline: bool) -> list[Check]:
+    """Return the checks of what is neither Python nor a package."""
     from streaming_asr.corpora import MINI
 
-    is_supported = (3, 11) <= sys.version_info[:2] < (3, 14)
     mini = (MINI / "clean.jsonl").is_file() and (MINI / "model" / "config.json").is_file()
     mfa = shutil.which("mfa")
     return [
-        Check("Python", is_supported, platform.python_version(), "use Python 3.11 to 3.13", True),
-        *map(_package, NEEDED),
         _cuda(),
         Check("mini", mini, str(MINI), "install again, or make mini", needed=True),
         *_models(),

@@ -140,10 +140,12 @@ def _load_array(table: Any, index: int, column: str, name: str) -> Samples:
         data = np.atleast_2d(np.asarray(audio["array"], dtype=np.float32))
     except (TypeError, ValueError) as error:
         raise UserError(f"{name}: its array is no list of numbers ({error}); replace it") from error
-    if data.ndim != 2 or not data.size or not np.isfinite(data).all():
+    if data.ndim != 2:
+        raise UserError(f"{name}: its array has {data.ndim} dimensions; samples have one or two")
+    if not data.size or not np.isfinite(data).all():
         raise UserError(f"{name}: its array is empty or holds other than finite numbers")
     if not isinstance(rate, int) or not 0 < rate <= MAX_HZ:
-        raise UserError(f"{name}: sampling_rate is {str(rate)[:60]}; must be samples per second")
+        raise UserError(f"{name}: sampling_rate is {str(rate)[:60]}; must be a whole number of Hz")
     # Some sets have a row for each channel, others a column; there are more samples than channels.
     return to_mono_16k(data.T if data.shape[0] < data.shape[1] else data, rate, name)
 

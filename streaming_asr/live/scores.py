@@ -79,7 +79,9 @@ def _summary(
     display_s = metrics.get("word_latency_shown_p50_ca_s")
     commit_s = metrics.get("word_latency_committed_p50_ca_s")
     if display_s is not None and commit_s is not None:
-        note = "" if reference is not None else " (of the aligned hypothesis)"
-        parts.append(f"shown after {display_s:.2f} s, committed after {commit_s:.2f} s{note}")
+        note = "" if reference is not None else " of the aligned hypothesis"
+        parts.append(
+            f"shown after {display_s:.2f} s, committed after {commit_s:.2f} s (medians{note})"
+        )
     parts.append(f"RTF {rtf(utterances):.2f}")
     return " · ".join(parts)

@@ -260,7 +260,8 @@ def average_proportion(delays: Sequence[float], n_reference: int, duration: floa
 
 def _displayed(display: tuple[str, ...], final: tuple[str, ...]) -> list[bool]:
     """Return for each word of `final` whether the display has it: the words of the common prefix
-    and, after it, of a longest common subsequence that takes the earliest words."""
+    and, in the rest of both, of a longest common subsequence whose words match as early as they
+    can."""
     n_prefix = common_prefix(display, final)
     is_displayed = [True] * n_prefix + [False] * (len(final) - n_prefix)
     display_rest, final_rest = display[n_prefix:], final[n_prefix:]

@@ -199,7 +199,7 @@ class Machine:
             6,
             [
                 "ufal 300ms and shorter: cannot keep up, RTF",
-                "ufal 1s: no time is left of --minutes 3",
+                "ufal 1s: no time; give more --minutes",
             ],
             True,
         ),
@@ -211,7 +211,7 @@ class Machine:
             2,
             [
                 "chunk=300ms: no time; give more --minutes",
-                "ufal 1s: no time is left of --minutes 0.2",
+                "ufal 1s: no time; give more --minutes",
             ],
             False,
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,12 @@ def test_a_description_ends_with_its_first_sentence(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text("# One thing,\n# told in two lines.\n# More.\nkey: 1\n# not this\n")
     assert listing.about(file) == "One thing, told in two lines."
+
+
+def test_a_missing_package_is_named_though_other_checks_need_it(
+    bare: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # its import now fails
+    monkeypatch.delitem(sys.modules, "huggingface_hub.constants", raising=False)
+    last = doctor.examine(offline=True)[-1]
+    assert (last.name.partition(".")[0], last.state) == ("huggingface_hub", "broken")

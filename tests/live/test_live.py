@@ -347,7 +347,7 @@ def test_without_a_reference_the_first_text_gives_word_times_and_no_errors_are_c
         metrics = score_folder(folder)["metrics"]
         assert metrics["wer"] is None
         assert metrics["word_latency_committed_p50_ca_s"] >= 0
-    assert "(of the aligned hypothesis)" in capsys.readouterr().out
+    assert "(medians of the aligned hypothesis)" in capsys.readouterr().out
     assert score_main(["compare", *map(str, folders)]) == 0
 
 

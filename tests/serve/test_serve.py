@@ -176,7 +176,7 @@ def test_kept_sound_gives_the_words_of_a_session_their_times_afterwards(
         folder = service.root / session
     choose_fake(monkeypatch)
     assert live.main([f"session={service.root}"]) == 0
-    assert capsys.readouterr().out.count("(of the aligned hypothesis)") == 3
+    assert capsys.readouterr().out.count("(medians of the aligned hypothesis)") == 3
     for method in ("ticker", "slow"):
         log = read_log(folder / f"method={method}" / "events.jsonl")
         assert [said.status for said in log.utterances] == ["ok", "ok", "failed"]

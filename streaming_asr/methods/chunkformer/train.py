@@ -242,7 +242,7 @@ class ChunkFormerRecipe(CorpusRecipe):
             return mel
         mel, mean = mel.clone(), self.network.encoder.global_cmvn.mean.to(mel.device)
         for _ in range(2):
-            low = rng.randrange(mel.shape[1] - 10)
+            low = rng.randrange(mel.shape[1] - 9)
             band = slice(low, low + rng.randint(0, 10))
             mel[:, band] = mean[band]
         for _ in range(max(1, len(mel) * HOP_SAMPLES // SAMPLE_RATE // 2)):
