@@ -76,7 +76,7 @@ def boundaries(trace: Trace, text: Sequence[str]) -> set[int]:
             cuts.add(common_prefix(trace.normalise.words(committed), tuple(text)))
     cuts -= {0, len(text)}
     places = cuts | {cut - 1 for cut in cuts} | {cut + 1 for cut in cuts}
-    return places - {0, len(text)}
+    return {place for place in places if 0 < place < len(text)}
 
 
 def blocks(trace: Trace, reference: Sequence[str]) -> list[ErrorBlock]:
