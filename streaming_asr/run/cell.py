@@ -288,6 +288,10 @@ def _utterances(job: Job) -> list[Utterance]:
     return utterances
 
 
+_reported_origins: set[str] = set()
+"""The origins of weights that this process has reported."""
+
+
 def _header(job: Job, method: Method[Any], n_utterances: int) -> dict[str, Any]:
     """Return the first line of the cell's log, which has `n_utterances`."""
     from streaming_asr import machine
@@ -310,8 +314,10 @@ def _header(job: Job, method: Method[Any], n_utterances: int) -> dict[str, Any]:
         header |= {"unmeasured": unmeasured(columns), "knows": sorted(columns)}
     if (weights := _weights(config)) is not None:
         header["weights"] = weights
-        if weights["found"] != "model.path":
-            job.report(f"weights of {config.model.path} from {weights['found']}")
+        origin = f"weights of {config.model.path} from {weights['found']}"
+        if weights["found"] != "model.path" and origin not in _reported_origins:
+            _reported_origins.add(origin)  # the cells of a sweep have the same
+            job.report(origin)
     return header
 
 
