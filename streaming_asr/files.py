@@ -35,7 +35,7 @@ NO_PLACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """Yield a path next to `path`. After the block, what it wrote there is renamed to `path`.
 
     A file replaces a file, a folder a folder. When the block raises, what it wrote is removed and
@@ -96,9 +96,9 @@ def short_name(name: str, most: int = 80) -> str:
 
 def write_text(path: Path, text: str) -> Path:
     """Write all of `text` in UTF-8, or nothing, and return `path`. Raises UserError."""
-    if path.is_dir():  # which `beside` would replace, with all that is in it
+    if path.is_dir():  # which `replacing` would replace, with all that is in it
         raise UserError(f"{path}: is a folder; name a file in it")
-    with beside(path) as scratch:
+    with replacing(path) as scratch:
         scratch.write_text(text, encoding="utf-8", newline="\n")
     return path
 

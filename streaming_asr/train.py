@@ -34,7 +34,7 @@ from streaming_asr.config.build import build, program
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.schema import check_settings, setting
 from streaming_asr.errors import UserError
-from streaming_asr.files import CONF_DIR, beside
+from streaming_asr.files import CONF_DIR, replacing
 from streaming_asr.machine import let_waiting_threads_sleep, ran_out_of_memory
 from streaming_asr.terminal import exit_status
 
@@ -205,7 +205,7 @@ def _copy_weights(trained: Path, result: Path) -> None:
             f"{trained}: no evaluation gave a score, so there are no best weights; see curve.jsonl "
             "in the same folder, and train again with another entry= and a lower recipe.fit.lr"
         )
-    with beside(result) as scratch:
+    with replacing(result) as scratch:
         shutil.copytree(trained, scratch)
 
 

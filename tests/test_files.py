@@ -8,12 +8,12 @@ import pytest
 
 from streaming_asr import report
 from streaming_asr.errors import UserError
-from streaming_asr.files import beside, write_text
+from streaming_asr.files import replacing, write_text
 
 
 def test_a_writer_that_breaks_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = write_text(tmp_path / "new" / "page.html", "whole")
-    with pytest.raises(RuntimeError, match="killed"), beside(path) as scratch:
+    with pytest.raises(RuntimeError, match="killed"), replacing(path) as scratch:
         scratch.write_text("ha")
         raise RuntimeError("killed")
     assert path.read_text() == "whole"
@@ -23,7 +23,7 @@ def test_a_writer_that_breaks_leaves_the_old_file_and_nothing_else(tmp_path: Pat
 def test_a_folder_replaces_a_folder_with_all_its_files(tmp_path: Path) -> None:
     place = tmp_path / "best"
     for names in (("a", "b"), ("c",)):
-        with beside(place) as folder:
+        with replacing(place) as folder:
             folder.mkdir()
             for name in names:
                 (folder / name).touch()
@@ -35,7 +35,7 @@ def test_a_folder_whose_successor_breaks_stays(tmp_path: Path) -> None:
     place = tmp_path / "best"
     place.mkdir()
     (place / "weights").write_text("good")
-    with pytest.raises(UserError, match="best: cannot be written"), beside(place) as folder:
+    with pytest.raises(UserError, match="best: cannot be written"), replacing(place) as folder:
         folder.mkdir()
         raise OSError(28, "No space left on device")
     assert (place / "weights").read_text() == "good"

@@ -239,7 +239,7 @@ def _text(whisper: Whisper, tokens: Sequence[int]) -> str:
     return text
 
 
-def beside(pair: Pair, clips: Sequence[tuple[np.ndarray, str]]) -> dict[str, Any]:
+def side_by_side(pair: Pair, clips: Sequence[tuple[np.ndarray, str]]) -> dict[str, Any]:
     """CPU seconds and texts of both sides of a pair over clips (audio, reference)."""
     normalise = normaliser("en")
     sides = {"theirs": pair.theirs, "ours": pair.ours}
@@ -304,7 +304,7 @@ def bench(*, checkouts: str, limit: int, only: Sequence[str]) -> dict[str, Any]:
                     absent[name] = str(error)
                     continue
                 print(f"{pair.peer}: {len(clips)} clips", file=sys.stderr, flush=True)
-                rows.append(beside(pair, clips))
+                rows.append(side_by_side(pair, clips))
     if not rows:
         raise UserError(
             f"--checkouts {checkouts}: none of {', '.join(only)} is there "

@@ -32,11 +32,11 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
     for another suffix, an unknown metric, and a folder without results.
     """
     from streaming_asr.metrics import METRICS
-    from streaming_asr.metrics.table import beside_wer
+    from streaming_asr.metrics.table import next_to_wer
 
     if out.suffix not in SUFFIXES:
         raise UserError(f"--table {out}: the suffix is {' or '.join(SUFFIXES)}")
-    columns = list(beside_wer(metrics or [name for name, _, _ in HEADLINE]))
+    columns = list(next_to_wer(metrics or [name for name, _, _ in HEADLINE]))
     for name in columns:
         if name not in METRICS:
             raise UserError(f"--metrics {name}: no such metric; score --list shows them all")

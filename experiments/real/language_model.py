@@ -35,7 +35,7 @@ from streaming_asr.corpora.lists import held_by
 from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.corpora.obtain import clone_once
 from streaming_asr.errors import UserError, check_range
-from streaming_asr.files import HERE, beside, write_text
+from streaming_asr.files import HERE, replacing, write_text
 from streaming_asr.methods.u2.first_pass import tokenizer_of
 from streaming_asr.methods.u2.pieces import PieceTokenizer, has_digits
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
@@ -217,7 +217,7 @@ def program(argv: Sequence[str] | None = None) -> None:
         ngrams(lines, n_classes, options.order, options.threshold, arpa)
         # A thousandth is less than any score notices, and halves the file.
         content = NUMBER.sub(lambda match: f"{float(match[0]):.3f}", arpa.read_text("ascii"))
-    with beside(options.out / MODEL_FILE) as scratch:
+    with replacing(options.out / MODEL_FILE) as scratch:
         scratch.write_bytes(lzma.compress(content.encode()))
     card = {
         "vocabulary": vocabulary_hash(tokenizer.spellings()),

@@ -30,7 +30,7 @@ from streaming_asr.corpora.manifest import write_manifest
 from streaming_asr.corpora.rows import drop_torn_line, json_rows
 from streaming_asr.corpora.shards import write_shards
 from streaming_asr.errors import UserError
-from streaming_asr.files import beside
+from streaming_asr.files import replacing
 from streaming_asr.method import NULL, SAMPLE_RATE, Samples
 from streaming_asr.models.find import is_english_only
 from streaming_asr.models.hash import model_hash
@@ -166,7 +166,7 @@ def prepare(data: DictConfig, model: DictConfig, output: Path) -> tuple[Path, Pa
             )
         if not dev.is_file():
             write_manifest(shuffled[:n_dev], dev)
-        with beside(shards) as scratch:
+        with replacing(shards) as scratch:
             write_shards(shuffled[n_dev:], scratch, max_s=float("inf"))
     return shards, dev
 

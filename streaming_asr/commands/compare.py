@@ -3,7 +3,7 @@
     streaming-asr compare audio=talk.m4a method=whisperrt,hush_word
     streaming-asr compare audio=talk.m4a method=whisperrt chunk=300ms,1s model=base.en --open
 
-With talk.txt beside the recording the page also tells the errors. Words are aligned for their
+With talk.txt next to the recording the page also tells the errors. Words are aligned for their
 latencies: those of talk.txt, else those of the first method. The results lie in
 outputs/compare/<recording>/<settings>; the last line printed is the page's place.
 """

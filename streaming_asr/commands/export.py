@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import beside
+from streaming_asr.files import replacing
 from streaming_asr.terminal import command_parser, exit_status, loading
 
 CT2 = "ctranslate2"
@@ -66,7 +66,7 @@ def export(
         )
     reached = _cells(results, adapter) if results else []
 
-    with beside(out) as folder:
+    with replacing(out) as folder:
         _write_model(folder, config, adapter)
         if ctranslate2:
             from streaming_asr.methods.ufal.convert import convert

@@ -56,10 +56,10 @@ def is_native(config: DictConfig) -> bool:
 def weights_folders(config: DictConfig, method_name: str) -> list[Path]:
     """Return the folders that may hold weights of this method for this model, in search order."""
     model = config.model
-    beside = model.get("weights") or str(Path(str(model.path)).expanduser() / "weights")
+    of_model = model.get("weights") or str(Path(str(model.path)).expanduser() / "weights")
     return [
         Path(str(config.output)) / "train" / str(model.get("name", "model")) / method_name,
-        Path(beside) / method_name,
+        Path(of_model) / method_name,
     ]
 
 

@@ -21,7 +21,7 @@ from streaming_asr.corpora.lists import without_listed
 from streaming_asr.corpora.loader import Loader
 from streaming_asr.corpora.rows import Time, json_rows
 from streaming_asr.errors import UserError
-from streaming_asr.files import beside, write_text
+from streaming_asr.files import replacing, write_text
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord, Utterance
 
@@ -156,7 +156,7 @@ def write_shards(
         """Write the pending utterances as the next shard."""
         nonlocal n_shards, offset
         stem = Path(folder) / f"shard-{n_shards:03d}"
-        with beside(stem.with_suffix(".npy")) as scratch, scratch.open("wb") as file:
+        with replacing(stem.with_suffix(".npy")) as scratch, scratch.open("wb") as file:
             np.save(file, np.concatenate(pieces))
         write_text(stem.with_suffix(".jsonl"), "\n".join(lines) + "\n")
         pieces.clear()

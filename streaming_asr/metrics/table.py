@@ -97,7 +97,7 @@ def known_of(header: Mapping[str, Any]) -> frozenset[str]:
 STABILITY = ("normalised_erasure", "light_erasure", "unstable_words_per_word")
 
 
-def beside_wer(names: Sequence[str]) -> tuple[str, ...]:
+def next_to_wer(names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns of a table, with WER first if they have stability and not WER: a method
     that outputs nothing is perfectly stable."""
     lacks_wer = "wer" not in names and any(name in STABILITY for name in names)

@@ -1,4 +1,4 @@
-"""The segments of a cell: its transcription with times, beside the log."""
+"""The segments of a cell: its transcription with times, next to the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADER = "utterance\tstart_s\tend_s\ttext"
 
 
 def write_segments(folder: Path) -> Path:
-    """Write the segments of a cell's log to `segments.tsv` beside it, seconds with two decimals.
+    """Write the segments of a cell's log to `segments.tsv` next to it, seconds with two decimals.
 
     A recording that failed has none. Raises ValueError where words have no times.
     """

@@ -16,7 +16,7 @@ from streaming_asr.cells.folder import short_names
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import give_json
 from streaming_asr.metrics import METRICS
-from streaming_asr.metrics.table import beside_wer, with_wer
+from streaming_asr.metrics.table import next_to_wer, with_wer
 from streaming_asr.score import compare, exchange, longform, replay, retime
 from streaming_asr.score.folder import find_cells, score_folder
 from streaming_asr.score.results import drawn_over, lost, read_results
@@ -117,7 +117,7 @@ def _metrics_of(text: str) -> tuple[str, ...]:
         if name not in METRICS:
             hint = did_you_mean(name, METRICS) or "; --list shows them all"
             raise UserError(f"{name}: no such metric{hint}")
-    return beside_wer(names)
+    return next_to_wer(names)
 
 
 def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str]) -> None:

@@ -68,7 +68,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One run beside its baseline: differences by metric name."""
+    """One run next to its baseline: differences by metric name."""
 
     run: Run
     baseline: Run

@@ -20,7 +20,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.check import N_LISTED, InvalidLog
 from streaming_asr.events.invariants import broken
 from streaming_asr.events.log import SLIP_S, EventWriter, Log, UtteranceLog, read_log
-from streaming_asr.files import beside, write_text
+from streaming_asr.files import replacing, write_text
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
 from streaming_asr.score.results import SCHEMA, no_folder
 from streaming_asr.score.sample import Sample, intervals, shares
@@ -114,7 +114,7 @@ def write_cell(
     try:
         if violations:
             raise InvalidLog(folder, violations)
-        with beside(folder) as scratch:
+        with replacing(folder) as scratch:
             scratch.mkdir()
             with EventWriter(scratch / EVENTS, header) as writer:
                 for utterance in utterances:

@@ -11,7 +11,7 @@ from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.metrics import METRICS
 
 COMMIT, SHOWN = "word_latency_committed_{}_ca_s", "word_latency_shown_{}_ca_s"
-SHORT = {  # names in a limit beside those of metrics.json
+SHORT = {  # names in a limit in addition to those of metrics.json
     **{f"commit_{p}": COMMIT.format(p) for p in ("mean", "p50", "p90", "p95", "p99")},
     **{f"shown_{p}": SHOWN.format(p) for p in ("mean", "p50", "p90", "p95", "p99")},
     "arwer": "arwer_grid_ca",

@@ -25,7 +25,7 @@ BUSY = (
 )
 BUSY_RATIO = 1.5
 LITTLE_MIN = 600.0  # minutes of training, of which the authors' networks had days
-# What lies beside a metrics.json of this program.
+# What lies next to a metrics.json of this program.
 OURS = (folders.EVENTS, folders.UTTERANCES, folders.FAILED, folders.SAVED, folders.PIECES)
 SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
 

@@ -20,7 +20,7 @@ from streaming_asr.events.log import Log
 from streaming_asr.method import SAMPLE_RATE
 
 SEEDS = 5  # draws of orders and offsets
-MAX_LAG_S = 1.0  # beside one chunk: what a stream may lag behind and still be served
+MAX_LAG_S = 1.0  # what a stream may lag behind by, apart from one chunk, and still be served
 MOST = 4096  # streams, where a search for the limit ends
 MAX_STEPS = 20_000_000  # of a virtual queue
 

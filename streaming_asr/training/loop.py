@@ -26,7 +26,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from streaming_asr.errors import UserError, check_one_of, check_range
-from streaming_asr.files import beside, write_text
+from streaming_asr.files import replacing, write_text
 from streaming_asr.training.ahead import DrawnAhead
 from streaming_asr.training.cache import BatchCache
 
@@ -459,7 +459,7 @@ class _Training:
             **{name: getattr(self, name) for name in CHECKPOINTED},
         }
         try:
-            with beside(self.checkpoint) as scratch:
+            with replacing(self.checkpoint) as scratch:
                 _save_state(state, scratch)
         except UserError as error:
             if self.ended:
@@ -468,7 +468,7 @@ class _Training:
         self.saved_at = time.monotonic()
 
     def _save(self, name: str) -> None:
-        with beside(self.out / name) as folder:
+        with replacing(self.out / name) as folder:
             self.recipe.save(folder)
 
     def finish(self, keep: str) -> dict[str, float]:

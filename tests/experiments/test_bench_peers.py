@@ -33,7 +33,7 @@ def pair(turns: list[str], wrong_at: int) -> peers.Pair:
 
 def test_both_sides_begin_in_turn_and_their_normalised_texts_are_compared() -> None:
     turns: list[str] = []
-    row = peers.beside(pair(turns, wrong_at=4), CLIPS)
+    row = peers.side_by_side(pair(turns, wrong_at=4), CLIPS)
     assert turns[:2] == ["theirs 1", "ours 1"]  # not counted: each side's first call
     assert turns[2:] == ["theirs 1", "ours 1", "ours 2", "theirs 2", "theirs 4", "ours 4"]
     assert row["equal"] == 2
@@ -52,7 +52,7 @@ def test_what_is_not_there_is_named_and_nothing_at_all_is_refused(
     monkeypatch.setattr(peers, "voices", lambda n: [])
     with pytest.raises(UserError, match=f"--checkouts {tmp_path}: none of whisperrt is there"):
         peers.bench(checkouts=str(tmp_path), limit=2, only=("whisperrt",))
-    row = peers.beside(made["them"][0](tmp_path), CLIPS)
+    row = peers.side_by_side(made["them"][0](tmp_path), CLIPS)
     cpu = {"cpu": "a processor"}
     result = {"clips": 3, "audio_s": 7.0, "machine": cpu, "rows": [row], "absent": {"x": "no x"}}
     peers.show(result)

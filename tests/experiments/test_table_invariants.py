@@ -8,7 +8,7 @@ import pytest
 from report_cells import SENTENCE, TAXI, write_cell
 
 from experiments.figures.tables import write_table
-from streaming_asr.metrics.table import beside_wer, with_wer
+from streaming_asr.metrics.table import next_to_wer, with_wer
 from streaming_asr.score.command import main
 from streaming_asr.score.results import BATCH, read_results
 
@@ -45,12 +45,12 @@ def test_silence_everywhere_is_no_offline_text(tmp_path: Path) -> None:
     assert marked(tmp_path) == set()
 
 
-def test_stability_is_shown_beside_wer_and_not_without_one(
+def test_stability_is_shown_next_to_wer_and_not_without_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert beside_wer(["light_erasure", "rtf_total"]) == ("wer", "light_erasure", "rtf_total")
-    assert beside_wer(["rtf_total"]) == ("rtf_total",)
-    assert beside_wer(["normalised_erasure", "wer"]) == ("normalised_erasure", "wer")
+    assert next_to_wer(["light_erasure", "rtf_total"]) == ("wer", "light_erasure", "rtf_total")
+    assert next_to_wer(["rtf_total"]) == ("rtf_total",)
+    assert next_to_wer(["normalised_erasure", "wer"]) == ("normalised_erasure", "wer")
     assert with_wer({"wer": None, "light_erasure": 0.0, "rtf_total": 1.0}) == {
         "wer": None, "light_erasure": None, "rtf_total": 1.0,
     }  # fmt: skip

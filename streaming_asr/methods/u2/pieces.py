@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import beside
+from streaming_asr.files import replacing
 from streaming_asr.methods.u2.ctc import CtcHypothesis
 from streaming_asr.methods.u2.tokenizer import Candidate, spans_of
 from streaming_asr.whisper.load import Whisper
@@ -99,7 +99,7 @@ class PieceTokenizer:
 
     def save(self, folder: Path) -> None:
         """Write the pieces next to the weights of the branch."""
-        with beside(folder / TOKENIZER_FILE) as scratch:
+        with replacing(folder / TOKENIZER_FILE) as scratch:
             self._bpe.save(str(scratch))
 
     def spellings(self) -> list[bytes]:

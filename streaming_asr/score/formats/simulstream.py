@@ -8,7 +8,7 @@ Times are in seconds; the tokens deleted are the last ones shown. This is what a
 nothing in it says which words are final. Written logs carry two keys more, which simulstream
 ignores: `committed_tokens`, how many of the tokens shown are committed, and in the metadata
 `failed`, why a recording has no text. Its own tools need to know how tokens become text and where
-the sentences lie: `write` puts evaluation.yaml, segments.yaml and references.txt beside it.
+the sentences lie: `write` puts evaluation.yaml, segments.yaml and references.txt next to it.
 """
 
 from __future__ import annotations
