@@ -78,19 +78,23 @@ class Journal:
 
 
 def taken_up(words: Sequence[Word], samples: Samples) -> tuple[list[Word], float]:
-    """Return the words before the quietest half second near the end of what was said, and the
-    middle of it in seconds; nothing and 0 where too little was said.
+    """Return where an interrupted transcription goes on: the words that it keeps, and the second
+    from which the recording is transcribed again. That is the middle of the quietest QUIET_S of the
+    AGAIN_S before the last words; ([], 0.0) if the words are too few for that.
 
-    words: with times, in seconds, of the recording `samples`, (n,). The last words' times are the
-    least certain, so the 3 s before the end of the last one are heard again in any case.
+    words: with times, in seconds, of the recording `samples`, (n,). The times of the last words are
+    the least certain, so the UNSURE_S before the end of the last one are transcribed again too.
     """
-    until = round(((words[-1].end or 0.0) - UNSURE_S) * SAMPLE_RATE) if words else 0
+    end = round(((words[-1].end or 0.0) - UNSURE_S) * SAMPLE_RATE) if words else 0
     size = round(QUIET_S * SAMPLE_RATE)
-    begin = max(0, until - round(AGAIN_S * SAMPLE_RATE))
-    if until - begin < size:
+    begin = max(0, end - round(AGAIN_S * SAMPLE_RATE))
+    if end - begin < size:
         return [], 0.0
-    total = np.concatenate([[0.0], np.cumsum(samples[begin:until].astype(np.float64) ** 2)])
-    power = np.round(total[size:] - total[:-size], 9)
-    at = begin + len(power) - 1 - int(power[::-1].argmin())  # the last of equals
-    at_s = (at + size / 2) / SAMPLE_RATE
-    return [w for w in words if (w.start or 0.0) + (w.end or 0.0) < 2 * at_s], at_s
+    energy_before = np.concatenate([[0.0], np.cumsum(samples[begin:end].astype(np.float64) ** 2)])
+    # Of each window of `size` samples; rounded, so that the last of equally quiet ones is found.
+    energy = np.round(energy_before[size:] - energy_before[:-size], 9)
+    quietest = begin + len(energy) - 1 - int(energy[::-1].argmin())
+    resume_s = (quietest + size / 2) / SAMPLE_RATE
+    # A word is kept if its middle is before that.
+    kept_words = [w for w in words if (w.start or 0.0) + (w.end or 0.0) < 2 * resume_s]
+    return kept_words, resume_s

@@ -157,23 +157,29 @@ def measure(
 
 
 def _row(method: Any, utterances: Sequence[Utterance], n: int, folder: Path, chunk: int) -> LoadRow:
+    """Play all utterances in each of `n` streams at once and return the table's row; the logs are
+    written below `folder`. chunk: samples sent at once."""
     delays = random.Random(n)
-    begins = [delays.uniform(0, SPREAD_S) if n > 1 else 0.0 for _ in range(n)]
+    delay_s = [delays.uniform(0, SPREAD_S) if n > 1 else 0.0 for _ in range(n)]
 
     def stream(k: int) -> None:
-        time.sleep(begins[k])
-        at = k % len(utterances)
-        _play(method, [*utterances[at:], *utterances[:at]], folder / str(k), chunk)
+        time.sleep(delay_s[k])
+        first = k % len(utterances)  # streams play different utterances at one time
+        _play(method, [*utterances[first:], *utterances[:first]], folder / str(k), chunk)
 
     with ThreadPoolExecutor(n) as streams:
         list(streams.map(stream, range(n)))
     logs = [read_log(folder / str(k) / "events.jsonl") for k in range(n)]
-    closed = [each for log in logs for each in log.utterances]
-    seen = [words for log in logs for each in traces(log) if (words := timed(each)) is not None]
-    lags = summary([lag for words in seen for lag in words.latencies("committed", "ca")])
-    errors = [str(each.error) for each in closed if each.error is not None]
-    slip_s = max(each.pacing_slip_s or 0.0 for each in closed)
-    return LoadRow(n, len(closed), errors, lags["p50"], lags["p95"], slip_s)
+    sessions = [utterance for log in logs for utterance in log.utterances]
+    lags_s: list[float] = []
+    for log in logs:
+        for trace in traces(log):
+            if (words := timed(trace)) is not None:
+                lags_s += words.latencies("committed", "ca")
+    lags = summary(lags_s)
+    errors = [str(each.error) for each in sessions if each.error is not None]
+    slip_s = max(each.pacing_slip_s or 0.0 for each in sessions)
+    return LoadRow(n, len(sessions), errors, lags["p50"], lags["p95"], slip_s)
 
 
 def _play(method: Any, utterances: Sequence[Utterance], folder: Path, chunk: int) -> None:

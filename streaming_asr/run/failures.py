@@ -20,7 +20,8 @@ LOST_SHOWN = 10  # recordings that failed
 
 
 def failures_told(plan: Plan) -> int:
-    """Print the cells that failed and the recordings that did; return the exit status."""
+    """Print the failed cells and, of the others, the failed recordings; return the exit status:
+    0, or EXIT_FAILED if there are any."""
     lines = [
         f"{cell.folder}: {why}" for cell in plan.cells if (why := folders.failure(cell.folder))
     ]
@@ -41,27 +42,27 @@ def failures_told(plan: Plan) -> int:
 def cell_failed(
     error: Exception, composed: DictConfig, node: Any, folder: Path, number: int | None
 ) -> int:
-    """Print why a cell failed, keep it in its folder, and return the exit status.
+    """Print why a cell failed, write it into the cell's folder, and return the exit status.
 
-    Of a single command that was wrong before anything of it ran, no folder is left.
+    composed: the configuration before `settle`. node: Hydra's own. number: of the cell in a sweep.
+    The folder of a single cell is removed if its settings were wrong and nothing ran.
     """
     if machine.ran_out_of_memory(error):
         settings = {key: composed[key] for key in ("batch", "device", "dtype")}
         error = UserError(machine.memory_remedy(error, **settings))
     error = unnameable(error) or error
-    expected = isinstance(error, UserError)
-    if expected and number is None and folders.discard(folder):  # mistyped: nothing ran
+    is_bad_input = isinstance(error, UserError)
+    if is_bad_input and number is None and folders.discard(folder):
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
-    folders.save_failure(folder, str(error) if expected else f"{type(error).__name__}: {error}")
-    if not (folder / folders.SAVED).exists():  # what was to run, for the row in the report
+    folders.save_failure(folder, str(error) if is_bad_input else f"{type(error).__name__}: {error}")
+    if not (folder / folders.SAVED).exists():  # the report's row shows the settings
         with suppress(UserError):
-            plain = OmegaConf.masked_copy(
-                composed, [str(key) for key in composed if key != "hydra"]
-            )
+            keys = [str(key) for key in composed if key != "hydra"]
+            plain = OmegaConf.masked_copy(composed, keys)
             folders.save_configuration(folder, plain, node.overrides.task)
-    if not expected:
+    if not is_bad_input:
         traceback.print_exception(error)
-    where = "" if number is None else f"[{number}] "
-    print(f"error: {where}{error}", file=sys.stderr)
-    return EXIT_BAD_INPUT if expected and number is None else EXIT_FAILED
+    prefix = "" if number is None else f"[{number}] "
+    print(f"error: {prefix}{error}", file=sys.stderr)
+    return EXIT_BAD_INPUT if is_bad_input and number is None else EXIT_FAILED

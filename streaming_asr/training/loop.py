@@ -214,7 +214,7 @@ class _Training:
         self.n_stale = 0
         """Evaluations in a row without a better score."""
         self.sums: dict[str, float | Tensor] = {}
-        """The sum of each figure over the `n_summed` steps since the last row of the curve."""
+        """The sum of each figure over the `n_summed` batches since the last row of the curve."""
         self.unread_losses: list[tuple[int, Tensor]] = []
         """Steps and their losses that `check_losses` has not read yet."""
         self.n_summed = 0
@@ -305,8 +305,8 @@ class _Training:
     # -- 2. draw, 3. step -----------------------------------------------------------------------
 
     def step(self, progress: float) -> None:
-        """Take one step of the optimizers, on `accumulate` batches of each rank, of which the last
-        one's figures are logged."""
+        """Take one step of the optimizers, on `accumulate` batches of each rank. The figures that
+        are logged are the means over these batches, as those of `accumulate` steps would be."""
         config, accelerator = self.config, self.accelerator
         factor = lr_factor(config, self.n_steps, progress)
         for group in self.groups:
@@ -328,6 +328,9 @@ class _Training:
             weight = float(logs.pop("weight", 1.0))
             weight_sum += weight
             accelerator.backward(loss * weight)
+            for key, value in logs.items():
+                self.sums[key] = self.sums.get(key, 0.0) + value
+            self.n_summed += 1
         divisor: float | Tensor = max(weight_sum, 1e-8)
         if accelerator.num_processes > 1:  # the mean over ranks, as of the gradients
             local = torch.tensor(weight_sum, device=accelerator.device)
@@ -340,9 +343,6 @@ class _Training:
             optimizer.step()
             optimizer.zero_grad()
         self.n_steps += 1
-        for key, value in logs.items():
-            self.sums[key] = self.sums.get(key, 0.0) + value
-        self.n_summed += 1
 
     @property
     def reads_at_once(self) -> bool:

@@ -30,6 +30,7 @@ from streaming_asr.whisper.encoder import encode, encode_masked
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.ngram import vocabulary_hash
+from streaming_asr.whisper.tensors import save_half
 
 TEXT = " she had 3 Stück Käse für $12.50 — 不过 the quick fox"
 
@@ -500,6 +501,12 @@ def test_a_folder_without_a_head_or_with_that_of_another_model_is_refused(tmp_pa
     )
     with pytest.raises(UserError, match="use the model that the head was trained on"):
         new_method("u2", str(tiny_folder()), weights=str(tmp_path))
+    width = load_whisper(tiny_folder()).config.d_model
+    for weight, bias in (((300, width), (299,)), ((300, width), (300, 1)), ((300,), (300,))):
+        tensors = {"weight": torch.zeros(weight), "bias": torch.zeros(bias)}
+        save_half(tensors, tmp_path / "ctc_head.safetensors")
+        with pytest.raises(UserError, match="use the model that the head was trained on"):
+            new_method("u2", str(tiny_folder()), weights=str(tmp_path))
     (tmp_path / "ctc_head.safetensors").write_bytes(b"nothing")
     with pytest.raises(UserError, match="not a file of tensors"):
         new_method("u2", str(tiny_folder()), weights=str(tmp_path))

@@ -352,14 +352,16 @@ def test_a_hypothesis_that_loops_is_left_out_and_the_last_ends_before_its_copy()
         return _Branch(0, before, -1.0, token, -0.5)
 
     loops, goes_on, ends = branch(1, 2, 1, 1, 1), branch(2, 2, 1, 1, 1), branch(0, 2, 1, 1, 1)
-    assert _without_loops(settings, [loops, goes_on, ends], 1, 0, audio) == [goes_on, ends]
-    (cut,) = _without_loops(settings, [loops, loops], 1, 0, audio)
-    assert (cut.token, cut.prefix.tokens) == (0, [2, 1, 1, 1])
+    assert _without_loops(settings, [loops, goes_on, ends], [], 1, 0, audio) == [goes_on, ends]
+    (cut,) = _without_loops(settings, [loops, loops], [], 1, 0, audio)
+    # Its score lacks the copy: -1.0 for 2 1 1 1, where loops has -1.5 with the fourth 1.
+    assert (cut.token, cut.prefix.tokens, cut.total) == (0, [2, 1, 1, 1], -1.0)
+    assert _without_loops(settings, [loops], [ends], 1, 0, audio) == []  # its text has ended
     # Three tokens need 24 frames since the first of them can have been spoken.
     for since, token in ((977, 0), (976, 1)):
-        (one,) = _without_loops(settings, [branch(1, 2, 1, 1, since=since)], 1, 0, audio)
+        (one,) = _without_loops(settings, [branch(1, 2, 1, 1, since=since)], [], 1, 0, audio)
         assert (one.token, one.prefix.tokens) == (token, [2, 1, 1])
-    (cut,) = _without_loops(settings, [loops], 1, 5, audio)  # committed: all of it stays
+    (cut,) = _without_loops(settings, [loops], [], 1, 5, audio)  # committed: all of it stays
     assert (cut.token, cut.prefix.tokens) == (1, [2, 1, 1, 1])
 
 

@@ -164,6 +164,12 @@ def test_parts_without_a_weight_count_alike(tmp_path):
     for name, value in weights(tmp_path / "halves" / "final").items():
         assert torch.allclose(value, expected[name], atol=1e-6)
     assert "weight" not in curve(tmp_path / "halves")[-1]
+    # The curve's loss is the mean over both parts of a step.
+    losses = [
+        [row["loss"] for row in curve(tmp_path / name) if "loss" in row]
+        for name in ("both", "halves")
+    ]
+    assert losses[0] and losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
 def test_bf16_computes_in_bf16_and_keeps_weights_in_float32(tmp_path):

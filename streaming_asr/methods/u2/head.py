@@ -54,11 +54,13 @@ def load_head(folder: str | Path, whisper: Whisper) -> nn.Linear:
     tensors = weights_at(path, HEAD_FILE, "CTC head", remedy)
     weight, bias = tensors.get("weight"), tensors.get("bias")
     width, most = whisper.config.d_model, whisper.eot + 1
-    if weight is None or bias is None or weight.shape[1] != width or len(weight) > most:
-        shape = None if weight is None else tuple(weight.shape)
+    shapes = [None if each is None else tuple(each.shape) for each in (weight, bias)]
+    fits = weight is not None and shapes == [(len(weight), width), (len(weight),)]
+    if weight is None or bias is None or not fits or len(weight) > most:
         raise UserError(
-            f"{path}: weight of shape {shape}, but this model's frames have {width} numbers and "
-            f"it has {most - 1} text tokens; use the model that the head was trained on"
+            f"{path}: weight and bias of shapes {shapes[0]} and {shapes[1]}, but this model's "
+            f"frames have {width} numbers and it has {most - 1} text tokens; use the model that "
+            "the head was trained on"
         )
     head = nn.Linear(weight.shape[1], weight.shape[0])
     head.load_state_dict({"weight": weight.float(), "bias": bias.float()})

@@ -80,7 +80,7 @@ def decode_beam(
     while True:
         # Hypotheses that have ended keep their places in the beam.
         survivors = _best(branches, settings.beam - len(ended), ended)
-        survivors = _without_loops(settings, survivors, n_prompt, floor, audio)
+        survivors = _without_loops(settings, survivors, ended, n_prompt, floor, audio)
         if last:
             ended += [branch for branch in survivors if branch.token == eot]
             survivors = [branch for branch in survivors if branch.token != eot]
@@ -152,11 +152,17 @@ def _grown(settings: DecodingSettings, branch: _Branch, audio: Audio) -> WindowH
 
 
 def _without_loops(
-    settings: DecodingSettings, branches: list[_Branch], n_prompt: int, floor: int, audio: Audio
+    settings: DecodingSettings,
+    branches: list[_Branch],
+    ended: list[_Branch],
+    n_prompt: int,
+    floor: int,
+    audio: Audio,
 ) -> list[_Branch]:
     """Return the branches whose last token completes no unsupported copy of earlier tokens.
 
-    Where all do, returns the first of them only, which ends before its copy.
+    Where all do, returns the first of them only, which ends before its copy, or none if `ended`
+    has its text already.
     """
     if settings.guard is no_guard:
         return branches
@@ -170,9 +176,12 @@ def _without_loops(
         if n_copied == 0:
             without_copy.append(branch)
         elif not cropped:
+            # The end's own probability after the crop is not known without another pass.
+            score = branch.total - sum(hypothesis.log_probs[-n_copied:])
             hypothesis.crop(len(hypothesis.tokens) - n_copied, n_prompt)
-            cropped.append(_Branch(branch.parent, hypothesis, branch.total, settings.eot, 0.0))
-    return without_copy or cropped
+            cropped.append(_Branch(branch.parent, hypothesis, score, settings.eot, 0.0))
+    texts = {branch.text for branch in ended}
+    return without_copy or [branch for branch in cropped if branch.text not in texts]
 
 
 def _best(branches: list[_Branch], width: int, ended: list[_Branch]) -> list[_Branch]:
