@@ -17,6 +17,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,27 +94,19 @@ def of_one_voice(folder: Path) -> Iterator[Row]:
             yield {"audio_filepath": file, "text": text_of(text).strip(), "speaker": "cathy"}
 
 
-def of_lj(folder: Path) -> Iterator[Row]:
-    """LJSpeech's recordings in `wavs`, with the text of the table next to it that writes numbers
-    and abbreviations as words: `id|as printed|as read`."""
-    for table in sorted(folder.rglob("*.csv")):
-        lines = (line.split("|") for line in text_lines(table))
-        read = {cells[0]: cells[-1].strip() for cells in lines}
-        for file in sorted((table.parent / "wavs").glob("*.wav")):
-            if file.stem in read:
-                yield {"audio_filepath": file, "text": read[file.stem], "speaker": "LJ"}
+def of_table(folder: Path, *, table: str, sound: str, speaker: str) -> Iterator[Row]:
+    """Recordings of one speaker next to a table of lines `id|text`, or `id|as printed|as read`,
+    which writes numbers and abbreviations as words in its last column.
 
-
-def of_texts(folder: Path) -> Iterator[Row]:
-    """Recordings of one speaker, next to a table of lines `id|text`."""
-    for table in sorted(folder.rglob("metadata.csv")):
-        for line in text_lines(table):
-            name, _, text = line.strip().partition("|")
-            yield {
-                "audio_filepath": table.parent / f"{name}.flac",
-                "text": text,
-                "speaker": "kerstin",
-            }
+    table, sound: the names of the table and, with {id}, of a recording next to it. A line without
+    its recording is left out.
+    """
+    for path in sorted(folder.rglob(table)):
+        for line in text_lines(path):
+            name, *texts = line.split("|")
+            file = path.parent / sound.format(id=name)
+            if file.is_file():
+                yield {"audio_filepath": file, "text": texts[-1].strip(), "speaker": speaker}
 
 
 SAID_OF = {"Names": "Name", "Numbers": "Number", "Addresses": "Address"}
@@ -213,7 +206,7 @@ SOURCES = {
             "LJSpeech-1.1",
             "PhilippMatthes/dc_tts@5f20e75b5c454b22f9f7dcaa2f7282bada93c1eb:LJSpeech-1.1",
         ),
-        of_lj,
+        partial(of_table, table="*.csv", sound="wavs/{id}.wav", speaker="LJ"),
         "public domain",
     ),
     "alphanumeric": Source(
@@ -225,7 +218,7 @@ SOURCES = {
     ),
     "kerstin": Source(
         ("rhasspy/dataset-voice-kerstin@f73127135cf80d6ef52aef6af58c49774f4fd625:verified",),
-        of_texts,
+        partial(of_table, table="metadata.csv", sound="{id}.flac", speaker="kerstin"),
         "CC0",
         "de",
     ),
