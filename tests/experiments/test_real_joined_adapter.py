@@ -62,3 +62,18 @@ def test_what_is_no_adapter_or_scales_its_change_is_refused(tmp_path: Path) -> N
         program([*rest, str(scaled)])
     with pytest.raises(UserError, match=r"no adapter_model.safetensors there"):
         program([*rest, str(tmp_path)])
+
+
+def test_a_mean_is_of_each_matrix_and_only_of_adapters_with_the_same_layers(tmp_path: Path) -> None:
+    first = adapter(tmp_path / "a", 2, {ENCODER: 1.0, DECODER: 2.0})
+    second = adapter(tmp_path / "b", 2, {ENCODER: 4.0, DECODER: -2.0})
+    program(["--mean", str(first), str(second), "--out", str(tmp_path / "c")])
+    result = load_file(tmp_path / "c" / "adapter_model.safetensors")
+    assert set(result) == set(load_file(first / "adapter_model.safetensors"))
+    assert torch.equal(result[f"{ENCODER}.lora_A.weight"].float(), torch.full((2, 6), 2.5))
+    assert torch.equal(result[f"{DECODER}.lora_B.weight"].float(), torch.zeros(5, 2))
+    other_rank = adapter(tmp_path / "d", 3, {ENCODER: 1.0, DECODER: 2.0})
+    for arguments in (["--mean", str(first), str(other_rank)], ["--encoder", str(first)]):
+        with pytest.raises(UserError, match=r"went on from the same one|or --mean"):
+            program([*arguments, "--out", str(tmp_path / "e")])
+    assert not (tmp_path / "e").exists()
