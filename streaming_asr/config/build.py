@@ -99,15 +99,41 @@ def begin(full: DictConfig) -> None:
     configure_log(full.hydra.job_logging, full.hydra.verbose)
 
 
+EXCLUSIVE = (
+    "-c",
+    "--cfg",
+    "-i",
+    "--info",
+    "-m",
+    "--multirun",
+    "-r",
+    "--run",
+    "-sc",
+    "--shell-completion",
+)
+
+
+def _check_exclusive(argv: Sequence[str]) -> None:
+    """Raise UserError for two options of which Hydra takes one."""
+    options = [word for word in argv if word.partition("=")[0] in EXCLUSIVE]
+    if len(options) > 1:
+        raise UserError(
+            f"{' and '.join(options)}: give one of them; --cfg and --info show the settings of one "
+            "cell, without -m and with one value for each"
+        )
+
+
 def by_hydra(
     config_name: str, job: Callable[[DictConfig], Any], argv: Sequence[str], prog: str
 ) -> None:
     """Let Hydra read the command line `argv` and call `job`, in this process or in a launcher's.
 
     prog: the program's name in Hydra's messages. --help is answered here, since Hydra would read
-    every file of conf/ first, which takes a second. With --resolve, a setting that cannot be
-    resolved raises UserError here, since Hydra would print a traceback.
+    every file of conf/ first, which takes a second. Raises UserError where Hydra would print a
+    traceback: for two options that exclude each other, and with --resolve for a setting that cannot
+    be resolved.
     """
+    _check_exclusive(argv)
     if {"-h", "--help", "--resolve"} & set(argv):
         line = CommandLine(argv)
         settings = [s for s in line.settings if "=" in s]  # not the `job` of --cfg

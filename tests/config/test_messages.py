@@ -334,6 +334,22 @@ def test_a_wrong_command_of_the_others_is_told_its_remedy(
 
 
 @pytest.mark.parametrize("program", [run, train, align])
+@pytest.mark.parametrize(
+    "options", [["-m", "--cfg", "job"], ["--multirun", "--info"], ["--cfg=job", "-r"]]
+)
+def test_options_that_exclude_each_other_are_refused_in_a_line(
+    program: object,
+    options: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", *options])
+    assert status(program.main) == 2  # type: ignore[attr-defined]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "give one of them" in line
+
+
+@pytest.mark.parametrize("program", [run, train, align])
 def test_help_lists_the_choices_of_its_own_command_without_the_experiments(
     program: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
