@@ -1,9 +1,9 @@
 """The package's CTC aligner of English: `aligner=ctc` without a path, `data.align=ctc`.
 
 It is the CTC branch that U2 was trained to on 25 November 2026, on Whisper tiny.en and WhisperRT's
-adapter of that day. Its files are fixed by their hash, so that another training of U2 cannot move
-the times of references: who replaces `tiny.en/u2/any_chunk` copies the old files, with the adapter,
-to `tiny.en/aligner`. branch.json holds the adapter's sha256, so that one is fixed too.
+adapter of that day. Its files are fixed by their hash and have a folder of their own, so that no
+training of U2 or WhisperRT moves the times of references. branch.json holds the adapter's sha256,
+so that the adapter in the folder is fixed too.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ HASH = "66cf2df8a4cf4ffc"
 """The hash of FILES (`models.hash.files_hash`)."""
 WHISPER = "db42d5d71f18e72d"
 """The hash of tiny.en's tensors, in any form and precision."""
-HOMES = tuple(HERE / "data" / "weights" / NAME / home for home in ("aligner", "u2/any_chunk"))
+HOME = HERE / "data" / "weights" / NAME / "aligner"
 
 
 def branch_folder(model_path: str) -> Path:
     """Return the folder of the CTC branch, FILES. Raises UserError where the Whisper in
-    `model_path` is not tiny.en, and where no folder has the files with this hash."""
+    `model_path` is not tiny.en, and where the files have not this hash."""
     if weights_hash(model_path) not in (None, WHISPER):
         raise UserError(
             f"aligner=ctc: the package's CTC model runs on {NAME}, and model.path={model_path} "
             f"holds other weights; give model={NAME}, or a CTC model with aligner.path="
         )
-    for home in HOMES:
-        if files_hash(home / name for name in FILES) == HASH:
-            return home
+    if files_hash(HOME / name for name in FILES) == HASH:
+        return HOME
     raise UserError(
-        f"aligner=ctc: no files with the hash {HASH} in {' or '.join(map(str, HOMES))}; install "
-        "the package again, or give a CTC model with aligner.path="
+        f"aligner=ctc: no files with the hash {HASH} in {HOME}; install the package again, or "
+        "give a CTC model with aligner.path="
     )

@@ -242,32 +242,26 @@ def test_without_a_model_it_says_which_there_are() -> None:
 # -- the package's model of English ---------------------------------------------------------
 
 
-def copy_branch(source: Path, target: Path) -> Path:
-    target.mkdir(parents=True)
-    for name in english.FILES:
-        shutil.copyfile(source / name, target / name)
-    return target
-
-
 def test_the_packages_branch_and_its_adapter_are_the_frozen_ones() -> None:
     card, _ = read_branch(english.branch_folder("none"), "none")  # it checks the adapter's sha256
     assert (card.classes, card.adapter[:12]) == (501, "408474e3a4b3")
 
 
-def test_another_training_of_u2_does_not_move_the_times(
+def test_files_of_another_training_do_not_time_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = english.branch_folder("none")
-    frozen, u2 = tmp_path / "aligner", copy_branch(source, tmp_path / "u2")
-    monkeypatch.setattr(english, "HOMES", (frozen, u2))
-    assert english.branch_folder("none") == u2
-    content = bytearray((u2 / "branch.safetensors").read_bytes())
+    copy = tmp_path / "aligner"
+    shutil.copytree(english.branch_folder("none"), copy)
+    monkeypatch.setattr(english, "HOME", copy)
+    assert english.branch_folder("none") == copy
+    content = bytearray((copy / "branch.safetensors").read_bytes())
     content[-1] ^= 1
-    (u2 / "branch.safetensors").write_bytes(content)
+    (copy / "branch.safetensors").write_bytes(content)
     with pytest.raises(UserError, match=f"no files with the hash {english.HASH} in .*aligner.path"):
         english.branch_folder("none")
-    copy_branch(source, frozen)
-    assert english.branch_folder("none") == frozen
+    shutil.rmtree(copy)
+    with pytest.raises(UserError, match=f"no files with the hash {english.HASH}"):
+        english.branch_folder("none")
 
 
 def test_the_packages_branch_is_refused_on_another_whisper() -> None:

@@ -301,19 +301,20 @@ def test_the_aligner_follows_the_languages_of_the_corpus_and_the_run(
 
 
 @pytest.mark.parametrize(
-    ("homes", "remedy"), [((), "install the package again"), (None, "streaming-asr get tiny.en")]
+    ("is_there", "remedy"),
+    [(True, "install the package again"), (False, "streaming-asr get tiny.en")],
 )
 def test_an_aligner_that_is_not_there_is_no_reason_to_take_another(
-    monkeypatch: pytest.MonkeyPatch, homes: tuple[Path, ...] | None, remedy: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool, remedy: str
 ) -> None:
-    if homes is None:  # neither the hub nor a package has tiny.en
+    if not is_there:  # neither the hub nor a package has tiny.en
         for place in ("_cached", "find_packaged"):
             monkeypatch.setattr(f"streaming_asr.models.find.{place}", lambda *_: None)
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     else:
         monkeypatch.setattr(auto, "locate", lambda path: str(tiny_folder()))
         monkeypatch.setattr(auto.english, "weights_hash", lambda path: None)
-        monkeypatch.setattr(auto.english, "HOMES", homes)
+        monkeypatch.setattr(auto.english, "HOME", tmp_path / "aligner")
     with pytest.raises(UserError, match=f"(?s)^data.align=auto: .*{remedy}"):
         auto.AutoAligner.choose("auto", {"en"})
 
