@@ -16,7 +16,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 import streaming_asr.config.naming  # noqa: F401  makes the resolver of a cell's name
-from streaming_asr.config.command_line import CommandLine
+from streaming_asr.config.command_line import MULTIRUN, CommandLine
 from streaming_asr.config.compose import compose_raw, explained
 from streaming_asr.config.types import check_arguments
 from streaming_asr.errors import UserError, did_you_mean
@@ -99,18 +99,8 @@ def begin(full: DictConfig) -> None:
     configure_log(full.hydra.job_logging, full.hydra.verbose)
 
 
-EXCLUSIVE = (
-    "-c",
-    "--cfg",
-    "-i",
-    "--info",
-    "-m",
-    "--multirun",
-    "-r",
-    "--run",
-    "-sc",
-    "--shell-completion",
-)
+# Hydra refuses two of these, by a traceback.
+EXCLUSIVE = (*MULTIRUN, "-c", "--cfg", "-i", "--info", "-r", "--run", "-sc", "--shell-completion")
 
 
 def _check_exclusive(argv: Sequence[str]) -> None:

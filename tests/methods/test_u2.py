@@ -502,7 +502,8 @@ def test_a_folder_without_a_head_or_with_that_of_another_model_is_refused(tmp_pa
     with pytest.raises(UserError, match="use the model that the head was trained on"):
         new_method("u2", str(tiny_folder()), weights=str(tmp_path))
     width = load_whisper(tiny_folder()).config.d_model
-    for weight, bias in (((300, width), (299,)), ((300, width), (300, 1)), ((300,), (300,))):
+    shapes = [((300, width), (299,)), ((300, width), (300, 1)), ((300,), (300,)), ((), (300,))]
+    for weight, bias in shapes:
         tensors = {"weight": torch.zeros(weight), "bias": torch.zeros(bias)}
         save_half(tensors, tmp_path / "ctc_head.safetensors")
         with pytest.raises(UserError, match="use the model that the head was trained on"):

@@ -55,14 +55,15 @@ def load_head(folder: str | Path, whisper: Whisper) -> nn.Linear:
     weight, bias = tensors.get("weight"), tensors.get("bias")
     width, most = whisper.config.d_model, whisper.eot + 1
     shapes = [None if each is None else tuple(each.shape) for each in (weight, bias)]
-    fits = weight is not None and shapes == [(len(weight), width), (len(weight),)]
-    if weight is None or bias is None or not fits or len(weight) > most:
+    n_classes = shapes[0][0] if shapes[0] else 0
+    fits = shapes == [(n_classes, width), (n_classes,)] and n_classes <= most
+    if weight is None or bias is None or not fits:
         raise UserError(
             f"{path}: weight and bias of shapes {shapes[0]} and {shapes[1]}, but this model's "
             f"frames have {width} numbers and it has {most - 1} text tokens; use the model that "
             "the head was trained on"
         )
-    head = nn.Linear(weight.shape[1], weight.shape[0])
+    head = nn.Linear(width, n_classes)
     head.load_state_dict({"weight": weight.float(), "bias": bias.float()})
     return head
 
