@@ -2,8 +2,7 @@
 
 A folder holds branch.safetensors (fp16: what was trained, of the copied layers their low-rank
 changes), tokenizer.json (the pieces), branch.json (the shape, and behind which adapter it was
-trained) and that WhisperRT adapter. Weights in the package leave the adapter out: theirs is the one
-of the folder whisperrt/any_chunk of the same model.
+trained) and that WhisperRT adapter.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ def sha256_of(adapter: Path) -> str:
     return hashlib.sha256((adapter / WEIGHTS_FILE).read_bytes()).hexdigest()
 
 
-def read_branch(folder: str | Path, model_path: str) -> tuple[BranchCard, Path]:
-    """Return the content of branch.json and the folder of the adapter, no weights loaded.
+def read_branch(folder: str | Path, model_path: str) -> BranchCard:
+    """Return the content of branch.json, no weights loaded.
 
     Raises UserError where a file is missing, or does not fit the others or the model.
     """
@@ -83,21 +82,13 @@ def read_branch(folder: str | Path, model_path: str) -> tuple[BranchCard, Path]:
             f"{folder}: a branch for frames of {card.width} numbers, but those of model "
             f"{model_path} have {width}; use the model that it was trained on"
         )
-    has_adapter = (folder / ADAPTER_FILES[0]).is_file()
-    adapter = folder if has_adapter else folder.resolve().parents[1] / "whisperrt" / "any_chunk"
-    remedy = "put the adapter's two files next to it, adapter_config.json and its weights"
-    if not (adapter / WEIGHTS_FILE).is_file():
-        raise UserError(
-            f"{folder}: the WhisperRT adapter that the branch was trained behind is neither there "
-            f"nor in {adapter}; {remedy}"
-        )
-    actual = sha256_of(adapter)
+    actual = sha256_of(folder)
     if actual != card.adapter:
         raise UserError(
-            f"{adapter}: its weights have the sha256 {actual[:12]}..., and the branch in {folder} "
-            f"was trained behind those with {card.adapter[:12]}...; {remedy}"
+            f"{folder}: the adapter's weights have the sha256 {actual[:12]}..., and the branch was "
+            f"trained behind those with {card.adapter[:12]}...; {COPIED}"
         )
-    return card, adapter
+    return card
 
 
 def _card(path: Path) -> BranchCard:

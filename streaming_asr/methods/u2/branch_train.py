@@ -96,7 +96,7 @@ class U2BranchRecipe(BlockRecipe):
         card = None
         self.adapter = start_folder
         if is_branch(start_folder):
-            card, self.adapter = read_branch(start_folder, self.model_path)
+            card = read_branch(start_folder, self.model_path)
         sha256_of(self.adapter)  # raises where there is none
         items = [item for item in self.items if plain(item.text) and not has_digits(item.text)]
         if card is None:

@@ -147,10 +147,10 @@ def load_first_pass(
         whisper = load_trained(model_path, folder, device=device, dtype=dtype)
         head = load_head(folder, whisper)
         return HeadPass(whisper, CtcTokenizer(whisper, head.out_features - 1), head, int8=int8)
-    card, adapter = read_branch(folder, model_path)
-    whisper = load_whisper(model_path, device=device, dtype=dtype, adapter=adapter)
+    card = read_branch(folder, model_path)
+    whisper = load_whisper(model_path, device=device, dtype=dtype, adapter=folder)
     # The branch copies layers of the encoder, which it cannot do of layers in 8 bits.
-    source = load_whisper(model_path, adapter=adapter) if int8 else whisper
+    source = load_whisper(model_path, adapter=folder) if int8 else whisper
     branch = load_branch(folder, card, source)
     return BranchPass(whisper, branch, load_pieces(folder), int8=int8)
 
