@@ -3,13 +3,17 @@
 Recipes, checkpoints and settings are chosen by it:
 
     python -m experiments.real.dev_score --weights FOLDER [--model tiny.en]
-        [--sets clean-dev-100=FOLDER/manifest.jsonl ...] [--chunks 300ms 1s]
+        [--sets clean-dev-100=FOLDER/manifest.jsonl ...] [--chunks 300ms 1s] [--at-once]
 
 A set is a manifest under a name. Of a name that is a frozen list only its utterances are scored,
 and without a manifest it is read where `streaming-asr get` keeps that list. Each set is
 streamed greedily, some streams in phase. Printed are its word errors and those of the offline
 model, which --offline keeps so that they are computed once, and at the end the geometric mean over
 the sets of WER over offline's WER. A set without an error counts as half an error.
+
+With --at-once a recording arrives in one piece: its frames are as causal as in chunks, and the text
+is decoded once, after them. What is left of the distance to the offline model comes from the
+frames, what it lacks to a stream's from deciding on words early.
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ SETS = (
     "dev=outputs/real/dev/dev.jsonl",
 )
 TOGETHER = 25  # streams in phase
+WHOLE_MS = 60_000  # longer than any recording of the dev sets
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,7 @@ def program(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", default="tiny.en", choices=("tiny.en", "base"))
     parser.add_argument("--sets", nargs="+", default=SETS, metavar="NAME[=MANIFEST]")
     parser.add_argument("--chunks", nargs="+", default=["300ms", "1s"])
+    parser.add_argument("--at-once", action="store_true", help="decode once, after the audio")
     parser.add_argument("--offline", type=Path, default=Path("outputs/real/dev_offline.json"))
     options = parser.parse_args(argv)
     lengths = {chunk: (parse_duration(chunk), first_chunk_ms(chunk)) for chunk in options.chunks}
@@ -145,7 +151,8 @@ def program(argv: Sequence[str] | None = None) -> None:
         errors = []
         for one, least in zip(sets, offline, strict=True):
             begun = time.process_time()
-            errors.append(word_errors(method, one, chunk_ms, first_ms))
+            pieces = (WHOLE_MS, WHOLE_MS) if options.at_once else (chunk_ms, first_ms)
+            errors.append(word_errors(method, one, *pieces))
             wer, base = (100 * n / one.n_words for n in (errors[-1], least))
             ratio, took = geometric_mean(errors[-1:], [least]), time.process_time() - begun
             print(

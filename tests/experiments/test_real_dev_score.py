@@ -85,3 +85,19 @@ def test_a_frozen_list_takes_its_own_utterances_alone(manifest):
 def test_a_set_that_is_not_there_is_refused(given, wrong):
     with pytest.raises(UserError, match=wrong):
         dev_set(given)
+
+
+def test_a_recording_that_arrives_at_once_is_decoded_once(manifest, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(dev_score, "new_method", lambda *args, **settings: Says("so"))
+    monkeypatch.setattr(dev_score, "offline_errors", lambda *args: [1])
+    found = []
+    for flags in ([], ["--at-once"]):
+        dev_score.program(
+            ["--weights", "w", "--sets", f"mine={manifest}", "--chunks", "300ms", *flags]
+            + ["--offline", str(tmp_path / "offline.json")]
+        )
+        row = next(line for line in capsys.readouterr().out.splitlines() if "mine" in line)
+        found.append(float(row.split()[3]))
+    # the first chunk of 600 ms, then one of 300: "so" for "so it", "so so" for "so so so"; 2 of 5
+    # words are wrong. At once: "so" for each, 3 of 5.
+    assert found == [40.0, 60.0]

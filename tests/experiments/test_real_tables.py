@@ -97,7 +97,7 @@ def test_the_short_table_has_each_method_once_by_its_errors(tmp_path: Path) -> N
         "Simul-Whisper, no detector",  # 0 of 30 words
         "WhisperRT, beam 3",  # 2
     ]
-    assert lines[2].startswith("| WhisperRT, beam 3 | 1.7 | 6.7 [0.0, 33.3] | ")
+    assert lines[2].startswith("| WhisperRT, beam 3 | 3.5 | 6.7 [0.0, 33.3] | ")
     shutil.rmtree(tmp_path / "real_other" / "method=offline,chunk=1000ms,method.beam=5")
     greedy = short(rows(tmp_path))["real"].splitlines()[4]
     assert greedy.startswith("| offline, greedy | – | 16.7 ")
