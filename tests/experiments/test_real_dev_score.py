@@ -91,11 +91,9 @@ def test_a_recording_that_arrives_at_once_is_decoded_once(manifest, tmp_path, mo
     monkeypatch.setattr(dev_score, "new_method", lambda *args, **settings: Says("so"))
     monkeypatch.setattr(dev_score, "offline_errors", lambda *args: [1])
     found = []
+    settings = ["--weights", "w", "--sets", f"mine={manifest}", "--chunks", "300ms"]
     for flags in ([], ["--at-once"]):
-        dev_score.program(
-            ["--weights", "w", "--sets", f"mine={manifest}", "--chunks", "300ms", *flags]
-            + ["--offline", str(tmp_path / "offline.json")]
-        )
+        dev_score.program([*settings, *flags, "--offline", str(tmp_path / "offline.json")])
         row = next(line for line in capsys.readouterr().out.splitlines() if "mine" in line)
         found.append(float(row.split()[3]))
     # the first chunk of 600 ms, then one of 300: "so" for "so it", "so so" for "so so so"; 2 of 5
