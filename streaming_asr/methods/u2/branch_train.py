@@ -97,7 +97,8 @@ class U2BranchRecipe(BlockRecipe):
         self.adapter = start_folder
         if is_branch(start_folder):
             card = read_branch(start_folder, self.model_path)
-        sha256_of(self.adapter)  # raises where there is none
+        else:
+            sha256_of(start_folder)  # raises where there is no adapter
         items = [item for item in self.items if plain(item.text) and not has_digits(item.text)]
         if card is None:
             pieces = learn_pieces((item.text for item in items), self.pieces)
