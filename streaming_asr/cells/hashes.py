@@ -3,6 +3,7 @@
 The code of a result is the programs of the modules that its method reaches. A program is a module's
 syntax tree without docstrings, comments and line numbers, written in a form that every Python from
 3.11 to 3.13 makes alike. `ast.dump` is no such form: it shows the fields that a version has added.
+The cache keeps the digest of each program, by the bytes of its file.
 """
 
 from __future__ import annotations
@@ -12,52 +13,30 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any
 
-from streaming_asr.files import HERE
+from streaming_asr.errors import UserError
+from streaming_asr.files import HERE, cache_root, write_text
 
 PACKAGE = "streaming_asr"
-
-ALWAYS = (
-    "simulate/feeds.py",
-    "corpora/audio.py",
-    "corpora/join.py",
-    "corpora/noise.py",
-    "whisper/detect.py",
-    "whisper/gate.py",
-    "run/method.py",
-)
+ALWAYS = ("simulate/feeds.py", "corpora/audio.py", "corpora/join.py", "corpora/noise.py",
+          "whisper/detect.py", "whisper/gate.py", "run/method.py")  # fmt: skip
 """Code between a recording and every method, whatever the method imports."""
-
 INSIDE = frozenset({*ALWAYS, "config/weights.py"})
 """Modules that count although OUTSIDE names their folder: weights.py scales adapters."""
-
-OUTSIDE = {
-    "__init__.py": "names the parts of the package",
-    "config": "makes settings, which the configuration's hash holds",
-    "corpora/__init__.py": "names the corpora, whose answers the data hash holds",
-    "errors.py": "writes messages",
-    "events": "records answers and checks the record",
-    "files.py": "writes files",
-    "machine.py": "describes the machine",
-    "models/find.py": "finds weights, which the model hash holds",
-    "models/hash.py": "makes the model hash",
-    "models/hub.py": "obtains weights, which the model hash holds",
-    "models/native.py": "checks settings, and names classes, whose modules count",
-    "models/packages.py": "obtains weights, which the model hash holds",
-    "terminal.py": "prints",
-}
-"""Reachable files and folders that cannot change a method's answer, with the reason."""
-
-
-class Module(NamedTuple):
-    """A module that was read: `digest` of its program, `imports`, the names that it may import."""
-
-    digest: str
-    imports: tuple[str, ...]
-
+OUTSIDE = frozenset({
+    "__init__.py", "errors.py", "files.py", "machine.py", "terminal.py",
+    "config",  # the configuration's hash holds what it makes
+    "corpora/__init__.py",  # the data hash holds what corpora answer
+    "events",  # records answers
+    # The model hash holds the weights that these find and obtain.
+    "models/find.py", "models/hash.py", "models/hub.py", "models/native.py", "models/packages.py",
+})  # fmt: skip
+"""Reachable files and folders that cannot change a method's answer."""
 
 NEUTRAL = ("tracker", "name", "output", "pieces", "piece")
 """Settings that cannot change a result."""
@@ -70,35 +49,35 @@ def config_hash(config: Mapping[str, Any]) -> str:
     Settings that were added later are left out at their default, so that earlier results, whose
     configuration does not have them, keep their hash.
     """
-    relevant = {key: value for key, value in config.items() if key not in NEUTRAL}
-    if relevant.get("normaliser") == "whisper":
-        del relevant["normaliser"]
-    if relevant.get("streams") is None:
-        relevant.pop("streams", None)
-    if relevant.get("gate") == "none":
-        del relevant["gate"]
-    data = relevant.get("data")
+    settings = _relevant(config)
+    data, method = settings.get("data"), settings.get("method")
     if isinstance(data, Mapping):
-        unset = {key for key in ("align", "ids", "join_s", "per_speaker") if data.get(key) is None}
-        relevant["data"] = {key: value for key, value in data.items() if key not in unset}
         # word_times names the aligner, so the setting that chose it makes no difference.
-        if data.get("word_times") is not None:
-            relevant["data"]["align"] = "auto"
-    method = relevant.get("method")
-    if isinstance(method, Mapping) and method.get("word_times") is None:
-        relevant["method"] = {key: value for key, value in method.items() if key != "word_times"}
-    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
+        aligner = {"align": "auto"} if data.get("word_times") is not None else {}
+        later = ("align", "ids", "join_s", "per_speaker")
+        settings["data"] = _without(data, dict.fromkeys(later)) | aligner
+    if isinstance(method, Mapping):
+        settings["method"] = _without(method, {"word_times": None})
+    later_ones = {"normaliser": "whisper", "streams": None, "gate": "none"}
+    return _sha256(json.dumps(_without(settings, later_ones), sort_keys=True))
 
 
-def code_hash(*targets: str) -> str:
-    """Return the hash of the code that can change the answer of these targets (`modules`)."""
-    return hash_of(modules(*targets))
+def _relevant(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in NEUTRAL}
+
+
+def _without(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without those that have their default."""
+    return {k: v for k, v in settings.items() if k not in defaults or v != defaults[k]}
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def hash_of(digests: Mapping[str, str]) -> str:
     """Return one hash of named digests, 16 hexadecimal digits."""
-    text = "".join(f"{name}\0{digests[name]}\0" for name in sorted(digests))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _sha256("".join(f"{name}\0{digests[name]}\0" for name in sorted(digests)))
 
 
 def targets_of(node: Any) -> list[str]:
@@ -113,26 +92,23 @@ def targets_of(node: Any) -> list[str]:
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the settings that differ between two configurations, as `method.beam 0 -> 3`."""
-    old, new = dict(_flat(before)), dict(_flat(now))
-    names = [key for key in {**old, **new} if key.partition(".")[0] not in NEUTRAL]
+    old, new = _flat(_relevant(before)), _flat(_relevant(now))
     return [
-        f"{key} {_as_yaml(old.get(key))} -> {_as_yaml(new.get(key))}"
-        for key in names
+        f"{key} {old.get(key, 'null')} -> {new.get(key, 'null')}"
+        for key in old | new
         if old.get(key) != new.get(key)
     ]
 
 
-def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each setting of nested mappings as (`outer.inner`, value)."""
+def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return the settings of nested mappings by `outer.inner`; one of null is left out."""
+    flat: dict[str, str] = {}
     for key, value in node.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _as_yaml(value: Any) -> str:
-    return "null" if value is None else str(value)
+            flat |= _flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            flat[f"{prefix}{key}"] = str(value)
+    return flat
 
 
 def modules(*targets: str) -> dict[str, str]:
@@ -142,47 +118,40 @@ def modules(*targets: str) -> dict[str, str]:
     package count unless OUTSIDE names them; of a user's own method, its module and all modules in
     the same folder tree that it imports, at the top of a file or inside a function.
     """
+    # Of each module: its name, its file, and the folder in which Python finds the name's first
+    # part, and so also the user's modules that it imports.
+    todo = [
+        (f"{PACKAGE}.{path[:-3].replace('/', '.')}", HERE / path, HERE.parent) for path in ALWAYS
+    ]
+    for name in (target.rpartition(".")[0] for target in targets):
+        if (file := _file_of(name)) is not None:
+            depth = name.count(".") + (file.name == "__init__.py")
+            todo.append((name, file, file.parents[depth]))
     digests: dict[str, str] = {}
-    # The search follows imports. Of each module name: its file, and the folder (`root`) in which
-    # Python finds its first part, and so also the user's modules that it imports.
-    files: dict[str, Path] = {}
-    roots: dict[str, Path] = {}
-    for path in ALWAYS:
-        name = f"{PACKAGE}.{path.removesuffix('.py').replace('/', '.')}"
-        files[name], roots[name] = HERE / path, HERE.parent
-    for target in targets:
-        name = target.rpartition(".")[0]
-        file = _file_of(name)
-        if file is not None:
-            files[name], roots[name] = file, _root(name, file)
-    unread = list(files)
     searched: set[tuple[Path, str]] = set()
-    while unread:
-        name = unread.pop()
+    n_known = len(_programs())
+    while todo:
+        name, file, root = todo.pop()
         if name in digests:
             continue
-        file, root = files[name], roots[name]
-        module = _module(name, file, file.stat().st_mtime_ns)
-        digests[name] = module.digest
-        for imported in module.imports:
+        package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+        digests[name], imports = _program(file, package)
+        for imported in imports:
             if _is_ours(name) and not _is_ours(imported):
                 continue  # installed packages; the log's header has their versions
-            for candidate in _with_parents(imported):
-                candidate_root = HERE.parent if _is_ours(candidate) else root
-                if (candidate_root, candidate) in searched:
-                    continue
-                searched.add((candidate_root, candidate))
-                candidate_file = _file_in(candidate_root, candidate)
-                if candidate_file is not None and _counts(candidate, candidate_file, name):
-                    files[candidate], roots[candidate] = candidate_file, candidate_root
-                    unread.append(candidate)
+            place = HERE.parent if _is_ours(imported) else root
+            # Python imports the packages around a module first.
+            for each in accumulate(imported.split("."), "{}.{}".format):
+                if (place, each) not in searched:
+                    searched.add((place, each))
+                    found = _file_in(place, each)
+                    if found is not None and _counts(each, found, name):
+                        todo.append((each, found, place))
+    if len(_programs()) > n_known:
+        text = json.dumps(_programs())
+        with suppress(UserError):  # without a cache they are computed again
+            write_text(_cached(), f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
     return dict(sorted(digests.items()))
-
-
-def digest(source: str) -> str:
-    """Return the digest of a program, 16 hexadecimal digits. Raises SyntaxError."""
-    text = "".join(_written(_without_docstrings(ast.parse(source))))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 # -- which modules --------------------------------------------------------------------------
@@ -190,32 +159,23 @@ def digest(source: str) -> str:
 
 def is_outside(file: Path) -> bool:
     """Return whether a file of this package cannot change an answer (OUTSIDE, training)."""
-    parts = file.relative_to(HERE).parts
-    paths = {"/".join(parts[:n]) for n in range(1, len(parts) + 1)}  # the file and its folders
-    if paths & INSIDE:
-        return False
-    return bool(paths & OUTSIDE.keys()) or "train" in file.stem.split("_")
+    # The file and its folders.
+    paths = set(accumulate(file.relative_to(HERE).parts, "{}/{}".format))
+    is_training = "train" in file.stem.split("_")
+    return not paths & INSIDE and (bool(paths & OUTSIDE) or is_training)
 
 
-def _counts(name: str, source: Path, importer: str) -> bool:
-    """Return whether the file `source` of the module `name`, which `importer` imports, can change
-    an answer."""
+def _counts(name: str, file: Path, importer: str) -> bool:
+    """Return whether the module `name` of this file, which `importer` imports, can change an
+    answer. Of installed packages only the one that holds the method counts."""
     if _is_ours(name):
-        return not is_outside(source)
-    # Of installed packages only the one that holds the method counts.
-    is_installed = bool({"site-packages", "dist-packages"} & set(source.parts))
-    is_same_package = name.partition(".")[0] == importer.partition(".")[0]
-    return is_same_package or not is_installed
+        return not is_outside(file)
+    is_installed = bool({"site-packages", "dist-packages"} & set(file.parts))
+    return not is_installed or name.partition(".")[0] == importer.partition(".")[0]
 
 
 def _is_ours(name: str) -> bool:
     return name.partition(".")[0] == PACKAGE
-
-
-def _with_parents(name: str) -> list[str]:
-    """Return a module's name and those of the packages around it, which Python imports first."""
-    parts = name.split(".")
-    return [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
 
 
 def _file_in(root: Path, name: str) -> Path | None:
@@ -223,39 +183,59 @@ def _file_in(root: Path, name: str) -> Path | None:
     parts = name.split(".")
     if _is_ours(name):  # a checkout's folder may have another name than the package
         root, parts = HERE, parts[1:]
-    if not parts:
-        return None
     path = root.joinpath(*parts)
-    candidates = (path.with_suffix(".py"), path / "__init__.py")
-    return next((file for file in candidates if file.is_file()), None)
+    files = (path.with_suffix(".py"), path / "__init__.py") if parts else ()
+    return next((file for file in files if file.is_file()), None)
 
 
 def _file_of(name: str) -> Path | None:
     """Return the file of any module that Python can import; None where there is none."""
     if _is_ours(name):
         return _file_in(HERE.parent, name)
-    try:
+    with suppress(ImportError, ValueError):
         spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return None
-    origin = None if spec is None else spec.origin
-    # The origin of a built-in module is a word.
-    return Path(origin) if origin is not None and origin.endswith(".py") else None
+        if spec is not None and str(spec.origin).endswith(".py"):  # of a built-in one, a word
+            return Path(str(spec.origin))
+    return None
 
 
-def _root(name: str, file: Path) -> Path:
-    """Return the folder in which Python finds the first part of a module's name."""
-    depth = name.count(".") + (file.name == "__init__.py")
-    return file.parents[depth]
+# -- what a program is ----------------------------------------------------------------------
+
+
+def _cached() -> Path:
+    return cache_root() / "hashes" / "programs.json"
 
 
 @cache
-def _module(name: str, file: Path, changed_ns: int) -> Module:
-    """Return the digest and the imports of a file. The cache reads it once for all cells of a sweep
-    and again after a change, as the time of the change, `changed_ns`, is part of the key."""
-    source = file.read_text(encoding="utf-8")
-    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-    return Module(digest(source), tuple(dict.fromkeys(_imports(ast.parse(source), package))))
+def _programs() -> dict[str, tuple[str, list[str]]]:
+    """Return digest and imports of the programs in the cache, by `_program`'s key; {} if the cache
+    has none or is damaged. Its first line is the sha256 of the rest."""
+    with suppress(OSError, ValueError):
+        sha256, _, text = _cached().read_text(encoding="utf-8").partition("\n")
+        if hashlib.sha256(text.encode()).hexdigest() == sha256:
+            programs: dict[str, tuple[str, list[str]]] = json.loads(text)
+            return programs if len(programs) < MOST_PROGRAMS else {}
+    return {}
+
+
+MOST_PROGRAMS = 5000  # in the cache, which then begins again
+
+
+@cache
+def _form() -> bytes:
+    """Return the bytes of this file, on which digests depend, too."""
+    return Path(__file__).read_bytes()
+
+
+def _program(file: Path, package: str) -> tuple[str, list[str]]:
+    """Return the digest of a file in `package`, and the names that it may import."""
+    source = file.read_bytes()
+    key = hashlib.sha256(b"\0".join((_form(), package.encode(), source))).hexdigest()[:32]
+    if key not in _programs():
+        text = source.decode()
+        names = dict.fromkeys(_imports(ast.parse(text), package))
+        _programs()[key] = digest(text), list(names)
+    return _programs()[key]
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:
@@ -274,37 +254,13 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
             module = ".".join(base)
             yield module
             yield from (f"{module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and _is_name_of_ours(node.value):
-            yield node.value
+        elif (text := _text(node) or "").startswith(f"{PACKAGE}."):
+            yield from [text] if all(map(str.isidentifier, text.split("."))) else []
 
 
-def _is_name_of_ours(value: object) -> TypeGuard[str]:
-    """Return whether a constant is a dotted name in this package, as a `_target_` is."""
-    if not isinstance(value, str) or not value.startswith(f"{PACKAGE}."):
-        return False
-    return all(part.isidentifier() for part in value.split("."))
-
-
-# -- what a program is ----------------------------------------------------------------------
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    """Remove from a tree, and return it, every statement that is only a text."""
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            code = [statement for statement in body if not _is_only_text(statement)]
-            node.body = code or [ast.Pass()]  # type: ignore[attr-defined]
-    return tree
-
-
-def _is_only_text(node: ast.stmt) -> bool:
-    value = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
-
-
-def _is_empty_string(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value == ""
+def digest(source: str) -> str:
+    """Return the digest of a program, 16 hexadecimal digits. Raises SyntaxError."""
+    return _sha256(_written(ast.parse(source)))
 
 
 # Fields that change nothing: `ctx` (load or store) follows from where a name is, `kind` is the
@@ -312,29 +268,30 @@ def _is_empty_string(node: ast.expr) -> bool:
 _UNNEEDED = ("ctx", "kind", "type_comment", "type_ignores")
 
 
-def _written(node: object) -> Iterator[str]:
-    """Yield the text of a node, list or constant in pieces: the type of each node and its fields,
-    without those that are empty or in _UNNEEDED."""
-    if isinstance(node, ast.JoinedStr):  # an f-string
-        # Python 3.12.1 ends a format with an empty string.
-        yield "JoinedStr"
-        yield from _written([v for v in node.values if not _is_empty_string(v)])
-    elif isinstance(node, ast.Constant):  # the type tells 1 from True and 1.0
-        yield f"{type(node.value).__name__}:{node.value!a}"
-    elif isinstance(node, ast.AST):
-        yield f"{type(node).__name__}("
-        for field in node._fields:
-            value = getattr(node, field, None)
-            if field not in _UNNEEDED and value is not None and value != []:
-                yield f"{field}="
-                yield from _written(value)
-                yield ","
-        yield ")"
-    elif isinstance(node, list):
-        yield "["
-        for item in node:
-            yield from _written(item)
-            yield ";"
-        yield "]"
-    else:
-        yield ascii(node)
+def _written(node: object) -> str:
+    """Return the text of a node, list or constant: the type of each node and its fields, without
+    docstrings and without fields that are empty or in _UNNEEDED."""
+    if isinstance(node, list):
+        return f"[{''.join(f'{_written(item)};' for item in node)}]"
+    if isinstance(node, ast.Constant):  # the type tells 1 from True and 1.0
+        return f"{type(node.value).__name__}:{node.value!a}"
+    if isinstance(
+        node, ast.JoinedStr
+    ):  # an f-string; Python 3.12.1 ends a format with an empty one
+        return "JoinedStr" + _written([each for each in node.values if _text(each) != ""])
+    if not isinstance(node, ast.AST):
+        return ascii(node)
+    fields = {name: getattr(node, name, None) for name in node._fields if name not in _UNNEEDED}
+    if isinstance(body := fields.get("body"), list):
+        code = [e for e in body if not isinstance(e, ast.Expr) or _text(e.value) is None]
+        fields["body"] = code or [ast.Pass()]
+    given = (
+        f"{key}={_written(value)}," for key, value in fields.items() if value not in (None, [])
+    )
+    return f"{type(node).__name__}({''.join(given)})"
+
+
+def _text(node: ast.AST) -> str | None:
+    """Return the text of a constant; None for any other node."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, str) else None

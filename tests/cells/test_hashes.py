@@ -16,6 +16,7 @@ import yaml
 from places import ROOT
 
 from streaming_asr.cells import hashes
+from streaming_asr.cells.hashes import digest
 from streaming_asr.files import CONF_DIR
 
 TARGETS = {
@@ -111,14 +112,14 @@ def changed(
 ) -> Iterator[Callable[[str, str], set[str]]]:
     """A function that adds text to a module and returns the methods whose hash it changes."""
     monkeypatch.setattr(hashes, "HERE", package)
-    before = {name: hashes.code_hash(target) for name, target in TARGETS.items()}
+    before = {name: hashes.modules(target) for name, target in TARGETS.items()}
     originals: dict[Path, str] = {}
 
     def change(module: str, text: str) -> set[str]:
         file = package / module
         originals.setdefault(file, file.read_text())
         file.write_text(originals[file] + text)
-        return {name for name, each in TARGETS.items() if hashes.code_hash(each) != before[name]}
+        return {name for name, each in TARGETS.items() if hashes.modules(each) != before[name]}
 
     yield change
     for file, source in originals.items():
@@ -245,6 +246,43 @@ def test_what_a_method_imports_is_hashed_or_harmless(name: str) -> None:
     assert missing == []
 
 
+# -- the cache ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["none", "cut", "flipped", "no JSON", "a folder", "read-only"])
+def test_the_cache_of_programs_changes_no_digest(
+    damage: str, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / "cache" / "streaming_asr" / "hashes" / "programs.json"
+    target = "my_methods.parrot.Parrot"
+
+    def fresh() -> dict[str, str]:  # as another process
+        hashes._programs.cache_clear()
+        return hashes.modules(target)
+
+    if damage == "read-only":
+        (tmp_path / "cache").write_text("a file, so nothing can be written below it")
+        assert fresh() == fresh()
+        return
+    before = fresh()
+    stored = file.read_bytes()
+    if damage == "a folder":
+        file.unlink()
+        file.mkdir()
+    elif damage != "none":
+        flipped = stored.replace(before["my_helpers"].encode(), b"0" * 16)
+        damaged = {"cut": stored[:-100], "flipped": flipped, "no JSON": b"\xff{"}
+        file.write_bytes(damaged[damage])
+    parsed = []
+    monkeypatch.setattr(hashes, "digest", lambda text: parsed.append(text) or digest(text))
+    assert fresh() == before
+    assert (parsed == []) == (damage == "none")
+    module = own / "my_helpers.py"
+    module.write_text(module.read_text() + "\nADDED = 1\n")
+    assert fresh()["my_helpers"] != before["my_helpers"]
+
+
 # -- a user's own method --------------------------------------------------------------------
 
 
@@ -297,7 +335,6 @@ def test_the_modules_next_to_a_users_method_count_where_it_imports_them(
     assert "streaming_asr.metrics.latency" in before  # a string names it
     file = own / name
     file.write_text(file.read_text() + "\nADDED = 1\n")
-    os.utime(file, ns=(1, 1))  # another time, whatever the clock's steps
     assert (hashes.modules(target) != before) == counts
 
 

@@ -134,7 +134,7 @@ def test_a_worker_with_other_code_is_named_and_its_piece_computed_anew(
     assert run.main(command) == 0
     assert (cell(tmp_path) / "pieces" / "2-of-3.old-1").is_dir()
     header = read_log(cell(tmp_path) / "events.jsonl").header
-    assert header["hashes"]["code"] == hashes.code_hash("run_fakes.Parrot")
+    assert header["hashes"]["code"] == hashes.hash_of(hashes.modules("run_fakes.Parrot"))
 
 
 def test_a_piece_of_another_sweep_is_not_joined(
