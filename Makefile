@@ -11,7 +11,7 @@ WORKERS ?= 2
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-slow fuzz check docs bench mini debug sweep report slurm clean
+.PHONY: help run test test-all test-slow fuzz check docs bench debug sweep report slurm clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -63,9 +63,6 @@ docs: $(VENV)/.installed-dev  ## the site, in build/docs; a warning or a broken 
 
 bench: $(VENV)/.installed  ## time per chunk at chunks 5, 30 and 97, beside the naive baseline
 	$(BIN)/python -m experiments.bench step
-
-mini: $(VENV)/.installed-dev  ## rebuild mini from nothing: corpus, tokenizer, model, adapters (hours)
-	$(BIN)/python -m experiments.mini.rebuild
 
 debug: $(VENV)/.installed  ## two utterances, nothing tracked, full errors
 	HYDRA_FULL_ERROR=1 $(BIN)/python -m streaming_asr.run model=mini limit=2 tracker=none name=debug

@@ -138,12 +138,9 @@ def _complete(config: DictConfig) -> None:
 def _require_data(config: DictConfig) -> None:
     """Raise UserError, with the command that makes them, where shards or dev are missing."""
     if not Path(config.train_data).is_dir():
-        remedy = f"streaming-asr data shards data=... out={config.train_data}"
-        if config.model.get("name") == "mini":
-            remedy = f"python -m experiments.mini.corpus train --hours 14 --out {config.train_data}"
         raise UserError(
-            f"train_data={config.train_data}: no such folder; make it with `{remedy}`, or name a "
-            "folder of training shards"
+            f"train_data={config.train_data}: no such folder; make it with `streaming-asr data "
+            f"shards data=... out={config.train_data}`, or name a folder of training shards"
         )
     if not Path(config.dev_manifest).is_file():
         raise UserError(

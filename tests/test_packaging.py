@@ -132,7 +132,7 @@ def test_what_the_package_imports_is_what_it_depends_on() -> None:
 
 def test_the_makefile_helps_with_each_of_its_targets() -> None:
     told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
-    for target in ("run", "test", "check", "bench", "mini", "debug", "sweep", "report"):
+    for target in ("run", "test", "check", "bench", "debug", "sweep", "report"):
         assert f"make {target} " in told.stdout
 
 

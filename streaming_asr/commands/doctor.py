@@ -82,7 +82,7 @@ def _parts(offline: bool) -> list[Check]:
     mfa = shutil.which("mfa")
     return [
         _cuda(),
-        Check("mini", mini, str(MINI), "install again, or make mini", needed=True),
+        Check("mini", mini, str(MINI), "install again", needed=True),
         *_models(),
         _hub(offline),
         Check("W&B", has_login(), "a login is there" if has_login() else "no login",

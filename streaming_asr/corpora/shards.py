@@ -117,8 +117,7 @@ def read_shards(folder: Path) -> list[ShardItem]:
     if not items:
         raise UserError(
             f"{folder}: no training shards (shard-*.npy, shard-*.jsonl); make them with "
-            "`streaming-asr data shards data=... out=FOLDER`, mini's with `python -m "
-            "experiments.mini.corpus train --out FOLDER`"
+            "`streaming-asr data shards data=... out=FOLDER`"
         )
     return items
 
@@ -128,8 +127,8 @@ def read_timed_shards(folder: Path) -> list[ShardItem]:
     items = [item for item in read_shards(folder) if item.words]
     if not items:
         raise UserError(
-            f"train_data={folder}: no utterance with word times there; make mini's with "
-            "experiments.mini.corpus, or time the words with `streaming-asr align`"
+            f"train_data={folder}: no utterance with word times there; time the words "
+            "with `streaming-asr align`"
         )
     return items
 

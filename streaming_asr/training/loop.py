@@ -54,7 +54,6 @@ class FitConfig:
     out: str
     max_steps: int
     max_minutes: float
-    optimizer: str = "adamw"  # "adamw" | "muon", for the matrices inside layers
     lr: float = 1e-3
     schedule: str = "linear_tail"  # "linear_tail" | "plateau" | "constant" | "noam"
     tail: float = 0.35  # linear_tail: share of progress over which lr falls linearly
@@ -106,32 +105,6 @@ class Recipe(Protocol):
     def save(self, folder: Path) -> None: ...
 
 
-def _optimizers(model: nn.Module, config: FitConfig) -> list[torch.optim.Optimizer]:
-    """Return AdamW, and with `optimizer: muon` also Muon (K. Jordan, 2024), for the parameters that
-    need a gradient.
-
-    Muon updates the matrices inside layers, with the scale of arXiv 2502.16982, section 2.2, under
-    which both can have one learning rate. AdamW updates convolutions, embeddings, norms, biases."""
-    for_muon: list[nn.Parameter] = []
-    for_adamw: list[nn.Parameter] = []
-    for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        is_inside_layer = parameter.ndim == 2 and "layers." in name
-        if is_inside_layer and config.optimizer == "muon":
-            for_muon.append(parameter)
-        else:
-            for_adamw.append(parameter)
-    lr, betas, decay = config.lr, (0.9, config.beta2), config.weight_decay
-    optimizers: list[torch.optim.Optimizer] = []
-    if for_adamw:  # an adapter has only matrices inside layers
-        optimizers.append(torch.optim.AdamW(for_adamw, lr, betas, weight_decay=decay))
-    if for_muon:
-        scale = "match_rms_adamw"
-        optimizers.append(torch.optim.Muon(for_muon, lr, weight_decay=decay, adjust_lr_fn=scale))
-    return optimizers
-
-
 def lr_factor(config: FitConfig, step: int, progress: float) -> float:
     """Return the multiplier of `lr` in a step, counted from 0.
 
@@ -175,7 +148,6 @@ def fit(
 def _check(config: FitConfig) -> None:
     """Raise UserError for settings that are unknown, out of range, or exclude each other."""
     check_one_of(("linear_tail", "plateau", "constant", "noam"), schedule=config.schedule)
-    check_one_of(("adamw", "muon"), optimizer=config.optimizer)
     check_range(1, patience=config.patience, cached_batches=config.cached_batches)
     check_range(0, 0.99, average=config.average)
     check_range(0, workers=config.workers)
@@ -201,9 +173,10 @@ class _Training:
         self.trainable = [p for p in recipe.model.parameters() if p.requires_grad]
         self.means = [torch.zeros_like(p) for p in self.trainable if config.average]
         self.n_averaged = 0
-        self.optimizers = _optimizers(recipe.model, config)
+        betas, decay = (0.9, config.beta2), config.weight_decay
+        self.optimizer = torch.optim.AdamW(self.trainable, config.lr, betas, weight_decay=decay)
         self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
-            self.optimizers[0], factor=0.5, patience=config.plateau_patience
+            self.optimizer, factor=0.5, patience=config.plateau_patience
         )
         self.ended = False
         self.n_steps, self.spent_s = 0, 0.0
@@ -222,7 +195,7 @@ class _Training:
     # -- 1. restore -----------------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Load the checkpoint, if there is one, and prepare model, optimizers and batches."""
+        """Load the checkpoint, if there is one, and prepare model, optimizer and batches."""
         if self.checkpoint.exists():
             try:
                 self._load(torch.load(self.checkpoint, map_location="cpu", weights_only=True))
@@ -235,11 +208,11 @@ class _Training:
                     "best and final next to it hold the weights so far"
                 ) from error
         self.restored_at = self.n_steps
-        self.model, *self.wrapped = self.accelerator.prepare(self.recipe.model, *self.optimizers)
+        self.model, self.wrapped = self.accelerator.prepare(self.recipe.model, self.optimizer)
         # prepare has moved the parameters to a GPU; without averaging the list of means is empty
         self.means = [m.to(p.device) for m, p in zip(self.means, self.trainable, strict=False)]
-        # not before prepare, which replaces the groups as it loads the optimizers' states again
-        self.groups = [group for each in self.optimizers for group in each.param_groups]
+        # not before prepare, which replaces the group as it loads the optimizer's state again
+        (self.group,) = self.optimizer.param_groups
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         self.source: BatchCache | DrawnAhead | None = None
         if self.config.cached_batches is not None:
@@ -267,8 +240,7 @@ class _Training:
         self.recipe.model.load_state_dict(saved["model"], strict=False)
         if saved["means"] and self.means:  # both runs average
             self.means, self.n_averaged = saved["means"], saved["n_averaged"]
-        for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
+        self.optimizer.load_state_dict(saved["optimizers"][0])
         self.plateau.load_state_dict(saved["plateau"])
         self.n_steps = saved["step"]
         for name in CHECKPOINTED:
@@ -305,12 +277,11 @@ class _Training:
     # -- 2. draw, 3. step -----------------------------------------------------------------------
 
     def step(self, progress: float) -> None:
-        """Take one step of the optimizers, on `accumulate` batches of each rank. The figures that
+        """Take one step of the optimizer, on `accumulate` batches of each rank. The figures that
         are logged are the means over these batches, as those of `accumulate` steps would be."""
         config, accelerator = self.config, self.accelerator
         factor = lr_factor(config, self.n_steps, progress)
-        for group in self.groups:
-            group["lr"] = config.lr * factor * group.get("plateau_scale", 1.0)
+        self.group["lr"] = config.lr * factor * self.group.get("plateau_scale", 1.0)
         # Gradients are summed with the weights of the batches, then divided by their sum.
         weight_sum = 0.0
         for i in range(config.accumulate):
@@ -339,9 +310,8 @@ class _Training:
             if parameter.grad is not None:
                 parameter.grad /= divisor
         accelerator.clip_grad_norm_(self.trainable, config.grad_clip)
-        for optimizer in self.wrapped:
-            optimizer.step()
-            optimizer.zero_grad()
+        self.wrapped.step()
+        self.wrapped.zero_grad()
         self.n_steps += 1
 
     @property
@@ -404,12 +374,11 @@ class _Training:
             self.best, self.best_figures = score, self.figures
         self.ended = self.ended or self.out_of_patience()
         if self.config.schedule == "plateau":
-            # It changes the rate of the first optimizer only; `step` sets that of all groups.
-            lr_before = self.groups[0]["lr"]
+            lr_before = self.group["lr"]
             self.plateau.step(self.figures["score"])
-            for group in self.groups if lr_before else ():
-                scale = group.get("plateau_scale", 1.0)
-                group["plateau_scale"] = scale * self.groups[0]["lr"] / lr_before
+            if lr_before:  # `step` sets the rate from this scale
+                scale = self.group.get("plateau_scale", 1.0)
+                self.group["plateau_scale"] = scale * self.group["lr"] / lr_before
         return True
 
     # -- 5. save --------------------------------------------------------------------------------
@@ -435,7 +404,7 @@ class _Training:
     def _write_row(self, progress: float, figures: Mapping[str, float]) -> None:
         """Write a row of the curve: means of the figures since the last row; `figures` of dev."""
         row = {key: float(value) / self.n_summed for key, value in self.sums.items()}
-        row |= {"lr": self.groups[0]["lr"], "minutes": self.minutes}
+        row |= {"lr": self.group["lr"], "minutes": self.minutes}
         row |= {f"dev/{key}": value for key, value in figures.items()}
         self.sums, self.n_summed = {}, 0
         _append(self.out / "curve.jsonl", {"step": self.n_steps, **row})
@@ -451,7 +420,7 @@ class _Training:
         state = {
             "config": asdict(self.config),
             "model": {name: p.detach() for name, p in parameters if p.requires_grad},
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "optimizers": [self.optimizer.state_dict()],  # a list, as in earlier checkpoints
             "plateau": self.plateau.state_dict(),
             "means": self.means,
             "n_averaged": self.n_averaged,

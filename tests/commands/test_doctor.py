@@ -48,7 +48,7 @@ def test_only_what_is_needed_decides_the_exit_status(
     monkeypatch.setattr(doctor, "examine", lambda offline: checks)
     assert doctor.main(["--offline"]) == 0
     assert "absent  MFA    not found: conda install it" in capsys.readouterr().out
-    checks.append(Check("mini model", False, "not in x", "make mini", needed=True))
+    checks.append(Check("mini model", False, "not in x", "install again", needed=True))
     assert doctor.main([]) == 1
     assert "broken: mini model" in capsys.readouterr().out
 

@@ -8,7 +8,6 @@ from dataclasses import Field, fields, replace
 from pathlib import Path
 
 import pytest
-from places import ROOT
 from run_fakes import Phrases, arguments, errors_of
 
 from streaming_asr import align, train
@@ -362,13 +361,15 @@ def test_help_lists_the_choices_of_its_own_command_without_the_experiments(
 
 
 def test_a_method_without_a_recipe_of_ours_takes_one_from_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    mini = ROOT / "experiments" / "mini"
-    told = ["program", f"hydra.searchpath=[{mini}]", "method=offline", "--cfg", "job"]
+    (tmp_path / "recipe").mkdir()
+    recipe = "target: {_target_: my.Recipe}\nfit: {max_steps: 1, max_minutes: 1}\n"
+    (tmp_path / "recipe" / "offline.yaml").write_text(recipe)
+    told = ["program", f"hydra.searchpath=[{tmp_path}]", "method=offline", "--cfg", "job"]
     monkeypatch.setattr(sys, "argv", told)
     assert status(train.main) == 0
-    assert "experiments.mini.base_model.OfflineRecipe" in capsys.readouterr().out
+    assert "my.Recipe" in capsys.readouterr().out
 
 
 def test_a_recording_that_cannot_be_read_is_named_and_makes_the_status_1(

@@ -160,7 +160,7 @@ def call(program: str, words: list[str]) -> int:
 MODULES = {"experiments.papers": "experiments.papers.compare"}
 READERS = (
     *("report", "score", "list", "doctor"),
-    *(f"experiments.{name}" for name in ("papers", "figures", "mini.rebuild")),
+    *(f"experiments.{name}" for name in ("papers", "figures")),
 )
 # Other tools, pages' stand-ins, what a sweep of two methods has not, a server, hours.
 ASKS = r"import |\.\.\.|\[|my_chunks|longform|--traces|compare method=|ME$"

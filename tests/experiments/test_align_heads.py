@@ -11,7 +11,7 @@ import soundfile
 import torch
 from tiny import noise, tiny_folder
 
-from experiments.mini.align_heads import (
+from experiments.align_heads import (
     Example,
     Forced,
     Score,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 
 import pytest
 import torch
@@ -20,28 +19,16 @@ def curve(out):
     return [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
 
 
-class Layered(Line):
-    """The same, its parameters named as those of a transformer's layers."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.model = nn.Sequential(OrderedDict(layers=self.model))
-
-
 @pytest.mark.parametrize("schedule", ["linear_tail", "plateau"])
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_run_that_was_killed_goes_on_to_the_weights_of_an_unbroken_one(
-    tmp_path, schedule, optimizer
-):
+def test_a_run_that_was_killed_goes_on_to_the_weights_of_an_unbroken_one(tmp_path, schedule):
     scores = [1.0, 2.0, 2.0, 2.0, 2.0]
     changes = {
         "schedule": schedule, "plateau_patience": 0, "evaluate_every": 3, "checkpoint_minutes": 0.0,
-        "optimizer": optimizer,
     }  # fmt: skip
-    fit(Layered(scores), settings(tmp_path / "whole", **changes))
+    fit(Line(scores), settings(tmp_path / "whole", **changes))
     with pytest.raises(KeyboardInterrupt):
-        fit(Layered(scores, stop_at=7), settings(tmp_path / "broken", **changes))
-    second = Layered(scores[2:])
+        fit(Line(scores, stop_at=7), settings(tmp_path / "broken", **changes))
+    second = Line(scores[2:])
     fit(second, settings(tmp_path / "broken", **changes))
 
     assert second.seen == [7, 8, 9, 10, 11]
@@ -91,29 +78,6 @@ def test_the_means_of_the_last_steps_are_evaluated_and_kept_also_over_a_restart(
 def test_a_share_to_average_is_below_one(tmp_path, share):
     with pytest.raises(UserError, match=r"average=.*: 0 or more, 0\.99 at most"):
         fit(Line(), settings(tmp_path, average=share))
-
-
-def test_muon_takes_an_orthogonal_step_on_matrices_of_layers_and_adamws_on_the_rest(tmp_path):
-    changes = {"max_steps": 1, "warmup_steps": 0, "weight_decay": 0.0, "schedule": "constant"}
-    before = Layered().model.state_dict()
-    after = {}
-    for optimizer in ("adamw", "muon"):
-        fit(Layered(), settings(tmp_path / optimizer, optimizer=optimizer, **changes))
-        after[optimizer] = weights(tmp_path / optimizer / "final")
-    adamw, muon = after["adamw"], after["muon"]
-    assert torch.equal(muon["layers.0.bias"], adamw["layers.0.bias"])
-    step = (before["layers.0.weight"] - muon["layers.0.weight"]) / (0.05 * 0.2 * 4**0.5)
-    sizes = torch.linalg.svdvals(step)
-    assert sizes.min() > 0.5 and sizes.max() < 1.3
-    assert torch.linalg.svdvals(before["layers.0.weight"] - adamw["layers.0.weight"])[2] < 0.01
-
-
-def test_muon_alone_trains_what_is_nothing_but_matrices_of_layers(tmp_path):
-    recipe = Layered()
-    recipe.model.layers[0].bias.requires_grad_(False)
-    before = recipe.model.state_dict()["layers.0.weight"].clone()
-    fit(recipe, settings(tmp_path, optimizer="muon"))
-    assert not torch.equal(weights(tmp_path / "final")["layers.0.weight"], before)
 
 
 def test_steps_logged_after_the_checkpoint_are_not_logged_twice(tmp_path):
@@ -456,10 +420,9 @@ def test_a_longer_training_goes_on_from_a_checkpoint(tmp_path):
     assert longer.seen == [2, 3]
 
 
-@pytest.mark.parametrize(("key", "value"), [("schedule", "cosine"), ("optimizer", "lion")])
-def test_an_unknown_schedule_or_optimizer_is_refused(tmp_path, key, value):
-    with pytest.raises(UserError, match=f"{key}='{value}': one of"):
-        fit(Line(), settings(tmp_path, **{key: value}))
+def test_an_unknown_schedule_is_refused(tmp_path):
+    with pytest.raises(UserError, match="schedule='cosine': one of"):
+        fit(Line(), settings(tmp_path, schedule="cosine"))
 
 
 @pytest.mark.parametrize(

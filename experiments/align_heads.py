@@ -1,6 +1,6 @@
 """Finds the alignment heads of a Whisper model.
 
-    python -m experiments.mini.align_heads model=mini
+    python -m experiments.align_heads model=mini
 
 Of the decoder's many cross-attention heads a few follow the audio: the query that predicts a token
 looks at the frames where its word is spoken. Word times, and every policy that stops at the most
