@@ -1,13 +1,11 @@
-"""What the benchmarks share: clocks, processes of their own, tables, verdicts on targets."""
+"""What the benchmarks share: clocks, tables, verdicts on targets."""
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,19 +67,13 @@ def threads(n: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What `function` returns in a fresh process, where memory has no history."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
-
-
-def table(title: str, headings: Iterable[str], n_text: int = 1) -> Table:
-    """An empty table; all columns but the first `n_text` are numbers."""
+def table(title: str, headings: Iterable[str]) -> Table:
+    """An empty table; all columns except the first are numbers."""
     from rich.table import Table
 
     grid = Table(title=title, title_justify="left")
     for i, heading in enumerate(headings):
-        grid.add_column(heading, justify="left" if i < n_text else "right", no_wrap=True)
+        grid.add_column(heading, justify="right" if i else "left", no_wrap=True)
     return grid
 
 

@@ -1,19 +1,15 @@
-"""Models of published dimensions with random weights, and made-up audio: nothing is downloaded.
+"""Whispers of published dimensions with random weights, and made-up audio: nothing is downloaded.
 
-A chunk costs the same whatever the weights are. Whisper's are drawn so that the audio decides
-the tokens, since two implementations that agree on a constant text would have shown nothing.
+A chunk costs the same whatever the weights are. They are drawn so that the audio decides the
+tokens, since two implementations that agree on a constant text would have shown nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
-
-from streaming_asr.methods.chunkformer.encoder import Network, Shape
 
 DIMENSIONS = {  # width, attention heads, layers of the encoder and of the decoder
     "tiny": (384, 6, 4),
@@ -22,13 +18,6 @@ DIMENSIONS = {  # width, attention heads, layers of the encoder and of the decod
     "medium": (1024, 16, 24),
     "large-v2": (1280, 20, 32),
 }
-# ChunkFormer's d, heads, layers, hidden, vocabulary: mini's, and the two of the author's package.
-SHAPES = {
-    "mini": Shape(128, 4, 8, 512, 384),
-    "small": Shape(256, 4, 12, 2048, 5000),
-    "large": Shape(512, 8, 17, 2048, 5000),
-}
-MEL_PER_S = 100
 N_TEXT_TOKENS = 50257
 VOCABULARY = 51865  # of the multilingual models
 CONTROL = {
@@ -133,16 +122,3 @@ def synthetic_audio(duration_s: float, seed: int) -> np.ndarray:
     share = 0.5 + 0.5 * np.sin(2 * np.pi * 1.3 * time_s + seed)
     noise = random.standard_normal(time_s.size)
     return np.clip(0.3 * tone * share + 0.1 * noise * (1 - share), -1, 1).astype(np.float32)
-
-
-def random_network(shape: Shape, device: str = "cpu", seed: int = 0) -> Network:
-    """A ChunkFormer as torch initialises it."""
-    torch.manual_seed(seed)
-    return Network(shape).eval().requires_grad_(False).to(device)
-
-
-def random_mels(seconds: Sequence[float], n_mels: int = 80, device: str = "cpu") -> list[Tensor]:
-    """Normal features of audios so long, (n_i, n_mels), each long enough for one frame."""
-    generator = torch.Generator().manual_seed(1)
-    lengths = [max(15, round(s * MEL_PER_S)) for s in seconds]
-    return [torch.randn(n, n_mels, generator=generator).to(device) for n in lengths]

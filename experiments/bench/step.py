@@ -1,4 +1,4 @@
-"""Measures WhisperRT's steps and the naive baseline's, its batches and the simulator.
+"""Measures WhisperRT's steps, the naive baseline's, and the simulator around them.
 
 Every stream is run through once per repeat; the baseline is put into the state the stream had two
 chunks before the chunk asked for, and makes the same five steps. When a chunk's text is long enough
@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,6 @@ from streaming_asr.whisper.decoder import Decoder, TokenPart
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper
 
-BATCHES = (1, 8)
-BATCH_S = 10.0
-"""Streams are batched over their first seconds only, to save time."""
-
 
 class ScheduledDecoder(Decoder):
     """Predicts the end when the text is as long as the schedule wants, and never before."""
@@ -50,7 +46,7 @@ class ScheduledDecoder(Decoder):
         self._is_long_enough = False
 
     def part(self, cache: Any, tokens: Any, starts: Any, n_frames: int, **rest: Any) -> TokenPart:
-        n_text = starts[0] + len(tokens[0]) - self._n_prompt  # streams in phase are equally long
+        n_text = starts[0] + len(tokens[0]) - self._n_prompt
         self._is_long_enough = n_text >= n_text_tokens(n_frames)
         return super().part(cache, tokens, starts, n_frames, **rest)
 
@@ -84,33 +80,27 @@ def scheduled_method(path: str, settings: StepSettings) -> WhisperRT:
 
 @dataclass
 class StreamRun:
-    """Times and texts by chunk of one run of streams in phase (texts of the first of them)."""
+    """Times and texts by chunk of one run of a stream."""
 
     times: dict[int, Times]
     tokens: dict[int, list[int]]
 
 
-def run_streams(
-    method: Any,
-    audio: list[Samples],
-    settings: StepSettings,
-    last_chunk: int,
-    meter: Meter,
-    text: Callable[[Any], Sequence[int]] = lambda state: state.hypotheses[0].tokens,
+def run_stream(
+    method: Any, audio: Samples, settings: StepSettings, last_chunk: int, meter: Meter
 ) -> StreamRun:
-    """Advance the streams together, chunk by chunk, up to `last_chunk`; `text` is a state's."""
+    """Advance the stream chunk by chunk, up to `last_chunk`."""
     run = StreamRun({}, {})
-    states = method.start_many(len(audio), recorder=meter)
+    (state,) = method.start_many(1, recorder=meter)
     meter.drain()
     received = 0
     for k in range(settings.first_chunk, last_chunk + 1):
         stop = k * settings.chunk_frames * FRAME_SAMPLES + method.lookahead_samples
-        new = [samples[received:stop] for samples in audio]
         with meter.part("total"):
-            method.step_many(states, new, last=[False] * len(audio))
+            method.step_many([state], [audio[received:stop]], last=[False])
         received = stop
         run.times[k] = meter.drain()
-        run.tokens[k] = list(text(states[0]))
+        run.tokens[k] = list(state.hypotheses[0].tokens)
     return run
 
 
@@ -165,16 +155,16 @@ def _bench_model(name: str, settings: StepSettings) -> dict[str, Any]:
     points = settings.points_within(whisper.context_frames)
     last_chunk = points[-1] + AROUND
     duration_s = (last_chunk * settings.chunk_frames + 1) * FRAME_MS / 1000
-    audio = [synthetic_audio(duration_s, seed) for seed in range(max(BATCHES))]
+    audio = synthetic_audio(duration_s, seed=0)
     meter = Meter(settings.threads, settings.device)
     naive = Naive(whisper)
     ours: list[StreamRun] = []
     theirs: dict[int, list[StreamRun]] = {k: [] for k in points}
     for _ in range(settings.repeats):
-        ours.append(run_streams(method, audio[:1], settings, last_chunk, meter))
+        ours.append(run_stream(method, audio, settings, last_chunk, meter))
         for k in points:
             before = ours[-1].tokens[k - AROUND - 1]
-            theirs[k].append(run_naive(naive, audio[0], settings, k, before, meter))
+            theirs[k].append(run_naive(naive, audio, settings, k, before, meter))
     compared = [
         (ours[0].tokens[j], run.tokens[j]) for k in points for run in theirs[k] for j in run.tokens
     ]
@@ -193,8 +183,7 @@ def _bench_model(name: str, settings: StepSettings) -> dict[str, Any]:
         "same_tokens": all(tokens == other for tokens, other in compared),
         "n_tokens": len(ours[0].tokens[last_chunk]),
         "n_different_tokens": len(set(ours[0].tokens[last_chunk])),
-        "batches": _batches(method, audio, settings, last_chunk, ours, meter),
-        "harness": _harness(method, audio[0], settings, last_chunk, meter),
+        "harness": _harness(method, audio, settings, last_chunk, meter),
     }
 
 
@@ -207,37 +196,6 @@ def around(k: int, runs: list[StreamRun]) -> Times:
         )
         for part in PARTS
     }
-
-
-def _batches(
-    method: WhisperRT,
-    audio: list[Samples],
-    settings: StepSettings,
-    last_chunk: int,
-    alone: list[StreamRun],
-    meter: Meter,
-) -> list[dict[str, float]]:
-    """Streams of the first seconds, one at a time and together."""
-    last = min(last_chunk, round(BATCH_S * 1000 / FRAME_MS) // settings.chunk_frames)
-    last = max(last, settings.first_chunk)
-    duration_s = last * settings.chunk_frames * FRAME_MS / 1000
-    rows = []
-    for n in BATCHES:
-        runs = alone if n == 1 else [run_streams(method, audio[:n], settings, last, meter)]
-        compute_s = statistics.median(
-            sum(times["total"] for k, times in run.times.items() if k <= last) / 1000
-            for run in runs
-        )
-        rows.append(
-            {
-                "n_streams": n,
-                "stream_s": duration_s,
-                "compute_s": compute_s,
-                "streams_per_s": n / compute_s,
-                "real_time_streams": n * duration_s / compute_s,
-            }
-        )
-    return rows
 
 
 def _harness(

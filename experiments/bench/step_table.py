@@ -10,7 +10,6 @@ from streaming_asr.terminal import console
 
 SPEED_UP = {30: 3.0, 97: 6.0}  # at least, for base
 ENCODER_GROWTH = 1.1  # at most, chunk 97 against 5, for base
-BATCH_GAIN = 4.0  # at least, 8 streams against 1, for tiny
 HARNESS_SHARE = 0.02  # below
 
 
@@ -19,7 +18,6 @@ def show(result: dict[str, Any]) -> None:
     out = console(130)
     out.print(_head(result))
     out.print(_steps(result))
-    out.print(_batches(result))
     out.print(*_notes(result), *verdicts(result), sep="\n", soft_wrap=True)
 
 
@@ -56,14 +54,6 @@ def _at_300_ms(model: dict[str, Any]) -> Iterator[str]:
                 f"base, encoder: chunk 97 takes {growth:.2f} times chunk 5 "
                 f"(target: at most {ENCODER_GROWTH:g})",
             )
-    if model["model"] == "tiny":
-        first, *_, last = model["batches"]
-        gain = last["streams_per_s"] / first["streams_per_s"]
-        yield verdict(
-            gain >= BATCH_GAIN,
-            f"tiny, 8 streams together: {gain:.2f} times the streams per second of one "
-            f"(target: at least {BATCH_GAIN:g})",
-        )
 
 
 def _head(result: dict[str, Any]) -> str:
@@ -88,23 +78,6 @@ def _steps(result: dict[str, Any]) -> Any:
                 *(f"{ours[part]:.1f}" for part in ("feature", "encode", "decode", "total")),
                 *(f"{naive[part]:.1f}" for part in ("encode", "decode", "total")),
                 f"{naive['total'] / ours['total']:.1f}",
-            )
-        grid.add_section()
-    return grid
-
-
-def _batches(result: dict[str, Any]) -> Any:
-    headings = ("model", "streams", "streams per second", "kept up with", "gain")
-    grid = table("Streams together", headings)
-    for model in result["models"]:
-        first = model["batches"][0]
-        for row in model["batches"]:
-            grid.add_row(
-                str(model["model"]),
-                str(row["n_streams"]),
-                f"{row['streams_per_s']:.2f} of {row['stream_s']:g} s",
-                f"{row['real_time_streams']:.1f}",
-                f"{row['streams_per_s'] / first['streams_per_s']:.1f}",
             )
         grid.add_section()
     return grid

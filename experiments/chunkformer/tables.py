@@ -1,39 +1,23 @@
-"""The measured tables of this folder's README, from the results of the sweeps and benchmarks.
+"""The measured tables of this folder's README, from the results of the sweep.
 
     python -m experiments.chunkformer.tables [--output outputs]
 
-Reads in <output>/chunkformer */metrics.json (the sweep), memory.json (of
-experiments.chunkformer.memory) and bench.json (of `bench chunkformer --json`) into results.jsonl,
-and renders the blocks of this folder's README.md from it.
+Reads <output>/chunkformer/*/metrics.json into results.jsonl and renders the blocks of this folder's
+README.md from it. Programs of commit 00f21ede measured tables III and IV.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from experiments import papers
-from experiments.chunkformer.memory import KINDS, TARGETS_GIB, longest_minutes, points
-from experiments.tables import (
-    NONE,
-    Figure,
-    Row,
-    Table,
-    blocks_of,
-    paper_rows,
-    read,
-    read_json,
-    row_of,
-    write,
-)
+from experiments.tables import Row, Table, blocks_of, read, row_of, write
 from streaming_asr.score.results import Result
 
 CHUNKS, SIDES = (16, 64, 128, 256), (32, 128)
 LENGTHS = {None: "one by one", 60: "a minute", 600: "ten minutes"}
-PAPERS_ROW = {"padded": "ChunkFormer", "masked": "+ Masked batch"}
 WER, PRINTED = "WER %", "paper: memory / time / FLOPs"
 TABLES = (
     Table("table2", {WER: ".1f"}, across="recordings"),
@@ -41,7 +25,7 @@ TABLES = (
         "table3",
         {
             **{f"{minutes} min: MiB": ".0f" for minutes in (1, 4, 16)},
-            **{f"longest in {gib:g} GiB, min": ".0f" for gib in TARGETS_GIB},
+            **{f"longest in {gib:g} GiB, min": ".0f" for gib in (8, 80)},
         },
     ),
     Table("table4", {"MiB": ".0f", "seconds": ".2f", "GFLOP": ".0f", PRINTED: ""}),
@@ -74,58 +58,9 @@ def table2(cells: Sequence[Result]) -> list[Row]:
     ]
 
 
-def table3(result: Mapping[str, Any]) -> list[Row]:
-    """The memory of one recording by its length, and the longest one by memory, which is computed
-    from the last two figures."""
-    rows = []
-    for kind, label in KINDS.items() if result else ():
-        measured = points(result, kind)
-        if not measured:
-            continue
-        figures: dict[str, Figure] = {
-            f"{length:g} min: MiB": mib for length, mib in measured.items()
-        }
-        own_gib = result["machine"].get("memory_gib")
-        for gib in [*([own_gib] if own_gib else []), *TARGETS_GIB]:
-            minutes = longest_minutes(measured, kind, gib * 1024)
-            if minutes is not None or kind == "endless":
-                figures[f"longest in {gib:g} GiB, min"] = "no limit" if minutes is None else minutes
-        on = result["machine"]
-        machines = [on.get("gpu", on["cpu"])]
-        rows.append(Row("table3", {"ours, one recording": label}, figures, machines=machines))
-    return rows
-
-
-def table4(result: Mapping[str, Any]) -> list[Row]:
-    """Padded against masked batch, with the paper's figures."""
-    printed = {
-        (row.labels["model"], row.labels["part"]): row.values
-        for row in paper_rows("chunkformer", "IV")
-    }
-    measured = result.get("masked", {}).get("rows", {})
-    rows = []
-    for part in ("full model", "encoder only"):
-        for kind, name in PAPERS_ROW.items():
-            if (ours := measured.get(part, {}).get(kind)) is None:
-                continue
-            paper = printed[name, part]
-            texts = " / ".join(paper[k] for k in ("memory", "time", "flops"))
-            names = {"mib": "MiB", "seconds": "seconds", "gflop": "GFLOP"}
-            figures: dict[str, Figure] = {names[key]: ours[key] for key in names}
-            figures[PRINTED] = texts.replace(papers.NONE, NONE)
-            on = result["machine"]
-            machines = [on.get("gpu", on["cpu"])]
-            rows.append(Row("table4", {"part": part, "batch": name}, figures, machines=machines))
-    return rows
-
-
 def rows(output: Path) -> list[Row]:
     """The rows of all that ran."""
-    return [
-        *table2(read(output / "chunkformer")),
-        *table3(read_json(output / "chunkformer" / "memory.json")),
-        *table4(read_json(output / "chunkformer" / "bench.json")),
-    ]
+    return table2(read(output / "chunkformer"))
 
 
 blocks = partial(blocks_of, TABLES)

@@ -2,9 +2,9 @@
 
     python -m experiments.star.tables [--output outputs]
 
-Reads <output>/{star_rates,star_rates_other,star_noise}/*/metrics.json and
-<output>/star_bench*.json into results.jsonl, and renders the blocks of this folder's README.md
-from it.
+Reads <output>/{star_rates,star_rates_other,star_noise}/*/metrics.json into results.jsonl and
+renders the blocks of this folder's README.md from it. `bench star` of commit 00f21ede measured the
+rows of table 3 and of the step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from experiments.tables import Row, Table, blocks_of, find, read, read_json, row_of, write
+from experiments.tables import Row, Table, blocks_of, find, read, row_of, write
 from streaming_asr.score.results import Result
 
 OTHER_RATES = (5, 12, 18, 30, 50)
@@ -22,7 +22,6 @@ SHARES = (0, 10, 20, 30, 40, 50)
 TRAINED = ((12, 0), (18, 0), (18, 1), (30, 0))
 """Rates and seeds of the networks for whole recordings."""
 COMPRESSORS = ("star", "cif", "cnn")
-BENCHED = (None, 2, 5, 10, 20)
 WER = "WER %"
 TABLES = (
     Table("figure4", {WER: ".1f"}, across="compressor"),
@@ -78,46 +77,6 @@ def table1(cells: Cells) -> list[Row]:
     ]
 
 
-def table3(output: Path) -> list[Row]:
-    """Memory by compression, as a share of that without."""
-    rows = []
-    parts = {"pass_mib": "one pass", "stream_mib": "what a stream holds"}
-    for attention in ("fused", "eager"):
-        content = read_json(output / f"star_bench_{attention}.json")
-        for part, what in parts.items():
-            if part == "stream_mib" and attention == "eager":
-                continue  # a stream holds the same
-            for row in content.get("memory", []):
-                base, *others = (cell[part] for cell in row["cells"])
-                shares = {
-                    f"r = {rate}, %": 100 * mib / base
-                    for rate, mib in zip(BENCHED[1:], others, strict=True)
-                }
-                labels = {"of": what, "attention": attention, "frames": str(row["frames"])}
-                machines = [content["machine"]["cpu"]]
-                rows.append(Row("table3", labels, {"MiB": base, **shares}, machines=machines))
-    return rows
-
-
-def steps(output: Path) -> list[Row]:
-    """Milliseconds per chunk early, in the middle and late, and those of recomputing everything."""
-    content = read_json(output / "star_bench_fused.json")
-    names = {"encode_ms": "encoder", "decode_ms": "decoder", "ours_ms": "ours"}
-    return [
-        Row(
-            "step",
-            {"chunk": str(row["chunk"])},
-            {
-                **{heading: row[name] for name, heading in names.items()},
-                "recompute": row["recompute_ms"],
-                "speed-up": row["recompute_ms"] / row["ours_ms"],
-            },
-            machines=[content["machine"]["cpu"]],
-        )
-        for row in (content.get("step") or {"rows": []})["rows"]
-    ]
-
-
 def rows(output: Path) -> list[Row]:
     """The rows of all that ran."""
     rates = read(output / "star_rates")
@@ -126,8 +85,6 @@ def rows(output: Path) -> list[Row]:
         *figure4("figure4_other", read(output / "star_rates_other")),
         *figure8(rates),
         *table1(read(output / "star_noise")),
-        *table3(output),
-        *steps(output),
     ]
 
 

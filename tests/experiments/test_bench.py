@@ -26,7 +26,6 @@ def result(*, ours_ms: float, naive_ms: float, encode_97_ms: float = 40.0) -> di
     def times(total: float, encode: float) -> dict[str, float]:
         return {"feature": 1.0, "encode": encode, "decode": total - encode - 1, "total": total}
 
-    batch = {"stream_s": 9.9, "compute_s": 1.0, "real_time_streams": 9.9}
     return {
         "settings": {"chunk": "300ms", "threads": 1, "repeats": 3},
         "clock": "elapsed time",
@@ -46,10 +45,6 @@ def result(*, ours_ms: float, naive_ms: float, encode_97_ms: float = 40.0) -> di
                 "same_tokens": True,
                 "n_tokens": 118,
                 "n_different_tokens": 90,
-                "batches": [
-                    {"n_streams": 1, "streams_per_s": 0.5, **batch},
-                    {"n_streams": 8, "streams_per_s": 1.75, **batch},
-                ],
                 "harness": {"total_s": 10.0, "method_s": 9.9, "share": 0.01},
             }
         ],
@@ -74,19 +69,19 @@ def test_naive_and_ours_make_the_same_tokens(multilingual: bool) -> None:
     from experiments.bench.frame import Meter
     from experiments.bench.models import synthetic_audio
     from experiments.bench.naive import Naive
-    from experiments.bench.step import run_naive, run_streams, scheduled_method
+    from experiments.bench.step import run_naive, run_stream, scheduled_method
 
     # The weights that come with the folder, and a naive side with low-rank updates of its own.
     asked = settings()
     method = scheduled_method(str(tiny_folder(multilingual=multilingual, seed=5)), asked)
     audio = synthetic_audio(2.8, seed=1)
     meter = Meter()
-    ours = run_streams(method, [audio], asked, 8, meter)
+    ours = run_stream(method, audio, asked, 8, meter)
     naive = run_naive(Naive(method._whisper), audio, asked, 6, ours.tokens[3], meter)
     assert sorted(naive.tokens) == [4, 5, 6, 7, 8]
     assert [len(ours.tokens[k]) for k in range(3, 9)] == [3, 4, 6, 7, 8, 9]
     assert naive.tokens == {k: ours.tokens[k] for k in naive.tokens}
-    other = run_streams(method, [synthetic_audio(2.8, seed=5)], asked, 8, meter)
+    other = run_stream(method, synthetic_audio(2.8, seed=5), asked, 8, meter)
     assert other.tokens[8] != ours.tokens[8]  # what is heard decides
 
 
@@ -143,7 +138,6 @@ def test_the_command_measures_prints_and_writes(
         parts = row[side]
         within = parts["feature"] + parts["encode"] + parts["decode"]
         assert 0 < parts["decode"] < within <= parts["total"]
-    assert [batch["n_streams"] for batch in model["batches"]] == [1, 8]
     assert 0 < model["harness"]["method_s"] < model["harness"]["total_s"]
 
 
@@ -165,7 +159,6 @@ def test_the_table_shows_the_speed_up_and_what_is_left_out(
     out = capsys.readouterr().out
     assert "6.4" in out
     assert "chunk 99 left out" in out
-    assert "3.5" in out  # of eight streams over one
 
 
 @pytest.mark.parametrize(

@@ -57,28 +57,6 @@ def test_every_compressor_has_its_rate_and_seed(tmp_path):
     }
 
 
-def test_the_benchmark_has_memory_as_shares_and_steps_with_their_speed_up(tmp_path):
-    cells = [{"pass_mib": mib, "stream_mib": mib / 4} for mib in (200, 220, 200, 190, 100)]
-    rows = [
-        {"chunk": k, "encode_ms": 6.0, "decode_ms": 3.0, "ours_ms": ours, "recompute_ms": 50.0}
-        for k, ours in ((5, 10.0), (97, 12.5))
-    ]
-    content = {"machine": {"cpu": "a processor"}, "memory": [{"frames": 1000, "cells": cells}]}
-    for name, more in (("fused", {"step": {"rows": rows}}), ("eager", {})):
-        (tmp_path / f"star_bench_{name}.json").write_text(json.dumps(content | more))
-    found = tables.rows(tmp_path)
-    memory = by_labels(found, "table3")
-    assert list(memory) == [
-        ("one pass", "fused", "1000"),
-        ("what a stream holds", "fused", "1000"),
-        ("one pass", "eager", "1000"),
-    ]
-    assert list(memory["one pass", "fused", "1000"].values()) == pytest.approx(
-        [200, 110, 100, 95, 50]
-    )
-    assert list(by_labels(found, "step")["97",].values()) == [6.0, 3.0, 12.5, 50.0, 4.0]
-
-
 def test_a_picture_marks_the_ends_of_the_segments_and_the_words(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(picture, "save_svg", lambda figure, *_: drawn.append(figure))
