@@ -144,9 +144,9 @@ def modules(*targets: str) -> dict[str, str]:
             for each in accumulate(imported.split("."), "{}.{}".format):
                 if (place, each) not in searched:
                     searched.add((place, each))
-                    file = _file_in(place, each)
-                    if file is not None and _counts(each, file, name):
-                        todo.append((each, file, place))
+                    other = _file_in(place, each)
+                    if other is not None and _counts(each, other, name):
+                        todo.append((each, other, place))
     if len(_programs()) > n_known:
         text = json.dumps(_programs())
         with suppress(UserError):  # without a cache they are computed again
@@ -285,10 +285,10 @@ def _written(node: object) -> str:
     if isinstance(body := fields.get("body"), list):
         code = [e for e in body if not isinstance(e, ast.Expr) or _text(e.value) is None]
         fields["body"] = code or [ast.Pass()]
-    fields = (
+    parts = (
         f"{key}={_written(value)}," for key, value in fields.items() if value not in (None, [])
     )
-    return f"{type(node).__name__}({''.join(fields)})"
+    return f"{type(node).__name__}({''.join(parts)})"
 
 
 def _text(node: ast.AST) -> str | None:
