@@ -24,7 +24,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.check import InvalidLog, step_of, violation
 from streaming_asr.events.invariants import broken, too_early
 from streaming_asr.events.record import Opening, Step, StepLine, UtteranceLog, committed_words
-from streaming_asr.files import check_file
+from streaming_asr.files import check_file, replacing
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord
 
@@ -36,6 +36,7 @@ __all__ = [
     "Step",
     "UtteranceLog",
     "committed_words",
+    "forget_failed",
     "read_log",
     "resume",
 ]
@@ -243,6 +244,29 @@ def resume(path: str | Path) -> set[str]:
                 "another output folder."
             ) from error
     return closed
+
+
+def forget_failed(path: Path) -> int:
+    """Remove the utterances that failed from a log, so that a run tries them again, and return how
+    many they were. Raises UserError for a damaged log."""
+    kept: list[bytes] = []
+    of_utterance: list[bytes] = []
+    n_failed = 0
+    for number, _, line in _lines(path) if path.is_file() else ():
+        of_utterance.append(line)
+        # Steps are most of the lines, and need not be decoded.
+        row = None if step_of(line) is not None else _row(path, number, line)
+        kind = row.get("kind") if isinstance(row, dict) else None
+        if kind == "end" and row["status"] == "failed":
+            n_failed += 1
+            of_utterance = []
+        elif kind in ("header", "end"):
+            kept += of_utterance
+            of_utterance = []
+    if n_failed:
+        with replacing(path) as scratch:
+            scratch.write_bytes(b"".join(kept))
+    return n_failed
 
 
 def read_log(path: str | Path, *, only: Collection[str] | None = None) -> Log:

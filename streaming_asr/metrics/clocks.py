@@ -84,14 +84,25 @@ def queue_wait(a: Times, c: Times) -> Times:
     return np.maximum(np.concatenate([[0.0], f[:-1]])[: len(a)] - a, 0.0)
 
 
-def queue_growth(a: Times, c: Times) -> float:
-    """Return the growth of the wait over the second half, in seconds per second of audio.
+def whole_steps(a: Times) -> int:
+    """Return how many steps come before the pieces at the end of a recording that are shorter than
+    the others: whatever audio is left, or none at all in a flush."""
+    pieces = np.diff(a)  # without the first, which has a length of its own
+    least = 0.999 * np.median(pieces) if len(pieces) else 0.0  # a_k is of whole samples
+    long_enough = np.flatnonzero(pieces >= least)
+    return int(long_enough[-1]) + 2 if len(long_enough) else len(a)
 
-    It is the median wait of the last quarter of the steps minus that of the third quarter, over the
-    audio between the two; medians, since one late chunk is not growth. 0 with fewer than four
-    steps.
+
+def queue_growth(a: Times, c: Times) -> float:
+    """Return the growth of the wait over the second half of the whole steps, in seconds per second
+    of audio.
+
+    It is the median wait of the last quarter of these steps minus that of the third quarter, over
+    the audio between the two; medians, since one late chunk is not growth. A shorter last piece has
+    a wait, but arrives sooner after the step before it than any other, so it is no sign of growth.
+    0 with fewer than four whole steps.
     """
-    n = len(a)
+    n = whole_steps(a)
     if n < 4:
         return 0.0
     wait = queue_wait(a, c)
@@ -101,20 +112,22 @@ def queue_growth(a: Times, c: Times) -> float:
     return rise_s / audio_s if audio_s > 0 else 0.0
 
 
+def keeps_up(a: Times, c: Times, budget_s: float = QUEUE_BUDGET_S) -> bool:
+    """Return whether no wait of a stream is longer than `budget_s` and its wait does not grow."""
+    longest_s = float(np.max(queue_wait(a, c), initial=0.0))
+    return longest_s <= budget_s and queue_growth(a, c) <= GROWTH_TOLERANCE
+
+
 def headroom(traces: Iterable[tuple[Times, Times]], budget_s: float = QUEUE_BUDGET_S) -> float:
-    """Return how many times slower the machine may be: the largest factor s such that, with compute
-    times s * c_k, no wait of any trace (a, c) is longer than `budget_s` and no wait grows.
+    """Return how many times slower the machine may be: the largest factor s such that every trace
+    (a, c) keeps up with compute times s * c_k (`keeps_up`).
 
     Below 1 this machine does not keep up. Infinite if no step takes any time.
     """
     pairs = list(traces)
 
     def bounded(s: float) -> bool:
-        return all(
-            float(np.max(queue_wait(a, s * c), initial=0.0)) <= budget_s
-            and queue_growth(a, s * c) <= GROWTH_TOLERANCE
-            for a, c in pairs
-        )
+        return all(keeps_up(a, s * c, budget_s) for a, c in pairs)
 
     low, high = 0.0, 1.0
     # A slower machine never shortens a queue: the factors below a good one are good too, so the

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 # Raised whenever a change can alter any score of an existing log.
-METRICS_VERSION = 6
+METRICS_VERSION = 7
 
 Better = Literal["lower", "higher"] | None
 

@@ -156,6 +156,7 @@ def run_cell(
     Raises UserError for bad input, folder.Busy where it does not wait, and KeyboardInterrupt; what
     was logged until then stays and is resumed.
     """
+    from streaming_asr.events.log import forget_failed
     from streaming_asr.metrics import METRICS_VERSION
 
     folders.check_writable(folder)
@@ -166,11 +167,16 @@ def run_cell(
         folders.forget_failure(folder)
         header = folders.header_of(folder)
         if is_piece and folders.finished(whole, job.hashes, METRICS_VERSION):
-            job.report("its cell is finished, skipped")
-            return folders.result_of(whole)
+            if not (result := folders.result_of(whole)).get("n_failed"):
+                job.report("its cell is finished, skipped")
+                return result
+            (whole / folders.EVENTS).unlink(missing_ok=True)  # it is joined again
         if header is not None and (header.get("hashes") or {}) != job.hashes:
             changed = job.changes()
             job.report(f"{changed} changed; the old results are now {folders.set_aside(folder)}")
+        elif (n_failed := forget_failed(folder / folders.EVENTS)) > 0:
+            (folder / folders.RESULT).unlink(missing_ok=True)  # a killed run is not finished
+            job.report(f"{n_failed} of its recordings failed earlier and are tried again")
         elif folders.finished(folder, job.hashes, METRICS_VERSION):
             job.report("finished earlier, skipped")
             result = folders.result_of(folder)
@@ -222,6 +228,7 @@ def _simulate(job: Job, track: Tracker) -> None:
     if config.language not in (None, "detect"):
         todo = [replace(utterance, language=config.language) for utterance in todo]
     if not todo:
+        job.report("every recording is in its log, which is scored again")
         return
     if closed:
         job.report(f"goes on after {len(utterances) - len(todo)} of {len(utterances)} utterances")

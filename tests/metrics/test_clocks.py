@@ -71,6 +71,36 @@ def test_one_late_chunk_is_no_growth() -> None:
     assert clocks.queue_growth(a, c) == 0.0
 
 
+@pytest.mark.parametrize("first_s", [1.0, 1.0125, 0.3, 2.0])
+@pytest.mark.parametrize("n", [4, 8, 40])
+@pytest.mark.parametrize(
+    ("last_s", "room"),
+    [
+        ((), 12.5),
+        ((0.011,), 12.5),
+        ((0.5,), 12.5),
+        ((0.0,), 12.5),
+        # The second of two short pieces waits for two steps: 2 * 0.08 s - 0.5 s is at most 1 s.
+        ((0.5, 0.0), 9.375),
+        ((0.011, 0.0), 6.319),
+    ],
+)
+def test_a_shorter_last_piece_is_a_wait_and_no_growth(
+    last_s: tuple[float, ...], room: float, n: int, first_s: float
+) -> None:
+    a = np.cumsum([first_s, *[1.0] * (n - 1), *last_s])
+    c = np.full(len(a), 0.08)
+    assert clocks.whole_steps(a) == n
+    assert clocks.queue_growth(a, c) == 0.0
+    assert clocks.headroom([(a, c)]) == pytest.approx(room, rel=2e-3)
+
+
+def test_a_queue_that_grows_is_seen_whatever_the_last_piece() -> None:
+    a, c = np.arange(1.0, 9.0), np.full(9, 1.5)
+    for last_s in (0.011, 0.5, 1.0):
+        assert clocks.queue_growth(np.append(a, 8.0 + last_s), c) == pytest.approx(0.5)
+
+
 def test_headroom_is_the_chunk_over_its_compute() -> None:
     a, c = 0.3 * np.arange(1, 201), np.full(200, 0.03)
     assert clocks.headroom([(a, c)]) == pytest.approx(10.0, rel=2e-3)

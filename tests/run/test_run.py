@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,12 @@ from streaming_asr.cells import folder as cells
 from streaming_asr.cells import hashes
 from streaming_asr.config.settle import compose, time_words_by_default
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import read_log
+from streaming_asr.events.log import forget_failed, read_log
+from streaming_asr.method import Samples
 from streaming_asr.models.hash import model_hash
 from streaming_asr.run import cell as run_cell
 from streaming_asr.run import command as run
+from streaming_asr.utterance import Utterance
 
 CELL = "method=parrot,chunk=300ms,data=phrases,model=none"
 
@@ -62,6 +66,77 @@ def test_a_finished_cell_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert run.main(command) == 0
     assert counter.stat().st_size == n_steps
     assert "finished earlier, skipped" in capsys.readouterr().out
+
+
+@pytest.fixture
+def sound_that_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording of phrases cannot be read while a file with its name is there."""
+    utterances = run_fakes.Phrases.utterances
+
+    def of_disk(self: run_fakes.Phrases, limit: int | None = None) -> list[Utterance]:
+        def read(each: Utterance) -> Samples:
+            if Path(each.id).exists():
+                raise OSError("the disk is away")
+            return each.load()
+
+        return [replace(each, audio=partial(read, each)) for each in utterances(self, limit)]
+
+    monkeypatch.setattr(run_fakes.Phrases, "utterances", of_disk)
+
+
+@pytest.mark.parametrize("pieces", ["1", "2"])
+@pytest.mark.parametrize("missing", [(1,), (0, 1, 2, 3, 4)])
+@pytest.mark.usefixtures("sound_that_may_be_missing")
+def test_failed_recordings_are_tried_again_and_no_other(
+    missing: tuple[int, ...], pieces: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = arguments(tmp_path, *([] if pieces == "1" else [f"pieces={pieces}"]))
+    files = [Path(f"phrase-{k}") for k in missing]
+    for file in files:
+        file.touch()
+    assert run.main(command) == 1
+    before = {each.utt: each.steps for each in read_log(cell(tmp_path) / "events.jsonl").utterances}
+    for file in files:
+        file.unlink()
+    capsys.readouterr()
+    assert run.main(command) == 0
+    assert "failed earlier and are tried again" in capsys.readouterr().out
+    log = read_log(cell(tmp_path) / "events.jsonl").utterances
+    assert {each.utt: each.status for each in log} == dict.fromkeys(before, "ok")
+    for each in log:  # with the same times: no other was computed again
+        assert (each.steps == before[each.utt]) == (each.utt not in [file.name for file in files])
+    assert json.loads((cell(tmp_path) / "metrics.json").read_text())["n_failed"] == 0
+    assert run.main(command) == 0
+    assert "skipped" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("sound_that_may_be_missing")
+def test_a_run_killed_while_it_tries_failed_recordings_again_is_not_finished(
+    tmp_path: Path,
+) -> None:
+    Path("phrase-1").touch()
+    assert run.main(arguments(tmp_path)) == 1
+    Path("phrase-1").unlink()
+    assert forget_failed(cell(tmp_path) / "events.jsonl") == 1
+    assert forget_failed(cell(tmp_path) / "events.jsonl") == 0
+    (cell(tmp_path) / "metrics.json").unlink()
+    assert run.main(arguments(tmp_path)) == 0
+    assert len(read_log(cell(tmp_path) / "events.jsonl").utterances) == 5
+
+
+def test_a_cell_of_another_metrics_version_is_scored_again_and_not_computed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = arguments(tmp_path, f"method.counter={tmp_path / 'steps'}", "name=v")
+    assert run.main(command) == 0
+    result = next(tmp_path.rglob("v/*/metrics.json"))
+    scores, n_steps = json.loads(result.read_text()), Path("steps").stat().st_size
+    result.write_text(json.dumps(scores | {"metrics_version": 1, "metrics": {"wer": 99.0}}))
+    capsys.readouterr()
+    assert run.main(command) == 0
+    assert "every recording is in its log, which is scored again" in capsys.readouterr().out
+    assert json.loads(result.read_text()) == scores
+    assert Path("steps").stat().st_size == n_steps
 
 
 def test_tracker_and_experiment_name_do_not_change_the_configuration_hash() -> None:
