@@ -249,7 +249,7 @@ def resume(path: str | Path) -> set[str]:
 def forget_failed(path: Path) -> int:
     """Remove the utterances that failed from a log, so that a run tries them again, and return how
     many they were. Raises UserError for a damaged log."""
-    kept: list[bytes] = []
+    content: list[bytes] = []
     of_utterance: list[bytes] = []
     n_failed = 0
     for number, _, line in _lines(path) if path.is_file() else ():
@@ -261,11 +261,11 @@ def forget_failed(path: Path) -> int:
             n_failed += 1
             of_utterance = []
         elif kind in ("header", "end"):
-            kept += of_utterance
+            content += of_utterance
             of_utterance = []
     if n_failed:
         with replacing(path) as scratch:
-            scratch.write_bytes(b"".join(kept))
+            scratch.write_bytes(b"".join(content))
     return n_failed
 
 
