@@ -51,6 +51,7 @@ ROOT_PAGE = """<!DOCTYPE html>
 
 def setup(app: Any) -> None:
     app.connect("source-read", _give_title)
+    app.connect("source-read", _add_tables)
     app.connect("autodoc-process-docstring", _leave_out_aliases)
     app.connect("build-finished", _write_root)
     app.connect("build-finished", _write_example)
@@ -81,3 +82,12 @@ def _give_title(app: Any, name: str, source: list[str]) -> None:
     """Head a file that a command writes as a table alone, so that the sidebar can name it."""
     if not source[0].lstrip().startswith(("#", "---")):
         source[0] = f"# {name.split('/')[-2]}, {name.split('/')[-1]}\n\n{source[0]}"
+
+
+def _add_tables(app: Any, name: str, source: list[str]) -> None:
+    """Put the tables of data where a page names them."""
+    if "<!-- table:" in source[0]:
+        sys.path.insert(0, str(ROOT))
+        from experiments.tables import with_tables
+
+        source[0] = with_tables(source[0], (ROOT / name).parent)

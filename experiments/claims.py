@@ -23,14 +23,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.tables import markdown, rewrite
+from experiments.tables import markdown
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.metrics.intervals import NORMAL, holm
 from streaming_asr.terminal import exit_status
 
 HERE = Path(__file__).parent
-DOCS = HERE.parent / "docs" / "statistics.md"
 CLAIMS, DIFFERENCES = "claims.tsv", "differences.tsv"
 NOT_MEASURED = "not measured"
 VERDICTS = ("holds", "reversed", "undecided", "not shown at this size", NOT_MEASURED)
@@ -98,21 +97,21 @@ def block(claims: Sequence[Row]) -> str:
     return text + (f"\n\nNot measured: {'; '.join(others)}." if others else "")
 
 
-def table(folders: Sequence[Path]) -> str:
-    """A row for each page with claims, and their sum."""
-    counts = {
+def counts(folders: Sequence[Path] | None = None) -> str:
+    """A row for each page with claims, and their sum. folders: of the pages; None: all."""
+    by_page = {
         folder.name: Counter(column(row["verdict"]) for row in read_table(folder / CLAIMS))
-        for folder in folders
+        for folder in folders or pages()
     }
-    counted = [
-        (f"[{name}](../experiments/{name}/README.md)", count) for name, count in counts.items()
+    rows = [
+        (f"[{name}](../experiments/{name}/README.md)", count) for name, count in by_page.items()
     ]
-    counted.append(("all", sum(counts.values(), Counter())))
+    rows.append(("all", sum(by_page.values(), Counter())))
     return markdown(
         ["paper", "claims", *COLUMNS],
         [
             [name, str(count.total()), *(str(count[each]) for each in COLUMNS)]
-            for name, count in counted
+            for name, count in rows
         ],
     )
 
@@ -185,10 +184,7 @@ def main() -> int:
         for folder in pages():
             differences = read_table(folder / DIFFERENCES)
             write_text(folder / DIFFERENCES, as_table(with_p(differences)))
-            rewrite(folder / "README.md", {"claims": block(read_table(folder / CLAIMS))})
-        counted = table(pages())
-        rewrite(DOCS, {"claims": counted})
-        print(counted)
+        print(counts())
 
     return exit_status(job)
 

@@ -8,8 +8,8 @@ to be 5 at most. Coverage: one run is the worse in four of five clusters that di
 cluster differs by chance; the intervals are to hold the true difference in 95 %. Latency: words
 come after delays that a cluster's words share in part, and the difference is that of two medians;
 "unlike" gives one run three times the spread at the same median. One run: clusters of 20 to 60
-words differ in their error rate, 10 % in the mean. Rewrites the block `coverage` of
-docs/statistics.md and prints it.
+words differ in their error rate, 10 % in the mean. Writes docs/coverage.tsv and
+docs/coverage_medians.tsv, which docs/statistics.md shows on the site.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.tables import NONE, markdown, rewrite
+from experiments.tables import NONE
+from streaming_asr.files import write_text
 from streaming_asr.metrics.intervals import Counts, Estimate, Pool, Values, bootstrap, flip, rate
 from streaming_asr.terminal import exit_status
 
-DOCS = Path(__file__).parent.parent / "docs" / "statistics.md"
+DOCS = Path(__file__).parent.parent / "docs"
 N = 500  # simulated comparisons of a cell of the table
 DRAWS = 400  # of each
 CASES = (
@@ -120,8 +121,10 @@ def _percent(values: list[bool]) -> str:
     return f"{100 * np.mean(values):.1f}" if len(values) >= N / 20 else NONE
 
 
-def table() -> str:
-    rows = []
+def errors_table() -> list[list[str]]:
+    """Of two runs' errors, by clusters."""
+    heading = ["clusters", "differing", "level, flips", "level, bootstrap", "with an interval"]
+    rows = [[*heading, "coverage, flips", "coverage, bootstrap"]]
     for n, differing in CASES:
         share, held = coverage(of_errors(n, differing, 0.8, by_flips))
         rows.append([
@@ -131,30 +134,25 @@ def table() -> str:
             share, held,
             coverage(of_errors(n, differing, 0.8, by_bootstrap))[1],
         ])  # fmt: skip
-    heading = ["clusters", "differing", "level, flips", "level, bootstrap", "with an interval"]
-    others = [
-        [
-            str(n),
-            level(of_medians(n, 1.0)),
-            level(of_medians(n, 3.0)),
-            coverage(of_rate(n))[1],
-        ]
+    return rows
+
+
+def medians_table() -> list[list[str]]:
+    """Of the difference of two p50 of latency, and of the WER of one run, by the bootstrap."""
+    return [["clusters", "level, alike", "level, unlike", "coverage, WER"]] + [
+        [str(n), level(of_medians(n, 1.0)), level(of_medians(n, 3.0)), coverage(of_rate(n))[1]]
         for n in DRAWN
     ]
-    return "\n\n".join([
-        markdown([*heading, "coverage, flips", "coverage, bootstrap"], rows, 2),
-        "The difference of two p50 of latency, and the WER of one run, by the bootstrap:",
-        markdown(["clusters", "level, alike", "level, unlike", "coverage, WER"], others),
-    ])  # fmt: skip
 
 
 def main() -> int:
     """The command line; returns the exit status."""
 
     def job() -> None:
-        rows = table()
-        rewrite(DOCS, {"coverage": rows})
-        print(rows)
+        for name, rows in (("coverage", errors_table()), ("coverage_medians", medians_table())):
+            text = "".join("\t".join(row) + "\n" for row in rows)
+            write_text(DOCS / f"{name}.tsv", text)
+            print(text)
 
     return exit_status(job)
 

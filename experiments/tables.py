@@ -1,9 +1,9 @@
 """What the tables of all experiments share: finished cells become rows, rows become tables.
 
 The measured rows of a page are `results.jsonl` in its folder, a line for each row of a table. A
-`tables` module makes rows of finished cells, puts them into that file, and renders the tables of
-the page from the file. A block is the text of a page between `<!-- NAME:begin -->` and
-`<!-- NAME:end -->`.
+`tables` module makes rows of finished cells, puts them into that file, and prints the tables. The
+site has them where its page has `<!-- table: NAME -->`; README has one between
+`<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -297,6 +298,31 @@ def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+PLACE = re.compile(r"<!-- table: (\w+) -->")
+"""Where a page of the site has a table of data."""
+
+
+def with_tables(text: str, folder: Path) -> str:
+    """Return the text of a page in `folder` with its tables: those of the folder's `tables` module,
+    `claims` of claims.tsv, `counts` of all claims, and any other name of NAME.tsv. Raises KeyError
+    for an unknown name."""
+    from experiments.claims import block, counts, read_table
+
+    def table(match: re.Match[str]) -> str:
+        name = match[1]
+        if name == "claims":
+            return block(read_table(folder / "claims.tsv"))
+        if name == "counts":
+            return counts()
+        if (path := folder / f"{name}.tsv").is_file():
+            rows = read_table(path)
+            return markdown(list(rows[0]), [list(row.values()) for row in rows])
+        module = import_module(f"experiments.{folder.name}.tables")
+        return str(module.blocks(read_rows(folder / DATA))[name])
+
+    return PLACE.sub(table, text)
+
+
 def everything(rows: Sequence[Row]) -> str:
     """All figures of one table's rows, tab-separated; an interval follows its figure."""
     headings = list(dict.fromkeys(name for row in rows for name in row.figures))
@@ -328,14 +354,13 @@ def write(
 ) -> int:
     """The command line of an experiment's tables; returns the exit status.
 
-    rows: what was measured, from the folder where `run` wrote. blocks: the blocks of `page` by
+    rows: what was measured, from the folder where `run` wrote. blocks: the tables of `page` by
     name, from all rows of its file. short: the blocks that `--readme` writes into another file;
-    None: there is no such option. draw: the pictures of the rows into the page's folder; whether
-    there was anything to draw.
+    None: there is no such option. draw: the pictures of the rows into the folder of the rows;
+    whether there was anything to draw.
     """
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
-    parser.add_argument("--here", type=Path, default=page, help="this folder's page")
     parser.add_argument("--data", type=Path, default=page.with_name(DATA), help="the rows")
     parser.add_argument("--show", metavar="TABLE", help="print all figures of a table; no change")
     parser.set_defaults(readme=None)
@@ -354,9 +379,10 @@ def write(
         measured = merged(stored, rows(arguments.output))
         if measured != stored:
             write_rows(arguments.data, measured)
-        rewrite(arguments.here, blocks(measured))
-        pictures = " and its picture" if draw(measured, arguments.here.parent) else ""
-        print(f"written: {arguments.here}{pictures}")
+        for name, block in blocks(measured).items():
+            print(f"{name}\n\n{block}\n")
+        pictures = " and its picture" if draw(measured, arguments.data.parent) else ""
+        print(f"written: {arguments.data}{pictures}")
         if short is not None and arguments.readme is not None:
             rewrite(arguments.readme, short(measured))
             print(f"written: {arguments.readme}")

@@ -5,22 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from experiments.claims import (
     CLAIMS,
     DIFFERENCES,
-    DOCS,
     MIXED,
     block,
     column,
     corrected,
+    counts,
     p_value,
     pages,
     read_table,
-    table,
     unsupported,
     with_p,
 )
+from experiments.tables import with_tables
 from streaming_asr.errors import UserError
 
 CLAIMED = """\
@@ -57,7 +58,7 @@ def test_a_row_that_names_its_uncorrected_p_has_that_and_not_the_intervals(tmp_p
 def test_claims_are_counted_by_the_verdict_they_begin_with(tmp_path: Path) -> None:
     (tmp_path / CLAIMS).write_text(CLAIMED)
     header, _, one, total = (
-        line.strip("| ").split(" | ") for line in table([tmp_path]).split("\n")
+        line.strip("| ").split(" | ") for line in counts([tmp_path]).split("\n")
     )
     assert one[1:] == total[1:]
     assert dict(zip(header[1:], total[1:], strict=True)) == {
@@ -130,10 +131,11 @@ def test_the_pages_keep_the_rule(page: Path) -> None:
     assert {row["of claim"] for row in differences} - {""} <= {row["no."] for row in claims}
     assert with_p(differences) == differences
     assert unsupported(claims, differences) == []
-    text = (page / "README.md").read_text(encoding="utf-8")
-    assert f"<!-- claims:begin -->\n{block(claims)}\n<!-- claims:end -->" in text
+    text = with_tables((page / "README.md").read_text(encoding="utf-8"), page)
+    assert block(claims) in text
 
 
 def test_the_docs_show_the_count_of_the_pages() -> None:
     assert len(pages()) == 7
-    assert table(pages()) in DOCS.read_text()
+    page = ROOT / "docs" / "statistics.md"
+    assert counts() in with_tables(page.read_text(encoding="utf-8"), page.parent)

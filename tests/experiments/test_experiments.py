@@ -19,6 +19,7 @@ from experiments.real import tables as real_tables
 from experiments.star import tables as star_tables
 from experiments.tables import (
     DATA,
+    PLACE,
     Row,
     Table,
     everything,
@@ -30,6 +31,7 @@ from experiments.tables import (
     render,
     rewrite,
     row_of,
+    with_tables,
     write,
     write_rows,
 )
@@ -295,17 +297,16 @@ PAGES = [chunkformer_tables, hush_word_tables, real_tables, star_tables, tables]
 
 
 @pytest.mark.parametrize("module", PAGES, ids=lambda module: module.__name__.split(".")[1])
-def test_the_tables_of_a_page_are_those_of_its_rows(module: Any) -> None:
+def test_a_page_has_a_place_for_each_table_of_its_rows(module: Any) -> None:
     folder = Path(module.__file__).parent
-    text = "".join(
-        path.read_text("utf-8") for path in (folder / "README.md", folder / "results.md")
-        if path.is_file()
-    )  # fmt: skip
+    paths = [path for name in ("README.md", "results.md") if (path := folder / name).is_file()]
+    text = "".join(path.read_text("utf-8") for path in paths)
     blocks = module.blocks(read_rows(folder / DATA))
-    assert blocks
+    assert blocks and set(blocks) <= set(PLACE.findall(text))
+    shown = "".join(with_tables(path.read_text("utf-8"), folder) for path in paths)
     for name, block in blocks.items():
-        assert f"<!-- {name}:begin -->\n{block}\n<!-- {name}:end -->" in text, name
-        assert "Not run yet." not in block
+        assert block in shown and "Not run yet." not in block, name
+    assert not PLACE.search(shown)
 
 
 def test_a_command_puts_what_was_measured_into_the_rows_and_the_page(
@@ -317,7 +318,7 @@ def test_a_command_puts_what_was_measured_into_the_rows_and_the_page(
 
     def call(*more: str, **settings: Any) -> int:
         return write(
-            ["--output", str(tmp_path), "--here", str(own), "--data", str(data), *more],
+            ["--output", str(tmp_path), "--data", str(data), *more],
             "About.",
             page=own,
             rows=lambda output: [a_row("t", 5, "b")],
@@ -328,9 +329,8 @@ def test_a_command_puts_what_was_measured_into_the_rows_and_the_page(
     assert call("--show", "t") == 0
     assert capsys.readouterr().out == "label 0\tWER\na\t1\nb\t2\n"
     assert call("--show", "x") == 2 and "no such table; give t" in capsys.readouterr().err
-    assert "old" in own.read_text()
     assert call("--readme", str(other), short=lambda rows: {"t": "some"}) == 0
-    assert "<!-- t:begin -->\n1 5\n<!-- t:end -->" in own.read_text()
+    assert "t\n\n1 5\n" in capsys.readouterr().out
     assert [row.figures["WER"] for row in read_rows(data)] == [1, 5]
     assert other.read_text() == "top\n<!-- t:begin -->\nsome\n<!-- t:end -->\nbottom\n"
     with pytest.raises(SystemExit):  # what has no shorter form has no such option
