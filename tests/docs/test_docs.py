@@ -11,12 +11,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import soundfile
 from containers import Track, write_recording
+from pages import expanded
 from places import ROOT
 
 from streaming_asr.commands import cli
@@ -47,17 +47,6 @@ def commands(page: Path) -> list[tuple[str, str]]:
     lines += re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE) + re.findall(r"`([^`\n]+)`", text)
     found = (START.fullmatch(re.sub(r" +#.*", "", line).removesuffix("; done")) for line in lines)
     return [named(match[1].removeprefix("python -m "), match[2]) for match in found if match]
-
-
-def expanded(block: str) -> Iterator[str]:
-    """Yield the lines of a block with what earlier ones of the form name="..." set."""
-    given: dict[str, str] = {}
-    for line in map(str.strip, block.splitlines()):
-        full = re.sub(r"\$(\w+)", lambda name: given.get(name[1], name[0]), line)
-        if is_set := re.fullmatch(r'(\w+)="(.*)"', full):
-            given[is_set[1]] = is_set[2]
-        else:
-            yield full
 
 
 def named(program: str, arguments: str) -> tuple[str, str]:

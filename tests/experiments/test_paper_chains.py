@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from corpora_layouts import sound, tedlium, text_grid, write
+from pages import expanded
 from places import ROOT
 from published_toys import use_toy_detectors
 from tiny import tiny_folder
@@ -93,7 +94,7 @@ def test_the_commands_of_a_page_run_in_order(
     tiny_wav2vec2(tmp_path / "wav2vec2")
     block = re.findall(r"```sh\n(.*?)```", section(paper), re.DOTALL)[0]
     programs = []
-    for line in block.splitlines():
+    for line in expanded(block):
         command = line.replace("/corpora/", f"{tmp_path}/corpora/")
         if "data=tedlium" in line:  # the toy has no word times, and an aligner is no toy
             command = command.replace("data.align=auto ", "")
