@@ -298,7 +298,7 @@ def rewrite(path: Path, blocks: Mapping[str, str]) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-PLACE = re.compile(r"<!-- table: (\w+) -->")
+PLACE = re.compile(r"<!-- table: ([\w./]+) -->")
 """Where a page of the site has a table of data."""
 
 
@@ -316,7 +316,8 @@ def with_tables(text: str, folder: Path) -> str:
             return counts()
         if (path := folder / f"{name}.tsv").is_file():
             rows = read_table(path)
-            return markdown(list(rows[0]), [list(row.values()) for row in rows])
+            lines = [[cell.replace("|", "\\|") for cell in row.values()] for row in rows]
+            return markdown(list(rows[0]), lines, len(rows[0]))
         module = import_module(f"experiments.{folder.name}.tables")
         return str(module.blocks(read_rows(folder / DATA))[name])
 

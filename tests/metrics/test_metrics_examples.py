@@ -1,4 +1,4 @@
-"""The worked examples of docs/metrics: what the pages say is what comes out."""
+"""The worked examples of docs/metrics.md: what the page says is what comes out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends of turns: the worked example of docs/metrics/latency.md, and what is passed over."""
+"""Ends of turns: the worked example of docs/metrics.md, and what is passed over."""
 
 from __future__ import annotations
 
