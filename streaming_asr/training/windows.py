@@ -365,21 +365,3 @@ def length_buckets(
     batches = [ordered[first : first + size] for first in range(0, n_batches * size, size)]
     random.Random(key).shuffle(batches)
     return batches
-
-
-def place(
-    labels: np.ndarray,
-    units: Sequence[int],
-    sizes: Sequence[int],
-    start: float,
-    end: float,
-    frame_s: float = 0.02,
-) -> None:
-    """Write `units` (token ids of a word) into the frames of [start, end) seconds, each into a part
-    in proportion to its size, at least one frame.
-
-    labels: (frames,) of `frame_s` each, changed in place."""
-    edges_s = start + (end - start) * np.cumsum([0, *sizes]) / sum(sizes)
-    bounds = np.round(edges_s / frame_s).astype(int)
-    for unit, first, stop in zip(units, bounds[:-1], bounds[1:], strict=True):
-        labels[first : max(stop, first + 1)] = unit

@@ -149,12 +149,12 @@ def test_a_frozen_segmenter_s_scores_can_be_those_of_a_stream(recipe):
         recipe(stage="segmenter", rescale=False)
 
 
-def test_a_word_gives_its_time_evenly_to_its_tokens(recipe):
+def test_a_token_s_anchor_is_its_last_frame_and_none_is_past_the_audio(recipe):
     made = recipe()
     made.whisper.text_tokens = lambda text: [0] * len(text.strip())
-    words = [("ab", 0.2, 0.4, 0), ("c", 0.6, 0.9, 0), ("d", 0.9, 5.0, 0)]
+    words = [("abc", 0.10, 0.42, 0), ("d", 0.9, 5.0, 0)]
     window = Window(np.zeros(16000, np.float32), words, "", False, False)
-    assert made._bounds(window, 50) == [14, 19, 44, 49]
+    assert made._bounds(window, 50) == [9, 15, 20, 49]
 
 
 def test_the_loss_at_the_boundaries_is_least_where_the_alphas_are_one():

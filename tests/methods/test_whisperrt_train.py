@@ -210,13 +210,14 @@ def test_a_prefix_says_the_words_that_have_ended_in_it(recipe):
     assert said == ["", " the", " the", " the lazy", " the lazy dog"]
 
 
-def test_tokens_of_a_word_end_one_after_the_other_as_in_the_paper(recipe):
+def test_a_token_is_due_once_its_share_of_the_word_has_ended(recipe):
     recipe = recipe()
-    window = Window(noise(1.0), [("umbrella", 0.2, 0.8, 0)], "", False, False)
-    tokens, ends_s = recipe._timed_tokens(window)
-    n = len(tokens)
-    assert n >= 2
-    assert ends_s == pytest.approx([0.2 + 0.6 * (j + 1) / n for j in range(n)])
+    recipe.word_tokens = lambda word: [7, 8, 9]
+    window = Window(noise(1.0), [("word", 0.10, 0.42, 0)], "", False, False)
+    # The shares end after 0.2067, 0.3133 and 0.42 s.
+    points = [5, 10, 11, 15, 16, 20, 21]
+    prefixes = recipe._example(window, points, points).prefixes
+    assert [len(tokens) for _, tokens in prefixes] == [0, 0, 1, 1, 2, 2, 3]
 
 
 def test_rows_are_prompt_tokens_and_end_with_the_prompt_unlearned(recipe):

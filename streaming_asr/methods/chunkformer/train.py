@@ -36,6 +36,7 @@ from streaming_asr.methods.chunkformer.load import load, normalisation, save
 from streaming_asr.methods.chunkformer.tokenizer import Tokenizer
 from streaming_asr.training.recipe import CorpusRecipe, dev_wer, published_name
 from streaming_asr.training.windows import Window, WindowOptions, augmented, draw_window
+from streaming_asr.training.word_tokens import tokens_in_frames, write_labels
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import FRAME_SAMPLES as WHISPER_FRAME_SAMPLES
 from streaming_asr.whisper.features import log_mel
@@ -251,19 +252,11 @@ class ChunkFormerRecipe(CorpusRecipe):
         return mel
 
     def _spoken(self, window: Window, n: int) -> Tensor:
-        """Return (n,), the token spoken at the centre of each of n frames, blank between words.
-
-        The tokens of a word share its time evenly.
-        """
-        labels = torch.full((n,), BLANK)
-        for word, start_s, end_s, _ in window.words:
-            tokens = self.tokenizer.encode(word)
-            edges_s = np.linspace(start_s, end_s, len(tokens) + 1)
-            # The first frame whose centre does not lie before each edge.
-            frames = np.ceil((edges_s - FRAME_CENTRE_S) / FRAME_S).astype(int).clip(0, n)
-            for token, first, stop in zip(tokens, frames[:-1], frames[1:], strict=True):
-                labels[first:stop] = token
-        return labels
+        """Return (n,), the token spoken at the centre of each of n frames, blank between words."""
+        placed = tokens_in_frames(
+            window.words, self.tokenizer.encode, frame_s=FRAME_S, point_s=FRAME_CENTRE_S
+        )
+        return torch.from_numpy(write_labels(np.full(n, BLANK, np.int64), placed))
 
     @staticmethod
     @torch.no_grad()

@@ -43,6 +43,7 @@ from streaming_asr.training.recipe import (
     random_chunk,
 )
 from streaming_asr.training.windows import Window
+from streaming_asr.training.word_tokens import tokens_in_frames
 from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES
 from streaming_asr.whisper.load import load_whisper
@@ -255,15 +256,9 @@ class StarRecipe(BlockRecipe):
         )
 
     def _bounds(self, window: Window, n_frames: int) -> list[int]:
-        """Return the frame in which each token ends, below `n_frames`.
-
-        The tokens of a word share its time evenly.
-        """
-        ends_s = []
-        for word, start_s, end_s, _ in window.words:
-            n = len(self.whisper.text_tokens(f" {word}"))
-            ends_s += [start_s + (end_s - start_s) * (i + 1) / n for i in range(n)]
-        return [min(n_frames - 1, max(0, round(end_s / FRAME_S) - 1)) for end_s in ends_s]
+        """Return the frame in which each token ends, below `n_frames`."""
+        placed = tokens_in_frames(window.words, lambda word: self.whisper.text_tokens(f" {word}"))
+        return [min(n_frames - 1, max(0, end - 1)) for _, _, end in placed]
 
     def precompute(self, batch: StarBatch) -> StarBatch:
         """Return the batch, with frozen features (fp16) in place of the audio."""

@@ -15,7 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 from streaming_asr.methods.u2.branch import Branch
 from streaming_asr.methods.u2.pieces import PieceTokenizer
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
-from streaming_asr.training.windows import Window, place
+from streaming_asr.training.windows import Window
+from streaming_asr.training.word_tokens import tokens_in_frames, write_labels
 from streaming_asr.whisper.batched import decode_windows, encode_windows, in_slices
 from streaming_asr.whisper.encoder import Part, encoder_of, part_of, run_layers
 from streaming_asr.whisper.load import Whisper
@@ -148,11 +149,10 @@ def spoken_classes(
 ) -> Tensor:
     """Return the class spoken in each row of `row_s` seconds, (n_rows,) int64.
 
-    The classes of a word share its time evenly; where nobody speaks it is the blank.
+    Where nobody speaks it is the blank.
     """
     labels = np.full(n_rows, tokenizer.blank, np.int64)
-    for word, start_s, end_s, _ in window.words:
-        classes = tokenizer.encode(f" {word}")
-        if classes:
-            place(labels, classes, [1] * len(classes), start_s, end_s, row_s)
-    return torch.from_numpy(labels)
+    placed = tokens_in_frames(
+        window.words, lambda word: tokenizer.encode(f" {word}"), frame_s=row_s
+    )
+    return torch.from_numpy(write_labels(labels, placed))

@@ -46,6 +46,7 @@ from streaming_asr.methods.whisperrt.prefixes import PrefixBatch, PrefixExample,
 from streaming_asr.training.recipe import BlockRecipe, first_chunk_frames, published_name
 from streaming_asr.training.vocabulary import vocabulary_loss
 from streaming_asr.training.windows import Window, length_buckets
+from streaming_asr.training.word_tokens import tokens_in_frames
 from streaming_asr.whisper.adapters import MODULES, save_lora, with_lora
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import load_whisper
@@ -201,30 +202,20 @@ class WhisperRTRecipe(BlockRecipe):
         ends: where its blocks end; points: some of them, in frames. Raises UserError where the
         tokens are more than the decoder has positions for.
         """
-        tokens, token_ends_s = self._timed_tokens(window)
+        placed = list(tokens_in_frames(window.words, self.word_tokens, point_s=0.0))
+        tokens = [token for token, _, _ in placed]
+        # A prefix of n frames holds what has ended where frame n begins (equation 18). No token
+        # ends before the one in front of it.
+        token_ends = list(accumulate((end for _, _, end in placed), max))
         prompt = self.prompt_of[window.language]
         prefixes: list[tuple[int, list[int]]] = []
         for n_frames in points:
-            # 1e-6: a token that ends with the frame counts in spite of rounding.
-            n_tokens = bisect_right(token_ends_s, n_frames * FRAME_S + 1e-6)
+            n_tokens = bisect_right(token_ends, n_frames)
             if n_frames * FRAME_SAMPLES >= len(window.audio):
                 n_tokens = len(tokens)  # a word's time may be rounded past the end of the audio
             prefixes.append((n_frames, tokens[:n_tokens]))
         self.check_room(max(len(prefix_tokens) for _, prefix_tokens in prefixes))
         return PrefixExample(window.audio, ends, prompt, prefixes)
-
-    def _timed_tokens(self, window: Window) -> tuple[list[int], list[float]]:
-        """Return the text tokens and where each ends, in seconds of the window.
-
-        The m tokens of a word share its time evenly. No token ends before the one in front of it.
-        """
-        tokens: list[int] = []
-        ends_s: list[float] = []
-        for word, start_s, end_s, _ in window.words:
-            ids = self.word_tokens(word)
-            tokens += ids
-            ends_s += [start_s + (j + 1) / len(ids) * (end_s - start_s) for j in range(len(ids))]
-        return tokens, list(accumulate(ends_s, max))
 
     # -- training -------------------------------------------------------------------------------
 
