@@ -61,9 +61,10 @@ class WindowOptions:
     telephone: float = 0.0  # the band of a telephone line
     silence_after: float = 0.0  # silence after the last word
     silence_after_s: float = 2.0  # at most
-    silences: Sequence[str] = ("zeros",)  # what it holds: a draw from `SILENCES`
+    silences: Sequence[str] = ("zeros",)  # what it and the pauses hold: a draw from `SILENCES`
     empty_s: tuple[float, float] | None = None  # of an empty window, of `silences`; see `_empty`
     clips: tuple[int, int] = (2, 4)  # in a window of several
+    pause_s: tuple[float, float] = (0.1, 1.8)  # between them
     whole: bool = False  # an utterance that would run over the context's edge is left out
 
 
@@ -74,7 +75,7 @@ NO_AUGMENT: dict[str, Any] = {
 }
 _RANGES = {  # options that are a range (least, most), and what both must be greater than
     **dict.fromkeys(("gain_db", "noise_snr_db"), -np.inf),
-    **dict.fromkeys(("speed_range", "empty_s", "clips"), 0),
+    **dict.fromkeys(("speed_range", "empty_s", "clips", "pause_s"), 0),
 }
 FAINT_DB = (-70.0, -40.0)  # of full scale
 
@@ -114,7 +115,7 @@ def draw_window(
         return _empty(rng, anchor, options, noise_seed)
     n_clips = rng.randint(*options.clips) if rng.random() < options.several else 1
     speed = rng.uniform(*options.speed_range) if rng.random() < options.speed else 1.0
-    pieces, words, items = _several(rng, anchor, same_voice, options, n_clips, speed)
+    pieces, words, items = _several(rng, anchor, same_voice, options, n_clips, speed, noise_seed)
     if options.silence_after and rng.random() < options.silence_after:
         n_silent = int(rng.uniform(0.1, options.silence_after_s) * SAMPLE_RATE)
         last_clip = pieces[2 * (len(items) - 1)]  # clips and pauses alternate
@@ -155,11 +156,12 @@ def _several(
     options: WindowOptions,
     n_clips: int,
     speed: float,
+    noise_seed: int,
 ) -> tuple[list[np.ndarray], list[TimedText], list[ShardItem]]:
     """Return `anchor` and further utterances, `n_clips` or as many as the context has room for.
 
     They are: the samples of utterances and of the pauses between them, in turn; the words; the
-    utterances. speed: see `_at_speed`.
+    utterances. speed: see `_at_speed`; noise_seed: of the pauses, see `_silence`.
     """
     pieces: list[np.ndarray] = []
     words: list[TimedText] = []
@@ -183,7 +185,8 @@ def _several(
         n_samples += len(clip)
         if index + 1 == n_clips or n_samples >= limit:
             break
-        pause = np.zeros(int(rng.uniform(0.1, 1.8) * SAMPLE_RATE), np.float32)
+        n_pause = int(rng.uniform(*options.pause_s) * SAMPLE_RATE)
+        pause = _silence(rng, n_pause, clip, options, noise_seed + index)
         pieces.append(pause)
         n_samples += len(pause)
         item = same_voice[rng.randrange(len(same_voice))]

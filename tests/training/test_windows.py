@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from toy_corpus import toy_corpus
 from streaming_asr.corpora.shards import by_voice, read_shards
 from streaming_asr.errors import UserError
 from streaming_asr.training.windows import (
+    NO_AUGMENT,
     WindowOptions,
     augmented,
     check_augment,
@@ -130,6 +132,23 @@ def test_windows_of_many_clips_fill_the_context(items):
     assert all(len(window.audio) <= 15 * 16_000 for window in windows)
 
 
+@pytest.mark.parametrize("kind", ["zeros", "noise"])
+def test_the_pauses_between_clips_are_as_long_and_as_loud_as_is_set(items, kind):
+    two = {"clips": [2, 2], "pause_s": [0.3, 0.5], "silences": [kind]}
+    options = augmented(replace(PLAIN, several=1.0), NO_AUGMENT | two)
+    rng = random.Random(4)
+    pauses = []
+    for _ in range(20):
+        first, second = items[rng.randrange(len(items))], items[rng.randrange(len(items))]
+        audio = draw_window(rng, first, [second], options).audio
+        if len(audio) < 15 * 16_000:
+            pause = audio[first.n_samples : len(audio) - second.n_samples]
+            assert 0.299 <= len(pause) / 16_000 <= 0.5
+            assert (float(np.mean(np.square(pause))) > 0) == (kind == "noise")
+            pauses.append(len(pause))
+    assert len(set(pauses)) > 8
+
+
 def test_levels_are_clipped_at_full_scale(items):
     windows = drawn(items, 40, {"gain_db": [-30, 40], "empty": 0})
     peaks = [float(np.abs(window.audio).max()) for window in windows]
@@ -143,6 +162,7 @@ def test_levels_are_clipped_at_full_scale(items):
         ({"noise": 1.5}, r"augment.noise=1.5: a share of the windows, from 0 to 1"),
         ({"gain_db": [4, -12]}, r"augment.gain_db=\[4, -12\]: the least and the most"),
         ({"clips": [0, 4]}, r"augment.clips=\[0, 4\]: .*above 0"),
+        ({"pause_s": [2, 0.3]}, r"augment.pause_s=\[2, 0.3\]: the least and the most, above 0"),
         ({"silence_after_s": 0}, "augment.silence_after_s=0: seconds, more than 0.1"),
         ({"silences": ["zero"]}, "augment.silences='zero': one of zeros, room, noise"),
         ({"silences": []}, "augment.silences=None: one of zeros, room, noise"),

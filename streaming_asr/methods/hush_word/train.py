@@ -175,11 +175,6 @@ class HushWordRecipe(CorpusRecipe):
     end_weight: float  # of <|endoftext|> in the loss; a token of text has 1
     model: HushWords = field(init=False, repr=False)
 
-    @property
-    def timed(self) -> bool:
-        """Return False: texts are learned without their times."""
-        return False
-
     def __post_init__(self) -> None:
         bounds = [_bound(clamp) for clamp in self.clamps]
         check_one_of(("raw", "mel"), level=self.level)
