@@ -280,17 +280,16 @@ class _Training:
         """Take one step of the optimizer, on `accumulate` batches of each rank. The figures that
         are logged are the means over these batches, as those of `accumulate` steps would be."""
         config, accelerator = self.config, self.accelerator
+        rank, world = accelerator.process_index, accelerator.num_processes
         factor = lr_factor(config, self.n_steps, progress)
         self.group["lr"] = config.lr * factor * self.group.get("plateau_scale", 1.0)
         # Gradients are summed with the weights of the batches, then divided by their sum.
         weight_sum = 0.0
         for i in range(config.accumulate):
-            batch = self.draw(
-                self.n_steps * config.accumulate + i,
-                rank=accelerator.process_index,
-                world=accelerator.num_processes,
-                progress=progress,
-            )
+            index = self.n_steps * config.accumulate + i
+            batch = self.draw(index, rank=rank, world=world, progress=progress)
+            # Dropout follows from these too, so that a resumed training has what it would have had.
+            torch.manual_seed(hash((config.seed, index, rank)) % 2**63)
             loss, figures = self.recipe.loss(self.model, batch)
             logs = {"loss": loss.detach(), **figures}
             self.unread_losses.append((self.n_steps + 1, loss.detach()))
@@ -303,7 +302,7 @@ class _Training:
                 self.sums[key] = self.sums.get(key, 0.0) + value
             self.n_summed += 1
         divisor: float | Tensor = max(weight_sum, 1e-8)
-        if accelerator.num_processes > 1:  # the mean over ranks, as of the gradients
+        if world > 1:  # the mean over ranks, as of the gradients
             local = torch.tensor(weight_sum, device=accelerator.device)
             divisor = accelerator.reduce(local, "mean").clamp(min=1e-8)
         for parameter in self.trainable:

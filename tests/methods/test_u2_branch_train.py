@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +23,9 @@ from streaming_asr.config.build import new_method
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora.shards import read_shards
 from streaming_asr.errors import UserError
-from streaming_asr.methods.u2.branch_train import U2BranchRecipe
+from streaming_asr.methods.u2.branch_train import U2BranchRecipe, spans
 from streaming_asr.methods.u2.first_pass import load_first_pass
-from streaming_asr.methods.u2.network import U2Batch, nats, spoken_classes
+from streaming_asr.methods.u2.network import Masks, U2Batch, nats, spoken_classes
 from streaming_asr.methods.u2.train import U2Recipe
 from streaming_asr.training.loop import FitConfig
 from streaming_asr.training.windows import Window, WindowOptions, complete_window
@@ -185,25 +187,78 @@ def test_features_of_a_batch_are_those_of_each_window_as_it_was_drawn(recipe) ->
 
 def test_masks_lie_within_their_window_and_follow_from_the_step(recipe) -> None:
     made = recipe()
-    batch = batch_of(made, 3)
+    batch, d = batch_of(made, 3), made.whisper.config.d_model
     for masks, ends in zip(batch.masks, batch.ends, strict=True):
-        assert len(masks) == ends[-1] // 150 + 1
-        assert all(0 <= a <= b <= ends[-1] and b - a <= 18 for a, b in masks)
+        assert masks.frames and all(0 <= a < b <= ends[-1] and b - a == 10 for a, b in masks.frames)
+        assert all(0 <= a < b <= d and b - a == d // 12 for a, b in masks.channels)
     assert batch.masks == batch_of(made, 3).masks != batch_of(made, 4).masks
 
 
-def test_masked_frames_are_the_mean_and_the_branch_alone_hears_it(recipe) -> None:
+@pytest.mark.parametrize("n, share, length", [(600, 0.3, 10), (600, 0.5, 10), (384, 0.25, 32)])
+def test_masks_cover_the_share_that_is_set(n, share, length) -> None:
+    rng = random.Random(1)
+    covered = np.zeros(n)
+    for _ in range(400):
+        hidden = np.zeros(n, bool)
+        for first, end in spans(rng, n, share, length):
+            hidden[first:end] = True
+        covered += hidden
+    assert covered.mean() / 400 == pytest.approx(share, abs=0.02)
+
+
+def test_nothing_is_masked_where_no_share_is_set_or_there_is_no_room(recipe) -> None:
+    rng = random.Random(1)
+    assert spans(rng, 100, 0.0, 10) == spans(rng, 10, 0.4, 10) == []
+    made = recipe(mask_frames=[0, 0], mask_channels=0)
+    assert batch_of(made, 3).masks == 3 * [Masks([], [])]
+
+
+def test_masked_frames_and_channels_are_the_mean_for_the_branch(recipe) -> None:
     made = recipe()
     batch = batch_of(made, 3)
-    masks = [[(2, 9)], [], []]
     plain, masked = (
         made.model._below(U2Batch(batch.mels, batch.ends, batch.classes, batch.spoken, masks=m))
-        for m in ([[], [], []], masks)
+        for m in (3 * [Masks()], [Masks([(2, 9)], [(4, 6)]), Masks(), Masks()])
     )
-    before, after = plain[0].frames, masked[0].frames
-    assert torch.allclose(after[0, 2:9], before[0].mean(0).expand(7, -1), atol=1e-6)
-    assert torch.equal(after[0, 9:], before[0, 9:])
+    before, after = plain[0].frames[0], masked[0].frames[0]
+    mean = before.mean(0)
+    assert torch.allclose(after[2:9], mean.expand(7, -1), atol=1e-6)
+    assert torch.allclose(after[9:, 4:6], mean[4:6].expand(len(after) - 9, -1), atol=1e-6)
+    assert torch.equal(after[9:, 6:], before[9:, 6:])
     assert torch.equal(plain[1].frames, masked[1].frames)
+
+
+def test_copies_drop_out_what_they_add_in_training_only(recipe) -> None:
+    made = recipe(dropout=0.5)
+    batch = made.precompute(batch_of(made, 3))
+    logits = {}
+    for mode in (True, False):
+        made.model.train(mode)
+        made.model.branch.drop.eval()  # the one before the head
+        logits[mode] = [made.model(batch)[0] for _ in range(2)]
+    assert not torch.allclose(*logits[True])
+    assert torch.equal(*logits[False])
+    plain = recipe(dropout=0)
+    plain.model.load_state_dict(made.model.state_dict())
+    assert torch.equal(plain.model.eval()(batch)[0], logits[False][0])
+
+
+def test_a_branch_can_get_more_layers_under_those_that_it_has(recipe, tmp_path) -> None:
+    short = recipe()
+    n_all = short.whisper.config.encoder_layers
+    assert n_all > 1
+    train(short, tmp_path, 2)
+    whole = recipe(start=str(tmp_path / "final"), branch_rank=0, branch_layers=n_all)
+    branch = whole.model.branch
+    assert len(branch.layers) == n_all and branch.n_below == 0 and branch.rank == 0
+    assert all(p.requires_grad for p in branch.parameters())
+    # The copies are still the encoder's layers: the outputs are those of the shorter branch.
+    one = recipe(start=str(tmp_path / "final"), branch_rank=0)
+    batch = one.precompute(replace(batch_of(one, 3), masks=3 * [Masks()]))
+    for model in (one.model, whole.model):
+        model.eval()
+    for mine, other in zip(one.model(batch), whole.model(batch), strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-4, rtol=1e-4)
 
 
 # -- losses -------------------------------------------------------------------------------------
@@ -294,7 +349,7 @@ def test_a_run_of_both_losses_ends_in_a_method_that_runs_and_goes_on_from_there(
     mel = made.mel(utterance.load(), ends)
     made.model.eval()
     with torch.no_grad():
-        (mine,) = made.model(U2Batch([mel], [ends], [[]], [None], masks=[[]]))
+        (mine,) = made.model(U2Batch([mel], [ends], [[]], [None], masks=[Masks()]))
     assert torch.allclose(first.log_probs(mel, ends), mine.log_softmax(-1), atol=2e-2)
     method = new_method("u2", str(tiny_folder()), weights=str(final))
     assert method.step(method.start(), noise(2.0), last=True).partial == ()
@@ -318,10 +373,7 @@ def test_a_run_of_both_losses_ends_in_a_method_that_runs_and_goes_on_from_there(
 
 
 def test_a_run_that_was_killed_goes_on_to_the_same_weights(recipe, tmp_path) -> None:
-    made = [recipe(frames_share=0.0) for _ in range(3)]
-    for each in made:
-        each.model.branch.drop.p = 0.0  # torch's generator begins anew with a process
-    whole, part, resumed = made
+    whole, part, resumed = (recipe(frames_share=0.0) for _ in range(3))
     train(whole, tmp_path / "whole", 4)
     train(part, tmp_path / "parts", 2)
     train(resumed, tmp_path / "parts", 4)

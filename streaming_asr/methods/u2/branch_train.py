@@ -10,13 +10,17 @@ loss only windows whose utterances all have times. Texts with digits are left ou
 pronunciation is unknown.
 
 Every batch has one chunk length, drawn from 0.1 to 1.0 s, and windows are encoded as a stream
-encodes them. Here and there some frames in front of the branch are replaced by the window's mean
-(time masks of SpecAugment, arXiv 1904.08779).
+encodes them. A share of the frames and of the channels in front of the branch is replaced by the
+window's mean, in spans at random places, as wav2vec 2.0 is fine-tuned on ten hours (arXiv
+2006.11477, section 4.3 and appendix B); so is dropout of what the copies add (arXiv 1706.03762,
+section 5.4).
 """
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -38,7 +42,13 @@ from streaming_asr.methods.u2.branch_files import (
     sha256_of,
 )
 from streaming_asr.methods.u2.head import HEAD_FILE
-from streaming_asr.methods.u2.network import BranchModel, U2Batch, nats, spoken_classes
+from streaming_asr.methods.u2.network import (
+    BranchModel,
+    Masks,
+    U2Batch,
+    nats,
+    spoken_classes,
+)
 from streaming_asr.methods.u2.pieces import (
     ALPHABET,
     PieceTokenizer,
@@ -61,7 +71,8 @@ from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.window import FRAME_S, frames_of
 
 CTC_BESIDE = 0.3  # of the CTC loss, added to the frame loss
-MASK_EVERY, MASK_FRAMES = 150, 18  # a time mask for so many frames, and its length at most
+FRAMES_SPAN = 10  # frames of a mask, as in wav2vec 2.0
+CHANNELS_SPAN = 12  # a mask hides one channel in so many: wav2vec 2.0's 64 of 768
 
 
 @dataclass(kw_only=True, eq=False)
@@ -69,16 +80,22 @@ class U2BranchRecipe(BlockRecipe):
     """`train method=u2 recipe=u2_branch`: one run, in which only the branch learns.
 
     start: the folder of a WhisperRT adapter of this model, or of a branch to go on from, whose
-    layers and pieces then are taken, and its rank where branch_rank is not 0. branch_layers: so
-    many of the encoder's last layers are copied. branch_rank: of what the copies learn; 0: they
-    learn whole. pieces: classes at most, the blank left out. frames_share: of the minutes in which
-    the frame loss is learned too.
+    layers, pieces and head then are taken, and its rank where branch_rank is not 0. branch_layers:
+    so many of the encoder's last layers are copied; with branch_rank=0 more than a branch to go on
+    from has: copies of the layers in front of it are added. branch_rank: of what the copies learn;
+    0: they learn whole. dropout: of what each part of a copy adds. mask_frames: the least and the
+    most share of a window's frames that is hidden; mask_channels: share of its channels. pieces:
+    classes at most, the blank left out. frames_share: of the minutes in which the frame loss is
+    learned too.
     Raises UserError where the corpus is missing or nothing of it can be learned, a setting is out
     of range, or `start` is something else.
     """
 
     branch_layers: int
     branch_rank: int
+    dropout: float
+    mask_frames: Sequence[float]
+    mask_channels: float
     pieces: int
     frames_share: float
     batch: int
@@ -90,6 +107,8 @@ class U2BranchRecipe(BlockRecipe):
         check_range(0, branch_rank=self.branch_rank)
         check_range(len(ALPHABET) + 1, pieces=self.pieces)
         check_range(0, 1, frames_share=self.frames_share)
+        check_range(0, 0.9, dropout=self.dropout, mask_channels=self.mask_channels)
+        check_range(0, 0.9, mask_frames=list(self.mask_frames))
         super().__post_init__()
         start_folder = self._start_folder()
         self._refuse_other_languages()
@@ -123,14 +142,26 @@ class U2BranchRecipe(BlockRecipe):
         if card is not None:
             branch = load_branch(start_folder, card, self.whisper)
             if not self.branch_rank:
-                branch.merge()
-                branch.requires_grad_(True).train()
+                branch = self._whole(branch)
         else:
             n_layers = self.whisper.config.encoder_layers
             check_range(1, n_layers, branch_layers=self.branch_layers)
             n_classes = self.tokenizer.n_tokens + 1
             branch = Branch(self.whisper, self.branch_layers, self.branch_rank, n_classes)
+        _drop_out(branch.layers, self.dropout)
         self.model = BranchModel(self.whisper, branch)
+
+    def _whole(self, branch: Branch) -> Branch:
+        """Return the branch with all its weights trained, under its layers copies of as many of the
+        encoder's as `branch_layers` asks for."""
+        branch.merge()
+        n_layers = len(branch.layers)
+        if self.branch_layers > n_layers:
+            longer = Branch(self.whisper, self.branch_layers, 0, branch.n_classes)
+            longer.layers = nn.ModuleList([*longer.layers[:-n_layers], *branch.layers])
+            longer.norm, longer.pair, longer.head = branch.norm, branch.pair, branch.head
+            branch = longer
+        return branch.requires_grad_(True).train()
 
     @property
     def timed(self) -> bool:
@@ -206,7 +237,7 @@ class U2BranchRecipe(BlockRecipe):
                 labels = spoken_classes(window, self.tokenizer, n_rows, FRAME_S * STRIDE)
             ends.append(block_ends)
             spoken.append(labels)
-            masks.append(_time_masks(rng, n_frames))
+            masks.append(self._masks(rng, n_frames))
         texts = [plain(" ".join(window.texts)) for window in windows]
         return U2Batch(
             [],
@@ -216,6 +247,15 @@ class U2BranchRecipe(BlockRecipe):
             masks=masks,
             n_words=sum(len(text.split()) for text in texts),
             audio=as_int16([window.audio for window in windows]),
+        )
+
+    def _masks(self, rng: random.Random, n_frames: int) -> Masks:
+        """Draw what is hidden of a window of `n_frames`."""
+        d = self.whisper.config.d_model
+        share = rng.uniform(*self.mask_frames)
+        return Masks(
+            spans(rng, n_frames, share, min(FRAMES_SPAN, n_frames)),
+            spans(rng, d, self.mask_channels, max(1, d // CHANNELS_SPAN)),
         )
 
     @torch.no_grad()
@@ -271,7 +311,7 @@ class U2BranchRecipe(BlockRecipe):
             ends = self.blocks(len(audio), chunk, first_chunk)
             classes = self.tokenizer.encode(utterance.text)
             mel = self.mel(audio, ends)
-            logits = self.model(U2Batch([mel], [ends], [classes], [None], masks=[[]]))
+            logits = self.model(U2Batch([mel], [ends], [classes], [None], masks=[Masks()]))
             total += float(nats(logits, [classes])[0])
             n_words += len(plain(utterance.text).split())
             likeliest = logits[0].argmax(-1).unique_consecutive().tolist()
@@ -285,7 +325,7 @@ class U2BranchRecipe(BlockRecipe):
         self.write_card(
             folder,
             "u2",
-            "branch_layers branch_rank pieces frames_share batch",
+            "branch_layers branch_rank dropout mask_frames mask_channels pieces frames_share batch",
             base=self.model_path,
             start=self.begun_from,
             chunk_s=[frames * FRAME_S for frames in CHUNK_FRAMES],
@@ -297,11 +337,25 @@ def _n_rows(classes: list[int]) -> int:
     return len(classes) + sum(a == b for a, b in pairwise(classes))
 
 
-def _time_masks(rng: random.Random, n_frames: int) -> list[tuple[int, int]]:
-    """Draw the masks of a window of `n_frames`: (first frame, frame after the last) of each."""
-    masks = []
-    for _ in range(n_frames // MASK_EVERY + 1):
-        length = rng.randint(0, min(MASK_FRAMES, n_frames // 2))
-        first = rng.randint(0, n_frames - length)
-        masks.append((first, first + length))
-    return masks
+def spans(rng: random.Random, n: int, share: float, length: int) -> list[tuple[int, int]]:
+    """Draw spans (first, end) of `length` that cover a `share` of 0 .. n - 1 in the mean.
+
+    Spans may overlap, so that k of them cover 1 - (1 - length / n) ** k.
+    """
+    if not share or length >= n:
+        return []
+    wanted = math.log(1 - share) / math.log(1 - length / n)
+    n_spans = int(wanted) + (rng.random() < wanted % 1)
+    firsts = (rng.randint(0, n - length) for _ in range(n_spans))
+    return [(first, first + length) for first in firsts]
+
+
+def _drop_out(layers: Iterable[nn.Module], p: float) -> None:
+    """Let each part of encoder layers, in training, drop out a share `p` of what it adds."""
+
+    def dropped(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+        return F.dropout(output, p, module.training)
+
+    for layer in layers if p else ():
+        layer.self_attn.out_proj.register_forward_hook(dropped)
+        layer.fc2.register_forward_hook(dropped)

@@ -23,6 +23,14 @@ from streaming_asr.whisper.load import Whisper
 
 
 @dataclass(frozen=True)
+class Masks:
+    """What is hidden of a window's states: spans (first, end) of its frames and of its channels."""
+
+    frames: Sequence[tuple[int, int]] = ()
+    channels: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True)
 class U2Batch:
     """Windows and the text of each in CTC classes; the rest is of a head, or of a branch."""
 
@@ -32,7 +40,7 @@ class U2Batch:
     spoken: Sequence[Tensor | None]  # (rows,) class spoken in each row; None without word times
     texts: Sequence[list[int]] = ()  # in tokens of the decoder
     encoded: list[Tensor] | None = None  # (F, d) each, of an encoder that is frozen
-    masks: Sequence[list[tuple[int, int]]] = ()  # frames hidden from the branch: (first, end)
+    masks: Sequence[Masks] = ()  # what is hidden from the branch
     n_words: int = 0
     audio: Tensor | None = None  # (batch, n) int16: what `mels` are made of where the model is
 
@@ -110,7 +118,7 @@ class BranchModel(nn.Module):
         return logits
 
     def _below(self, batch: U2Batch) -> list[Part]:
-        """Return the states (1, F, d) in front of the branch; masked frames have the mean."""
+        """Return the states (1, F, d) in front of the branch; masked ones have their mean."""
         device = self.branch.head.weight.device
         parts = [
             replace(part_of(self.whisper, mel[None].to(device)), attend=in_slices(ends, device))
@@ -120,8 +128,10 @@ class BranchModel(nn.Module):
         masked_parts = []
         for part, frames, masks in zip(parts, states, batch.masks, strict=True):
             masked, mean = frames.clone(), frames.mean(1, keepdim=True)
-            for first, end in masks:
+            for first, end in masks.frames:
                 masked[:, first:end] = mean
+            for first, end in masks.channels:
+                masked[..., first:end] = mean[..., first:end]
             masked_parts.append(replace(part, frames=masked))
         return masked_parts
 
