@@ -1,8 +1,7 @@
 """Where the tokens of a word lie in frames: one rule for every recipe.
 
-The tokens of a word share its time evenly, as in the code of WhisperRT's authors, or in proportion
-to sizes. A frame belongs to the token that is spoken at one point of it: its middle, unless a
-recipe needs another.
+The tokens of a word share its time evenly, as in the code of WhisperRT's authors. A frame belongs
+to the token that is spoken at one point of it: its middle, unless a recipe needs another.
 """
 
 from __future__ import annotations
@@ -23,21 +22,19 @@ def tokens_in_frames(
     *,
     frame_s: float = FRAME_S,
     point_s: float | None = None,
-    size_of: Callable[[int], float] = lambda token: 1.0,
 ) -> Iterator[tuple[int, int, int]]:
     """Yield each token of the words, its first frame, and the frame after its last one.
 
     tokens_of: the tokens of a word, maybe none. point_s: of frame 0, in seconds; frame i belongs to
-    the token spoken at `point_s + i * frame_s`. size_of: what a token's share of its word's time is
-    proportional to. A token that is spoken at no frame's point has none: the last two are equal.
+    the token spoken at `point_s + i * frame_s`. Of a token that is spoken at no such point the last
+    two are equal.
     """
     point_s = frame_s / 2 if point_s is None else point_s
     for word, start_s, end_s, _ in words:
         tokens = tokens_of(word)
         if not len(tokens):
             continue
-        shares = np.cumsum([0.0, *map(size_of, tokens)])
-        edges_s = start_s + (end_s - start_s) * shares / shares[-1]
+        edges_s = np.linspace(start_s, end_s, len(tokens) + 1)
         frames = np.ceil((edges_s - point_s) / frame_s - ROUNDING).astype(int).clip(0)
         yield from zip(tokens, frames[:-1].tolist(), frames[1:].tolist(), strict=True)
 

@@ -24,8 +24,6 @@ TOKENS = (7, 8, 9)
         ({"frame_s": 0.08, "point_s": 0.0825}, [(1, 2), (2, 3), (3, 5)]),
         # Middles at 0.1, 0.3 and 0.5 s: the third token is spoken at none of them.
         ({"frame_s": 0.2}, [(0, 1), (1, 2), (2, 2)]),
-        # Shares of 1, 1 and 2: edges at 0.1, 0.18, 0.26 and 0.42 s.
-        ({"size_of": lambda token: 2 if token == 9 else 1}, [(5, 9), (9, 13), (13, 21)]),
     ],
 )
 def test_the_tokens_of_a_word_share_its_time(options, frames):
