@@ -344,8 +344,8 @@ def spans(rng: random.Random, n: int, share: float, length: int) -> list[tuple[i
     """
     if not share or length >= n:
         return []
-    wanted = math.log(1 - share) / math.log(1 - length / n)
-    n_spans = int(wanted) + (rng.random() < wanted % 1)
+    n_mean = math.log(1 - share) / math.log(1 - length / n)
+    n_spans = int(n_mean) + (rng.random() < n_mean % 1)
     firsts = (rng.randint(0, n - length) for _ in range(n_spans))
     return [(first, first + length) for first in firsts]
 
