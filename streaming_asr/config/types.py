@@ -9,7 +9,8 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
-from hydra.utils import get_object
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
 
 from streaming_asr.errors import UserError, did_you_mean
 
@@ -58,14 +59,19 @@ def check_arguments(node: Any) -> Any:
 
 
 def target_of(path: Any) -> Callable[..., Any]:
-    """Return the class or function that a `_target_` names. Raises UserError for anything else."""
+    """Return the class or function that a `_target_` names. Raises UserError for anything else, for
+    private names, and for what Hydra's target policy refuses, as os.system."""
     # Hydra writes several lines of its own before it raises.
     logging.getLogger("hydra.utils").disabled = True
     try:
-        target: Callable[..., Any] = get_object(path)
+        if str(path).rpartition(".")[2].startswith("_"):
+            raise TypeError("its name is private")
+        # `get_object` itself has no policy, as its documentation says.
+        found = {"_target_": "hydra.utils.get_object", "path": path}
+        target: Callable[..., Any] = instantiate(found)
         if not callable(target) or getattr(target, "__module__", None) == "builtins":
             raise TypeError("neither a class nor a function of a program")
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+    except (InstantiationException, TypeError) as error:
         reason: BaseException = error
         while isinstance(reason.__cause__, Exception):
             reason = reason.__cause__
