@@ -28,6 +28,8 @@ REMEMBERED_BYTES = 32 * 2**20
 process."""
 _computed: dict[str, str] = {}
 
+YAML_BYTES = 1_000_000  # a configuration has some thousand
+
 STALE_S = 24 * 3600
 """A folder that `make_once` began so long ago was left by a process that was killed."""
 
@@ -77,6 +79,26 @@ def json_of(path: Path) -> dict[str, Any]:
     except (UserError, OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def yaml_of(path: Path) -> Any:
+    """Return the content of a YAML file of plain values; None for any that cannot be read, is
+    larger than YAML_BYTES, or has aliases, a few lines of which can name endless content."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("has an alias")
+            return super().compose_node(parent, index)
+
+    try:
+        check_file(path)
+        with path.open("rb") as file:
+            content = file.read(YAML_BYTES + 1)
+        return None if len(content) > YAML_BYTES else yaml.load(content, Loader)
+    except (UserError, OSError, ValueError, yaml.YAMLError, RecursionError):
+        return None
 
 
 def check_name(path: Path) -> None:

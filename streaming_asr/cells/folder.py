@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from yaml import YAMLError
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import check_file, write_text
+from streaming_asr.files import check_file, write_text, yaml_of
 
 EVENTS, RESULT, UTTERANCES = "events.jsonl", "metrics.json", "utterances.jsonl"
 FAILED, SEGMENTS, PIECES, SAVED = "failed.json", "segments.tsv", "pieces", ".hydra"
@@ -141,11 +140,15 @@ def saved_configuration(folder: Path) -> Path | None:
 
 
 def saved_settings(folder: Path) -> list[str] | None:
-    """Return the settings of a cell's command line; None where it saved none."""
-    try:
-        return list(OmegaConf.load(folder / SAVED / SETTINGS))
-    except (OSError, ValueError, YAMLError):
+    """Return the settings of a cell's command line; None if it saved none. Raises UserError for a
+    file of another form. A stranger may have written them, so no command may just run them."""
+    path = folder / SAVED / SETTINGS
+    if not path.exists():
         return None
+    settings = yaml_of(path)
+    if not isinstance(settings, list) or not all(isinstance(each, str) for each in settings):
+        raise UserError(f"{path}: is no list of settings, as `run` writes; remove the file")
+    return settings
 
 
 # -- writing --------------------------------------------------------------------------------

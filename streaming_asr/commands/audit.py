@@ -8,8 +8,9 @@ import io
 import os
 import re
 import shutil
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,9 @@ what is compared
 
 KEY=VALUE settings are those of `run`: data=voices limit=20 (the default for a
 server), your audio as data.path=talks, a server's protocol as
-method.protocol=deepgram.
+method.protocol=deepgram. Of the settings saved in CELL only model, data (with
+their paths, if you give --yes, and data.split), limit, language and seed are
+taken.
 
 Every error of the stream and of batch belongs to one part; the parts add up to
 the difference. The page has the ten places where the stream loses most, with
@@ -64,6 +67,20 @@ OUTPUT = Path("outputs", "audit")  # of the page
 USUAL = {"data": "voices", "limit": "20", "chunk": "100ms", "first_chunk": "100ms"}
 # What a cell sets that its offline pass does not take.
 OWN = re.compile(r"(method|chunk|first_chunk|feed|batch|streams|name|tracker|pieces?)(\.|=|$)")
+NAME, NUMBER, LANGUAGE = r"\w[\w.+-]*", r"\d+|null", r"[\w-]+"
+PLACE = r"""[^'"\\()\[\]{},$\0-\x1f]+|'([^'\\{}$\0-\x1f]|\\')*'|"([^"\\{}$\0-\x1f]|\\")*\""""
+# What it does take, and the values that may be: the folder may be a stranger's.
+TAKEN = {
+    "model": NAME,
+    "model.path": PLACE,
+    "data": NAME,
+    "data.path": PLACE,
+    "data.split": rf"{NAME}|\[{NAME}(, ?{NAME})*\]",
+    "limit": NUMBER,
+    "language": LANGUAGE,
+    "seed": NUMBER,
+}
+PLACES = ("model.path=", "data.path=")  # of this machine or the hub, read only with --yes
 HEADS = ("errors per 100 words", "stream", "batch", "difference", "95 % interval")
 
 
@@ -78,6 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--upload", metavar="URL", help=upload)
     worse = "how many errors per 100 words the stream may have more; default 0"
     parser.add_argument("--worse", type=float, default=0.0, metavar="POINTS", help=worse)
+    yes = "read the paths and load the models that the settings saved in CELL name"
+    parser.add_argument("--yes", action="store_true", help=yes)
     add_json(parser)
     return exit_status(lambda: _audit(parser.parse_args(argv)))
 
@@ -91,7 +110,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     else:
         stream = one_cell(arguments.what)
         batch = (
-            _offline(stream, arguments.settings)
+            _offline(stream, arguments.settings, arguments.yes)
             if arguments.batch is None
             else one_cell(arguments.batch)
         )
@@ -128,16 +147,48 @@ def _run(settings: Sequence[str]) -> Path:
     return folder
 
 
-def _offline(cell: Path, settings: Sequence[str]) -> Path:
-    """Return the offline pass of a cell's model on its recordings."""
-    config = (folders.header_of(cell) or {}).get("config") or {}
-    name = str((config.get("method") or {}).get("name"))
+def _offline(cell: Path, settings: Sequence[str], yes: bool) -> Path:
+    """Return the offline pass of a cell's model on its recordings. yes: --yes was given."""
+    config = (folders.header_of(cell) or {}).get("config")
+    method = config.get("method") if isinstance(config, dict) else None
+    name = method.get("name") if isinstance(method, dict) else None
     before = folders.saved_settings(cell)
     if before is None or name in ("remote", "u2", "chunkformer", "star"):
         why = "was not made by `run`" if before is None else f"method={name} has no offline pass"
         raise UserError(f"{cell}: {why}; name the results of its batch mode with --batch")
-    settings = [each for each in (*before, *settings) if not OWN.match(each.lstrip("+~"))]
-    return _run([*settings, "method=offline", "tracker=none", f"name='audit/{cell.parent.name}'"])
+    own_keys = {setting.lstrip("+~").partition("=")[0] for setting in settings}
+    before = _taken(before, own_keys, cell / folders.SAVED / folders.SETTINGS, yes)
+    settings = [*before, *(each for each in settings if not OWN.match(each.lstrip("+~")))]
+    name = re.sub(r"[^\w.=,+-]", "_", cell.resolve().parent.name)
+    return _run([*settings, "method=offline", "tracker=none", f"name='audit/{name}'"])
+
+
+def _taken(saved: Sequence[str], own_keys: Set[str], file: Path, yes: bool) -> list[str]:
+    """Return what the offline pass takes of the settings `saved` in a file, and show it. Raises
+    UserError for any that is neither of the stream nor TAKEN, and for paths without --yes.
+
+    own_keys: those on the command line, which replace the saved ones.
+    """
+    taken = []
+    for setting in saved:
+        key, _, value = setting.partition("=")
+        if key in own_keys or (OWN.match(setting) and not re.search(r"[{}$]|_target_", setting)):
+            continue
+        if not re.fullmatch(TAKEN.get(key, "(?!)"), value):
+            raise UserError(
+                f"{setting[:200]!r}: {file} has it, and audit takes of saved settings only plain "
+                f"values of {', '.join(TAKEN)}; if you trust it give {key[:80]}= on this command "
+                "line, or the results of the batch mode with --batch"
+            )
+        taken.append(setting)
+    print(f"from {file}: {' '.join(taken) or 'nothing'}", file=sys.stderr, flush=True)
+    places = [setting for setting in taken if setting.startswith(PLACES)]
+    if places and not yes:
+        raise UserError(
+            f"{' '.join(places)}: {file} names what would be read; give --yes if you trust it, or "
+            "the setting on this command line"
+        )
+    return taken
 
 
 def _of_server(arguments: argparse.Namespace) -> tuple[Path, Path]:

@@ -67,8 +67,8 @@ def target_of(path: Any) -> Callable[..., Any]:
         if str(path).rpartition(".")[2].startswith("_"):
             raise TypeError("its name is private")
         # `get_object` itself has no policy, as its documentation says.
-        found = {"_target_": "hydra.utils.get_object", "path": path}
-        target: Callable[..., Any] = instantiate(found)
+        lookup = {"_target_": "hydra.utils.get_object", "path": path}
+        target: Callable[..., Any] = instantiate(lookup)
         if not callable(target) or getattr(target, "__module__", None) == "builtins":
             raise TypeError("neither a class nor a function of a program")
     except (InstantiationException, TypeError) as error:

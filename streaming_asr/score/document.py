@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from streaming_asr.cells import folder as folders
-from streaming_asr.files import check_file
+from streaming_asr.files import check_file, yaml_of
 from streaming_asr.metrics import METRICS
 from streaming_asr.schemas import violation
 
@@ -146,14 +146,5 @@ def saved_config(folder: Path) -> Mapping[str, Any]:
     """Return the configuration that a run saved before it began, which a failed run leaves too; {}
     if it is missing or damaged."""
     path = folders.saved_configuration(folder)
-    if path is None:
-        return {}
-    import yaml
-
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        if violation(config, Configuration):
-            return {}
-    except (yaml.YAMLError, OSError, ValueError, RecursionError):
-        return {}
-    return config
+    config = None if path is None else yaml_of(path)
+    return config if isinstance(config, dict) and not violation(config, Configuration) else {}

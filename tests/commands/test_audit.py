@@ -21,6 +21,7 @@ from traces import a_trace
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection
 
+from streaming_asr.commands import audit as audit_command
 from streaming_asr.commands.audit import main
 from streaming_asr.events.log import EventWriter, Step, UtteranceLog
 from streaming_asr.metrics import Trace
@@ -272,6 +273,134 @@ def a_cell(
                 log.error, log.status = "no sound", "failed"
             writer.write_utterance(log)
     return folder
+
+
+COMMAND = "{_target_: subprocess.run, _args_: [[touch, WRITTEN]]}"
+REFUSED = [
+    f"data.alignments={COMMAND}",
+    f"+data={COMMAND}",
+    f"method={COMMAND}",
+    f"method.weights={COMMAND}",
+    "++method._target_=os.system",
+    "data._target_=os.system",
+    "~data",
+    "+model.path=x",
+    "output=elsewhere",
+    "experiment=real",
+    "threads=1",
+    "device=cuda",
+    "hydra.run.dir=elsewhere",
+    "hydra/launcher=joblib",
+    "hydra.searchpath=[file://elsewhere]",
+    "data=../../elsewhere/data",
+    "data=folder@method",
+    "data=mini,folder",
+    "data.path=${oc.env:HOME}",
+    "data.path='${oc.env:HOME}'",
+    "data.path=[a,b]",
+    "data.path={a: b}",
+    "data.path=glob(*)",
+    "model.path='a\x1b[2J'",
+    "data.split=../x",
+    "data.split=[a,${oc.env:HOME}]",
+    "limit=1e9",
+    "limit=",
+    "seed=range(0,3)",
+    "language=${oc.env:HOME}",
+    "chunk=${oc.env:HOME}",
+    "name='${oc.env:HOME}'",
+    "limit",
+    "--config-dir=elsewhere",
+    "-cd",
+]
+NO_LIST = {
+    "a mapping": "model: mini",
+    "a text": "model=mini",
+    "numbers": "[1, 2]",
+    "a mapping in it": "- model=mini\n- data: mini",
+    "depth": "[" * 5000,
+    "a cycle": "&a [*a]",
+    "aliases": "a: &a [x,x,x]\n" + "".join(f"{b}: &{b} [*{a},*{a}]\n" for a, b in ["ab", "bc"]),
+    "merged": "a: &a {x: y}\nb: &b {<<: [*a,*a,*a]}",
+    "an object": "!!python/object/apply:os.system [touch WRITTEN]",
+    "length": f"- limit={'1' * 1_000_000}",
+    "no text": "\x00",
+}
+
+
+def saved(folder: Path, settings: str) -> Path:
+    cell = a_cell(folder / "cell", a=SHORT)
+    (cell / ".hydra").mkdir()
+    (cell / ".hydra/overrides.yaml").write_text(settings)
+    return cell
+
+
+@pytest.mark.parametrize("setting", REFUSED)
+def test_a_setting_that_a_folder_saved_is_refused_by_name(
+    setting: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cell = saved(tmp_path, json.dumps(["method=ufal", "model=mini", "data=mini", setting]))
+    assert main([str(cell), "--yes"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {setting!r}: ") and told.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cell"]
+
+
+@pytest.mark.parametrize("content", NO_LIST.values(), ids=NO_LIST)
+def test_saved_settings_that_are_no_list_of_texts_are_refused(
+    content: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([str(saved(tmp_path, content))]) == 2
+    assert "overrides.yaml: is no list of settings" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cell"]
+
+
+TAKEN = ["model=mini", "data=mini", "limit=2", "seed=1", "language=en", "data.split=[a,b-c]"]
+
+
+@pytest.mark.parametrize(
+    ("place", "yes", "runs"),
+    [
+        (None, False, True),
+        ("data.path=/a b/c", False, False),
+        ("data.path='/a,b/it\\'s (1)'", True, True),
+        ("model.path=openai/whisper-base", False, False),
+        ("model.path=openai/whisper-base", True, True),
+    ],
+)
+def test_saved_settings_are_shown_before_they_run_and_paths_need_yes(
+    place: str | None,
+    yes: bool,
+    runs: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ran = []
+
+    def run(settings: list[str]) -> Path:
+        assert "overrides.yaml: model=mini" in capsys.readouterr().err  # shown before
+        ran.extend(settings)
+        return a_cell(tmp_path / "batch", a=SHORT)
+
+    monkeypatch.setattr(audit_command, "_run", run)
+    monkeypatch.chdir(tmp_path)
+    places = [] if place is None else [place]
+    stream = ["method=ufal", "chunk=1s", "method.temperatures=[0.0]", "tracker=none"]
+    cell = saved(tmp_path, json.dumps([*TAKEN, *places, *stream]))
+    assert main([str(cell), "limit=1", *["--yes"] * yes]) == (0 if runs else 2)
+    rest = [each for each in TAKEN if each != "limit=2"]
+    offline = ["limit=1", "method=offline", "tracker=none", f"name='audit/{tmp_path.name}'"]
+    assert ran == ([*rest, *places, *offline] if runs else [])
+    assert runs or "give --yes" in capsys.readouterr().err
 
 
 @pytest.mark.slow
