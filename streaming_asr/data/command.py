@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,14 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from streaming_asr.align.auto import timed_utterances
+from streaming_asr.cells.folder import EVENTS
 from streaming_asr.config.build import build, program
 from streaming_asr.config.schema import check_settings, setting
 from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.events.log import read_log
+from streaming_asr.events.record import committed_words
+from streaming_asr.text.style import in_style
+from streaming_asr.utterance import TimedWord, Utterance
 
 HELP = """\
 streaming-asr data check data=librispeech data.path=/corpora/LibriSpeech
@@ -27,6 +32,8 @@ streaming-asr data manifest data=librispeech data.path=... data.split=dev-other 
     limit=200 out=outputs/librispeech/dev.jsonl
     a manifest of its utterances, as data=manifest and dev_manifest= take it
 
+  style=FOLDER     manifest, shards: references in one case take case and punctuation from the
+                   texts of a run over them: streaming-asr run method=offline model=... data=...
   data=NAME        a corpus: streaming-asr list corpora; data.KEY=VALUE sets its options
   limit=N          so many utterances
   check: decode=false reads headers only; workers=4 reads so many files at once
@@ -44,6 +51,7 @@ class DataConfig:
     workers: int = setting(4, least=1)
     out: str | None = None
     max_s: float = 30.0
+    style: str | None = None
     output: str = "outputs"
 
 
@@ -64,7 +72,7 @@ def run_shards(config: DictConfig) -> int:
     """Write training shards and print what went into them."""
     from streaming_asr.corpora.shards import write_shards
 
-    utterances = timed_utterances(config.data, config.limit)
+    utterances = _utterances(config)
     written, without, long = write_shards(utterances, Path(config.out), max_s=config.max_s)
     print(
         f"{written} utterances written to {config.out}; left out: {without} without word times, "
@@ -77,9 +85,43 @@ def run_manifest(config: DictConfig) -> int:
     """Write a manifest of the corpus and print its number of utterances."""
     from streaming_asr.corpora.manifest import write_manifest
 
-    written = write_manifest(timed_utterances(config.data, config.limit), Path(config.out))
+    written = write_manifest(_utterances(config), Path(config.out))
     print(f"{written} utterances written to {config.out}")
     return 0
+
+
+def _utterances(config: DictConfig) -> list[Utterance]:
+    """Return the corpus's utterances, with times where they are asked for, and in the style of the
+    run in the folder `style`. Raises UserError where that has the text of none of them.
+
+    Word times stay where a text has as many words as before.
+    """
+    utterances = timed_utterances(config.data, config.limit)
+    if config.style is None:
+        return utterances
+    log = read_log(Path(config.style) / EVENTS)
+    texts = {
+        each.utt: "".join(text for text, _ in committed_words(each.steps))
+        for each in log.utterances
+        if each.status == "ok"
+    }
+    if not any(utterance.id in texts for utterance in utterances):
+        raise UserError(
+            f"style={config.style}: has no text of these utterances; name the folder of a run over "
+            "the same data, as outputs/<name>/<model>/<data>/offline/300ms"
+        )
+    return [_in_style(each, texts.get(each.id, "")) for each in utterances]
+
+
+def _in_style(utterance: Utterance, output: str) -> Utterance:
+    """Return the utterance with its text in the style of `output`; "" leaves it as it is."""
+    text = in_style(utterance.text, output, utterance.language) if output else utterance.text
+    words, written = utterance.words, text.split()
+    if words is not None and len(words) == len(written):
+        words = tuple(TimedWord(w, a, b) for w, (_, a, b) in zip(written, words, strict=True))
+    elif text != utterance.text:
+        words = None
+    return replace(utterance, text=text, words=words)
 
 
 COMMANDS = {"check": run_check, "shards": run_shards, "manifest": run_manifest}
