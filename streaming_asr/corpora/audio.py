@@ -10,17 +10,19 @@ import io
 import logging
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import combinations, groupby
 from math import gcd
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from streaming_asr.corpora.decoder import Block, apart
 from streaming_asr.corpora.headers import (
     BEGIN_BYTES,
     SHORT_S,
@@ -32,15 +34,7 @@ from streaming_asr.corpora.headers import (
     wav_goes_on,
     wav_parts,
 )
-from streaming_asr.corpora.media import (
-    MAX_PEAK,
-    Block,
-    decoded,
-    file_of,
-    has_gap,
-    length_s,
-    refusing,
-)
+from streaming_asr.corpora.media import MAX_PEAK, file_of, has_gap, refusing
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 
@@ -52,6 +46,14 @@ SUFFIXES = tuple(_SUFFIXES.split())  # of recordings in a folder; a file may hav
 CANCELLED = 1e-3  # the mean of channels in antiphase has less of their power than this
 FAINT = 1e-3  # a peak of -60 dB: nobody spoke, or channels cancelled each other
 PIECE_S = 60
+PIECE_VALUES = 2**25  # a minute of more channels than 8 has more, and is read in parts
+LOUDEST = 1000.0  # floats of some recorders exceed 1; such a peak is of integers
+FEW = 1e-3  # so many of all samples may be clipped
+FRAME = 2048  # samples, for the comparison of channels:
+MOST_COMPARED = 8
+LOUDER = 4.0  # times the power of every other channel
+OWN_SHARE = 0.1  # of the frames with sound, in which a channel is louder by that
+ALIKE = 0.3  # from this correlation on two channels have the same sound
 # Outside of these a header is damaged; believing it would take all memory.
 RATES_HZ = (2_000, 768_000)
 MAX_S = 24 * 3600.0
@@ -68,69 +70,56 @@ def load_audio(
     start_s: float = 0.0,
     end_s: float | None = None,
     audio_track: int | None = None,
+    channel: int | None = None,
 ) -> Samples:
     """Return the samples of `path`, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
 
     start_s, end_s: only the samples between these times are returned. Channels are averaged; other
-    rates are resampled by a polyphase filter. audio_track: counted from 1; None is the default
-    track. Raises UserError where the file is missing, unreadable, cut off or damaged, has no sample
-    between the times, or holds values that are no audio.
+    rates are resampled by a polyphase filter. audio_track, channel: counted from 1; None is the
+    default track, and all channels. Raises UserError where the file is missing, unreadable, cut off
+    or damaged, has no sample between the times, or holds values that are no audio.
     """
     with _counted(path, audio_track) as file:
         if file is not None:
-            return _load_counted(file, path, start_s, end_s)
-    first = round(start_s * SAMPLE_RATE)
+            if end_s is None and file.frames > MAX_S * file.samplerate:
+                raise _too_long(path, "its header states", file.frames / file.samplerate)
+            blocks = _counted_blocks(file, path, start_s, end_s)
+            return _whole(_resampled(blocks, path, channel), path)
+    key = str(path), audio_track, channel
     if end_s is None:
-        samples = _load_decoded(path, audio_track)[first:]
+        samples = _load_decoded(*key)[round(start_s * SAMPLE_RATE) :]
     else:
         status = Path(path).stat()
-        recording = _last_decoded(str(path), audio_track, status.st_mtime_ns, status.st_size)
-        samples = recording[first : round(end_s * SAMPLE_RATE)].copy()
+        recording = _last_decoded(*key, status.st_mtime_ns, status.st_size)
+        samples = recording[round(start_s * SAMPLE_RATE) : round(end_s * SAMPLE_RATE)].copy()
     if not len(samples):
         raise _no_samples(path)
     return samples
 
 
-def _load_decoded(path: str | Path, audio_track: int | None) -> Samples:
-    """Return all samples that FFmpeg decodes, (n,) at 16 kHz. Raises UserError, also over MAX_S."""
-    pieces, n_samples = [], 0
-    for piece in _resampled(decoded(path, audio_track), path):
-        pieces.append(piece)
-        n_samples += len(piece)
-        if n_samples > MAX_S * SAMPLE_RATE:
+def _load_decoded(path: str, audio_track: int | None, channel: int | None) -> Samples:
+    """Return all samples that FFmpeg decodes, (n,) at 16 kHz. Raises UserError."""
+    return _whole(_resampled(apart("media:decoded", path, audio_track), path, channel), path)
+
+
+def _whole(pieces: Iterable[Samples], path: str | Path) -> Samples:
+    """Return the pieces as one array, without a second copy of it. Raises UserError over MAX_S."""
+    samples = np.zeros(0, np.float32)
+    for piece in pieces:
+        n_before = len(samples)
+        samples.resize(n_before + len(piece), refcheck=False)
+        samples[n_before:] = piece
+        if len(samples) > MAX_S * SAMPLE_RATE:
             raise _too_long(path, "it lasts over", MAX_S)
-    return np.concatenate(pieces)
+    return samples
 
 
 @lru_cache(maxsize=1)  # a corpus asks for one part of a recording after another
-def _last_decoded(path: str, audio_track: int | None, changed_ns: int, n_bytes: int) -> Samples:
+def _last_decoded(
+    path: str, audio_track: int | None, channel: int | None, changed_ns: int, n_bytes: int
+) -> Samples:
     """`_load_decoded`, cached; `changed_ns` and `n_bytes` make a changed file another key."""
-    return _load_decoded(path, audio_track)
-
-
-def _load_counted(file: Any, path: str | Path, start_s: float, end_s: float | None) -> Samples:
-    """Return the samples between the times of a file that libsndfile reads, (n,) at 16 kHz.
-
-    Raises UserError as `load_audio` does. That the file has its stated end is only checked where
-    all of it is read.
-    """
-    rate = file.samplerate
-    with refusing(path):
-        _check_header(file, path)
-        if end_s is None:
-            _check_whole(file, path)
-            if file.frames > MAX_S * rate:
-                raise _too_long(path, "its header states", file.frames / rate)
-        first = min(round(start_s * rate), file.frames)
-        if first and file.seekable():
-            file.seek(first)
-        elif first:  # GSM and others cannot be sought in
-            file.read(first, dtype="float32")
-        last = file.frames if end_s is None else min(file.frames, round(end_s * rate))
-        data = file.read(max(0, last - first), dtype="float32", always_2d=True)  # (n, channels)
-    if len(data) < last - first - SHORT_S * rate:
-        raise _damaged(file, first + len(data), path)
-    return to_mono_16k(data, rate, path)
+    return _load_decoded(path, audio_track, channel)
 
 
 @contextmanager
@@ -283,10 +272,21 @@ class Resampler:
 
 
 class Reader:
-    """Reads a recording from its start, with only a minute or two of it in memory."""
+    """Reads a recording from its start, with only a minute or two of it in memory.
 
-    def __init__(self, path: str | Path, audio_track: int | None = None) -> None:
-        self._pieces = _pieces(path, audio_track)
+    is_apart: every decoder runs in another process, for recordings of strangers.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        audio_track: int | None = None,
+        channel: int | None = None,
+        *,
+        is_apart: bool = False,
+    ) -> None:
+        found = apart("audio:blocks", path, audio_track) if is_apart else blocks(path, audio_track)
+        self._pieces = _resampled(found, path, channel)
         self._unread: Samples = np.zeros(0, dtype=np.float32)  # of the last piece
 
     def read(self, n: int) -> Samples:
@@ -301,82 +301,200 @@ class Reader:
         return joined[:n]
 
 
-def _pieces(path: str | Path, audio_track: int | None) -> Iterator[Samples]:
-    """Yield the samples of `load_audio` a minute at a time."""
+def blocks(path: str | Path, audio_track: int | None = None) -> Iterator[Block]:
+    """Yield the samples of a recording as they are stored. Raises UserError."""
     with _counted(path, audio_track) as file:
-        blocks = decoded(path, audio_track) if file is None else _counted_blocks(file, path)
-        yield from _resampled(blocks, path)
+        if file is None:
+            yield from apart("media:decoded", path, audio_track)
+        else:
+            yield from _counted_blocks(file, path)
 
 
-def _counted_blocks(file: Any, path: str | Path) -> Iterator[Block]:
-    """Yield the samples of a file that libsndfile reads, a minute at a time, and an empty block at
-    the end, so that an empty recording gives a block too. Raises UserError for a damaged file."""
-    _check_whole(file, path)
-    n_decoded, data = 0, None
-    while data is None or len(data):
-        with refusing(path):
-            data = file.read(PIECE_S * file.samplerate, dtype="float32", always_2d=True)
-        n_decoded += len(data)
-        yield Block(data, file.samplerate)
-    if n_decoded < file.frames - SHORT_S * file.samplerate:
-        raise _damaged(file, n_decoded, path)
+def _counted_blocks(
+    file: Any, path: str | Path, start_s: float = 0.0, end_s: float | None = None
+) -> Iterator[Block]:
+    """Yield the samples between the times of a file that libsndfile reads, a minute at a time at
+    most. Raises UserError for a damaged file. That it has its stated end is only checked where it
+    is read to the end."""
+    rate = file.samplerate
+    size = max(1, min(PIECE_S * rate, PIECE_VALUES // file.channels))
+    with refusing(path):
+        _check_header(file, path)
+        if end_s is None:
+            _check_whole(file, path)
+        at = min(round(start_s * rate), file.frames)
+        if at and file.seekable():
+            file.seek(at)
+        elif at:  # GSM and others cannot be sought in
+            file.read(at, dtype="float32")
+        last = file.frames if end_s is None else min(file.frames, round(end_s * rate))
+        while at < last and len(data := file.read(min(size, last - at), "float32", always_2d=True)):
+            at += len(data)
+            yield Block(data, rate)
+    if at < last - SHORT_S * rate:
+        raise _damaged(file, at, path)
 
 
-def _resampled(blocks: Iterable[Block], path: str | Path) -> Iterator[Samples]:
-    """Yield blocks as mono 16 kHz; a recording may change its rate and channels midway."""
+def _resampled(
+    blocks: Iterable[Block], path: str | Path, channel: int | None = None
+) -> Iterator[Samples]:
+    """Yield blocks as mono 16 kHz; a recording may change its rate and channels midway. Raises
+    UserError where they hold no sample."""
+    n_samples = 0
     for (rate, _), run in groupby(blocks, key=lambda block: (block.rate, block.data.shape[1])):
         _check_rate(rate, path)
-        yield from _resampled_run((block.data for block in run), rate, path)
+        mix = _Mix(path, channel)
+        for piece in _resampled_run(map(mix, _minutes(run)), rate):
+            n_samples += len(piece)
+            yield piece
+        mix.warn()
+    if not n_samples:
+        raise _no_samples(path)
 
 
-def _resampled_run(
-    run: Iterator[np.ndarray[Any, Any]], rate: int, path: str | Path
-) -> Iterator[Samples]:
-    """Yield consecutive samples, (n, channels) at `rate` Hz, as mono 16 kHz, a minute at a time.
+def _minutes(run: Iterable[Block]) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield the samples of blocks of one rate and width, (n, channels), a minute at a time at
+    most."""
+    pending: list[np.ndarray[Any, Any]] = []
+    n_values = 0
+    for block in run:
+        pending.append(block.data)
+        n_values += block.data.size
+        if n_values >= min(PIECE_S * block.rate * block.data.shape[1], PIECE_VALUES):
+            yield np.concatenate(pending) if len(pending) > 1 else pending[0]
+            pending, n_values = [], 0
+    if n_values:
+        yield np.concatenate(pending)
+
+
+def _resampled_run(run: Iterable[Samples], rate: int) -> Iterator[Samples]:
+    """Yield consecutive mono samples, (n,) at `rate` Hz, at 16 kHz, a minute at a time.
 
     Each minute is resampled with a second before and after it, more than the filter reaches, and
     these are cut off again. So the result is that of one pass over the whole run.
     """
-    pending: list[np.ndarray[Any, Any]] = []
-    n_pending = 0
+    pending: Samples = np.zeros(0, np.float32)
     n_before = 0  # samples at 16 kHz to cut off: the first minute has nothing before it
     size = (PIECE_S + 2) * rate  # whole seconds are whole numbers of samples at both rates
     for data in run:
-        pending.append(data)
-        n_pending += len(data)
-        while n_pending > size:
-            joined = np.concatenate(pending)
-            yield to_mono_16k(joined[:size], rate, path)[n_before:-SAMPLE_RATE]
-            rest = joined[size - 2 * rate :]
-            pending, n_pending, n_before = [rest], len(rest), SAMPLE_RATE
-    yield to_mono_16k(np.concatenate(pending), rate, path)[n_before:]
+        pending = np.concatenate([pending, data]) if len(pending) else data
+        while len(pending) > size:
+            yield _at_16k(pending[:size], rate)[n_before:-SAMPLE_RATE]
+            pending, n_before = pending[size - 2 * rate :], SAMPLE_RATE
+    if len(pending):
+        yield _at_16k(pending, rate)[n_before:]
 
 
 def to_mono_16k(data: np.ndarray[Any, Any], rate: int, name: str | Path) -> Samples:
     """Return `data`, (n, channels) at `rate` Hz, as mono 16 kHz, clipped to [-1, 1].
 
-    Raises UserError, which begins with `name`, for no samples, NaN, and a peak above MAX_PEAK.
+    Raises UserError, which begins with `name`, for no samples, NaN, and a peak above LOUDEST.
     """
     if data.size == 0:
         raise _no_samples(name)
-    peak = float(np.max(np.abs(data)))  # NaN and infinity survive the maximum
-    if not np.isfinite(peak):
-        raise UserError(f"{name}: holds NaN or infinite samples; export the audio again.")
-    if peak > MAX_PEAK:
-        raise UserError(
-            f"{name}: samples reach {peak:g}, audio lies in [-1, 1]; 16-bit values stored as "
-            "floats must be divided by 32768."
-        )
-    mono = data.mean(axis=1)
-    if np.mean(mono**2) < CANCELLED * np.mean(data**2):
-        log.warning("%s: its channels cancel each other; only the first is used", name)
-        mono = data[:, 0]
+    return _at_16k(_Mix(name)(data), rate)
+
+
+def _at_16k(mono: Samples, rate: int) -> Samples:
+    """Return samples, (n,) at `rate` Hz, at 16 kHz and clipped to [-1, 1]."""
     if rate != SAMPLE_RATE:
         from scipy.signal import resample_poly
 
         shared = gcd(rate, SAMPLE_RATE)
         mono = resample_poly(mono, SAMPLE_RATE // shared, rate // shared)
     return np.ascontiguousarray(np.clip(mono, -1.0, 1.0), dtype=np.float32)
+
+
+class _Mix:
+    """Makes mono of a recording, a piece after another, and warns once of each thing that is odd.
+
+    What one piece needs, a lower level or the first channel, later pieces get, too.
+    """
+
+    def __init__(self, name: str | Path, channel: int | None = None) -> None:
+        self._name, self._channel = name, channel
+        self._exponent = 0  # samples are divided by 2 to this power
+        self._cancels = False
+        self._n_frames = 0  # with sound
+        self._n_louder: Any = 0  # (channels,) of these frames, those in which one is by far louder
+        self._products: Any = 0  # (channels, channels) of their samples
+
+    def __call__(self, data: np.ndarray[Any, Any]) -> Samples:
+        """Return the next samples, (n, channels), as mono, (n,). Raises UserError for values that
+        are no audio."""
+        peak = float(max(data.max(), -data.min()))  # NaN and infinity survive both
+        if not np.isfinite(peak):
+            raise UserError(f"{self._name}: holds NaN or infinite samples; export the audio again.")
+        if peak > LOUDEST:
+            raise UserError(
+                f"{self._name}: samples reach {peak:g}, audio lies in [-1, 1]; 16-bit values "
+                "stored as floats must be divided by 32768."
+            )
+        if peak > MAX_PEAK * 2.0**self._exponent:
+            self._lower(data, peak)
+        if self._exponent:
+            data = np.ldexp(data, -self._exponent)
+        n_channels = data.shape[1]
+        if self._channel is not None:
+            if self._channel > n_channels:
+                raise UserError(
+                    f"{self._name}: has {n_channels} channels, none has the number {self._channel}"
+                    "; name another"
+                )
+            return data[:, self._channel - 1].copy()
+        if n_channels == 1:
+            return data[:, 0]
+        self._compare(data)
+        mono = data.mean(axis=1)
+        power = np.vdot(data, data) / n_channels
+        if not self._cancels and np.vdot(mono, mono) < CANCELLED * power:
+            log.warning("%s: its channels cancel each other; only the first is used", self._name)
+            self._cancels = True
+        return data[:, 0].copy() if self._cancels else mono
+
+    def _lower(self, data: np.ndarray[Any, Any], peak: float) -> None:
+        """Choose the power of 2 that leaves few samples above full scale."""
+        loud = np.abs(data[np.abs(data) > 1])
+        exponent = self._exponent
+        while np.count_nonzero(loud > 2.0**exponent) > FEW * data.size:
+            exponent += 1
+        action = f"are divided by {2**exponent}"
+        if exponent == self._exponent:
+            action = "are clipped, few as they are"
+        log.warning(
+            "%s: its samples reach %.3g, which is over 1; they %s", self._name, peak, action
+        )
+        self._exponent = exponent
+
+    def _compare(self, data: np.ndarray[Any, Any]) -> None:
+        """Count the frames in which a channel is by far louder than the others."""
+        n, width = len(data) // FRAME, min(data.shape[1], MOST_COMPARED)
+        frames = data[: n * FRAME, :width].reshape(n, FRAME, width)
+        powers = np.einsum("nfc,nfc->nc", frames, frames) / FRAME
+        powers = powers[powers.max(axis=1) > FAINT**2]
+        order = np.sort(powers, axis=1)
+        is_clear = order[:, -1] > LOUDER * order[:, -2]
+        louder = powers[is_clear].argmax(axis=1)
+        self._n_frames += len(powers)
+        self._n_louder = self._n_louder + np.bincount(louder, minlength=width)
+        flat = frames.reshape(n * FRAME, width)
+        self._products = self._products + flat.T @ flat
+
+    def warn(self) -> None:
+        """Warn where two channels hold different sounds, each for a good part of the time."""
+        if not self._n_frames:
+            return
+        speaking = np.flatnonzero(self._n_louder >= OWN_SHARE * self._n_frames)
+        level = np.sqrt(np.diag(self._products))
+        for i, j in combinations(speaking, 2):
+            if abs(self._products[i, j]) < ALIKE * level[i] * level[j]:
+                log.warning(
+                    "%s: its channels %d and %d hold different sounds, as of two speakers, and are "
+                    "mixed; channel=%d reads one of them, channel=each every one (of transcribe, "
+                    "compare, and as data.channel of data=folder)",
+                    self._name, i + 1, j + 1, i + 1,
+                )  # fmt: skip
+                return
 
 
 def doubts(samples: Samples) -> str | None:
@@ -401,7 +519,7 @@ def doubts(samples: Samples) -> str | None:
     return None
 
 
-def duration_s(path: str | Path | IO[bytes], audio_track: int | None = None) -> float:
+def duration_s(path: str | Path | io.BytesIO, audio_track: int | None = None) -> float:
     """Return the length in seconds that the header of a recording states, 0.0 where it states none,
     does not count all samples, or cannot be read.
 
@@ -417,8 +535,20 @@ def duration_s(path: str | Path | IO[bytes], audio_track: int | None = None) -> 
             with suppress(Exception), _soundfile(source) as file:
                 if _is_exact(file):
                     return _plausible(float(file.frames / file.samplerate))
-        return _plausible(length_s(source, audio_track))
+        if isinstance(path, str | Path):
+            return _plausible(next(apart("media:length_s", path, audio_track)))
+        with tempfile.NamedTemporaryFile() as copy:
+            copy.write(path.getvalue())
+            copy.flush()
+            return _plausible(next(apart("media:length_s", copy.name, audio_track)))
     return 0.0
+
+
+def n_channels(path: str | Path, audio_track: int | None = None) -> int:
+    """Return the number of channels of a recording, 1 for one that cannot be read."""
+    with suppress(Exception), _counted(path, audio_track) as file:
+        return int(file.channels if file else next(apart("media:n_channels", path, audio_track)))
+    return 1
 
 
 def _plausible(length_s: float) -> float:
@@ -432,13 +562,14 @@ class File:
 
     path: Path
     audio_track: int | None = None  # counted from 1; None is the default track
+    channel: int | None = None  # counted from 1; None is the mean of all
 
     def __call__(self) -> Samples:
-        return load_audio(self.path, audio_track=self.audio_track)
+        return load_audio(self.path, audio_track=self.audio_track, channel=self.channel)
 
     def reader(self) -> Reader:
         """Return a reader for a recording that is too long to be in memory whole."""
-        return Reader(self.path, self.audio_track)
+        return Reader(self.path, self.audio_track, self.channel)
 
 
 @dataclass(frozen=True, slots=True)

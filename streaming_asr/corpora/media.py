@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streaming_asr.corpora.decoder import Block
 from streaming_asr.corpora.headers import (
     BEGIN_BYTES,
     SHORT_S,
@@ -42,15 +43,9 @@ READ_SHARE = 0.9  # of a file lies before the end of its last packet, if all of 
 UNMARKED = (".722", ".g722", ".gsm", ".sln")
 COUNTED = {"aiff", "ape", "au", "caf", "flac", "mp3", "mp4", "tta", "w64", "wav", "wv"}
 SILENCE_S = 60  # so much of a gap is in memory
+PLANES = 8  # of a frame with more PyAV reads beyond its memory
 
 log = logging.getLogger(__name__)
-
-
-class Block(NamedTuple):
-    """Samples, (n, channels) float32 in about [-1, 1], at `rate` Hz."""
-
-    data: NDArray[np.float32]
-    rate: int
 
 
 def decoded(path: str | Path, audio_track: int | None = None) -> Iterator[Block]:
@@ -65,30 +60,39 @@ def decoded(path: str | Path, audio_track: int | None = None) -> Iterator[Block]
                 yield from _blocks(media, path, audio_track)
 
 
-def length_s(source: str | Path | IO[bytes], audio_track: int | None = None) -> float:
+def length_s(path: str | Path, audio_track: int | None = None) -> float:
     """Return the length in seconds, from time 0, that the header of a recording states for an audio
     track; 0.0 where it states none or is no recording. audio_track: as in `decoded`."""
-    with suppress(Exception), file_of(source) as file:
+    with _first_track(path, audio_track) as (media, track):
+        return _track_length_s(media, track)
+
+
+def n_channels(path: str | Path, audio_track: int | None = None) -> int:
+    """Return the number of channels of an audio track."""
+    with _first_track(path, audio_track) as (_, track):
+        return int(track.codec_context.layout.nb_channels)
+
+
+@contextmanager
+def _first_track(path: str | Path, audio_track: int | None) -> Iterator[tuple[_Media, Any]]:
+    with Path(path).open("rb", buffering=0) as file:
         n_bytes = file.seek(0, os.SEEK_END)
-        with _opened(file, "", 0, n_bytes) as media:
-            return _track_length_s(media, _track(media.container, "", audio_track))
-    return 0.0
+        with _opened(file, path, 0, n_bytes) as media:
+            yield media, _track(media.container, path, audio_track)
 
 
 def has_gap(path: str | Path) -> bool:
     """Return whether the time stamps of a recording's first track leave a gap over JITTER_S. False
     for a file that cannot be read, of which decoding reports the fault."""
     end_s: float | None = None  # of the packet before
-    with suppress(Exception), Path(path).open("rb", buffering=0) as file:
-        n_bytes = file.seek(0, os.SEEK_END)
-        with _opened(file, path, 0, n_bytes) as media:
-            for packet in media.container.demux(media.container.streams.audio[0]):
-                if packet.pts is None:
-                    continue
-                begin_s = float(packet.pts * packet.time_base)
-                if end_s is not None and begin_s > end_s + JITTER_S:
-                    return True
-                end_s = begin_s + float((packet.duration or 0) * packet.time_base)
+    with suppress(Exception), _first_track(path, 1) as (media, track):
+        for packet in media.container.demux(track):
+            if packet.pts is None:
+                continue
+            begin_s = float(packet.pts * packet.time_base)
+            if end_s is not None and begin_s > end_s + JITTER_S:
+                return True
+            end_s = begin_s + float((packet.duration or 0) * packet.time_base)
     return False
 
 
@@ -377,7 +381,7 @@ def _frames(container: Any, track: Any, path: str | Path, extent: _Extent) -> It
 
     for packet in _packets(container):
         extent.add(packet)
-        if packet.stream_index != track.index:
+        if packet.stream.index != track.index:  # `stream_index` of the empty packets is 0
             continue
         if packet.has_sidedata("encryption_info"):
             raise UserError(
@@ -536,8 +540,12 @@ class _TimeLine:
 
 def _floats(frame: Any) -> NDArray[np.float32]:
     """Return the samples of an `av.AudioFrame`, (n, channels) in about [-1, 1]."""
-    array = frame.to_ndarray()
     channels = frame.layout.nb_channels
+    if frame.format.is_planar and channels > PLANES:
+        import av
+
+        (frame,) = av.AudioResampler(frame.format.packed, frame.layout).resample(frame)
+    array = frame.to_ndarray()
     data = array.T if frame.format.is_planar else array.reshape(-1, channels)
     if data.dtype == np.uint8:
         return (data.astype(np.float32) - 128) / 128

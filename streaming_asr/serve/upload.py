@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
 import tempfile
+import threading
 import zlib
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import suppress
@@ -21,7 +21,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import Message, Receive
 
-from streaming_asr.corpora.audio import Reader, duration_s
+from streaming_asr.corpora.audio import Reader
+from streaming_asr.corpora.decoder import apart
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.live.cells import LiveCell, timed_words
 from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
@@ -40,7 +41,7 @@ ENVELOPE_BYTES = 10_000  # of a form, around its recording
 
 T = TypeVar("T")
 
-log = logging.getLogger("streaming_asr.serve")
+_decoding = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -316,27 +317,21 @@ def _event(content: dict[str, Any]) -> str:
 def _decoded(file: UploadFile, track: int | None, most_s: int) -> Samples:
     """Return the samples of an uploaded recording, (n,) at 16 kHz. Raises Refused where it cannot
     be decoded, is empty, or lasts over `most_s` seconds (later audio is not decoded)."""
-    name = file.filename or "file"
+    name = (file.filename or "file")[:100]
     max_samples = most_s * SAMPLE_RATE
-    with tempfile.NamedTemporaryFile() as copy:  # the content decides the format, not the name
+    # The content decides the format, not the name. One process decodes for all clients.
+    with tempfile.NamedTemporaryFile() as copy, _decoding:
         while piece := file.file.read(2**20):
             copy.write(piece)
         copy.flush()
         try:
             # The header may state a wrong duration, so the samples are counted, too.
-            is_short = duration_s(copy.name, track) <= most_s
-            samples = Reader(copy.name, track).read(max_samples + 1) if is_short else None
+            is_short = next(apart("audio:duration_s", copy.name, track)) <= most_s
+            reader = Reader(copy.name, track, is_apart=True)
+            samples = reader.read(max_samples + 1) if is_short else None
             if samples is None or len(samples) > max_samples:
                 reason = f"more than {most_s} s of audio; send a shorter recording"
                 raise Refused(413, "audio_too_long", reason)
-            if not len(samples):
-                raise UserError(f"{copy.name}: holds 0 samples; send a recording with sound")
             return samples
-        except Refused:
-            raise
-        except Exception as error:  # a decoder may raise anything
-            reason = str(error)
-            if not isinstance(error, UserError):
-                log.warning("%s: a decoder failed", name, exc_info=error)
-                reason = f"{copy.name}: cannot be decoded ({type(error).__name__}: {reason})"
-            raise Refused(400, "invalid_audio", reason.replace(copy.name, name)) from error
+        except UserError as error:
+            raise Refused(400, "invalid_audio", str(error).replace(copy.name, name)) from error

@@ -29,7 +29,7 @@ from containers import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streaming_asr.corpora import Folder, Manifest, audio, media
+from streaming_asr.corpora import Folder, Manifest, audio, decoder, media
 from streaming_asr.corpora.audio import Reader, duration_s, load_audio
 from streaming_asr.errors import UserError
 
@@ -318,6 +318,7 @@ def test_a_file_that_grows_is_read_as_it_was_when_it_was_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str, codec: str
 ) -> None:
     monkeypatch.setattr(audio, "PIECE_S", 1)
+    monkeypatch.setattr(decoder, "_is_decoder", True)
     track = Track(codec, 48_000, n_words=10)
     path = write_recording(tmp_path / name, [track], form=form, is_pipe=True)
     content = path.read_bytes()
@@ -344,6 +345,7 @@ def test_whatever_a_decoder_raises_is_an_error_of_its_file(
 ) -> None:
     import av
 
+    monkeypatch.setattr(decoder, "_is_decoder", True)
     path = write_recording(tmp_path / "a.mkv", [Track("libopus", 48_000)])
 
     def broken(*_: object, **__: object) -> None:
@@ -358,6 +360,7 @@ def test_a_damaged_frame_of_a_lossy_codec_is_no_reason_to_refuse_the_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_recording(tmp_path / "a.mkv", [Track("aac", 48_000)])
+    monkeypatch.setattr(decoder, "_is_decoder", True)
     floats = media._floats
 
     def damaged(frame: Any) -> Any:
@@ -376,8 +379,8 @@ def test_parts_of_one_recording_are_decoded_once(
     path = write_recording(tmp_path / "a.mp3", [Track("libmp3lame", 44_100)], form="mp3")
     whole = load_audio(path)
     opened: list[object] = []
-    decoded = audio.decoded
-    monkeypatch.setattr(audio, "decoded", lambda *which: opened.append(which) or decoded(*which))
+    apart = audio.apart
+    monkeypatch.setattr(audio, "apart", lambda *which: opened.append(which) or apart(*which))
     for at_s in (0.0, 0.5, 1.5):
         part = load_audio(path, at_s, at_s + 0.5)
         np.testing.assert_array_equal(part, whole[round(16_000 * at_s) :][:8000])

@@ -256,7 +256,7 @@ def test_a_recording_is_held_to_the_length_of_a_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stated: bool
 ) -> None:
     if not is_stated:
-        monkeypatch.setattr("streaming_asr.serve.upload.duration_s", lambda *_: 0.0)
+        monkeypatch.setattr("streaming_asr.serve.upload.apart", lambda *_: iter([0.0]))
     with served(tmp_path, max_session_s=2) as service:
         answer = post(service, wav(noise(2.1)))
         assert answer.status_code == 413

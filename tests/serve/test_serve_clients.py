@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import socket as socket_module
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,12 @@ import numpy as np
 import pytest
 import soundfile
 from containers import EVERY_S, Track, write_recording
-from fakes import BatchedTicker, noise
+from decoders import FAULTS, broken_decoder
+from fakes import BatchedTicker, Ticker, noise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import HANG_S
-from served import append, client, events, get, pcm, post, send, served, until, wav
+from served import append, client, events, get, pcm, post, send, served, set_up, until, wav
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -433,25 +435,46 @@ def test_a_field_that_cannot_be_met_is_rejected_by_name(
 # -- errors have one form ---------------------------------------------------------------------
 
 
-def test_whatever_a_decoder_raises_is_the_recording_s_fault(
-    service: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whatever_a_decoder_does_is_the_recording_s_fault(
+    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     uploads: list[str] = []
     admit = service.admit
     monkeypatch.setattr(
         service, "admit", lambda make: admit(lambda name: (uploads.append(name), make(name))[1])
     )
-    for error in (ValueError("Frame does not match"), MemoryError(), KeyError("x"), OSError(5)):
-
-        def fails(*arguments: Any, error: Exception = error) -> float:
-            raise error
-
-        monkeypatch.setattr("streaming_asr.serve.upload.duration_s", fails)
-        answer = form(service)
-        assert answer.status_code == 400
-        told = f"talk.wav: cannot be decoded ({type(error).__name__}: {error})"
-        assert answer.json()["error"]["message"] == told
+    mp3 = write_recording(tmp_path / "a.mp3", [Track("libmp3lame", 16_000)]).read_bytes()
+    with broken_decoder(tmp_path, monkeypatch, fault):
+        for _ in range(2):
+            answer = post(service, mp3, "talk.mp3")
+            assert answer.status_code == 400
+            assert re.fullmatch(rf"talk\.mp3: {FAULTS[fault]}.*", answer.json()["error"]["message"])
+        assert form(service).status_code == 200  # libsndfile reads it
+    assert post(service, mp3, "talk.mp3").status_code == 200
     assert len(uploads) == 4 and not set(uploads) & set(service.sessions)
+
+
+def test_a_decoder_that_crashes_disturbs_no_session(
+    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mp3 = write_recording(tmp_path / "a.mp3", [Track("libmp3lame", 16_000)]).read_bytes()
+    speech = noise(3.0)
+    texts = []
+    broken = broken_decoder(tmp_path, monkeypatch, "crash")
+    with broken, client(service) as one, client(service) as two:
+        for socket in (one, two):
+            events(socket, "created")
+            set_up(socket)
+        for begin in range(0, len(speech), 4800):
+            for socket in (one, two):
+                append(socket, pcm(speech[begin : begin + 4800]))
+            assert post(service, mp3, "talk.mp3").status_code == 400
+        for socket in (one, two):
+            send(socket, "input_audio_buffer.commit")
+            texts.append(events(socket, "completed")[-1]["transcript"])
+    whole = np.frombuffer(pcm(speech), "<i2").astype(np.float32) / 32768
+    assert texts == 2 * ["".join(word.text for word in Ticker().words(whole)).strip()]
 
 
 def test_a_fault_of_the_server_is_told_in_json_and_the_connection_lives(
