@@ -285,8 +285,8 @@ class Reader:
         *,
         is_apart: bool = False,
     ) -> None:
-        found = apart("audio:blocks", path, audio_track) if is_apart else blocks(path, audio_track)
-        self._pieces = _resampled(found, path, channel)
+        source = apart("audio:blocks", path, audio_track) if is_apart else blocks(path, audio_track)
+        self._pieces = _resampled(source, path, channel)
         self._unread: Samples = np.zeros(0, dtype=np.float32)  # of the last piece
 
     def read(self, n: int) -> Samples:
