@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,47 @@ def test_the_frame_loss_fades_and_its_labels_lie_where_the_words_are(recipe: Mak
     assert labels[:2] == [0, 0] and labels[2] == fox and labels[6] == 0
     assert all(labels[2:6]) and len(set(labels[2:6])) == min(4, n_fox)
     assert labels[11] == 0 and labels[12] == wash and labels[17:] == [0, 0, 0]
+
+
+def test_speech_without_word_times_teaches_its_text_and_no_frame(recipe: Make) -> None:
+    made = recipe(several=0.0)
+    timed = made.items
+    made.train_on([replace(item, words=()) for item in timed])
+    batch = made.draw(0, rank=0, world=1, progress=0.1)
+    spoken = [made.tokenizer.encode(item.text) for item in timed]
+    assert batch.texts and all(text in spoken for text in batch.texts)
+    assert all((labels == -100).all() for labels in batch.spoken)
+    loss, logs = made.loss(made.model, batch)
+    assert logs["frame_loss"] == 0 and torch.isfinite(loss) and logs["ctc_loss"] > 0
+
+
+def test_short_utterances_come_first_and_one_by_one(corpus: Path, recipe: Make) -> None:
+    made = recipe(short_until=0.5, several=1.0)
+    longest = max(item.n_samples for item in made.items)
+    asked = []
+    near = made.near
+    made.near = lambda share: asked.append(share) or near(share)
+
+    def windows(progress: float) -> tuple[float, float]:
+        """The largest share of the lengths that is asked for, and frames of a batch's longest."""
+        asked.clear()
+        batches = [made.draw(s, rank=0, world=1, progress=progress) for s in range(30)]
+        return max(asked), max(len(mel) for batch in batches for mel in batch.mels)
+
+    (first, alone), (middle, _), (end, joined) = (windows(p) for p in (0.0, 0.25, 0.5))
+    assert first <= 0.1 < middle <= 0.55 < end
+    assert alone <= longest / 160 < joined
+
+
+def test_utterances_longer_than_a_window_are_left_out(recipe: Make) -> None:
+    made = recipe()
+    lengths = sorted(item.n_samples / 16_000 for item in made.items)
+    window_s = lengths[len(lengths) // 2]
+    assert max(i.n_samples for i in recipe(window_s=window_s).items) <= 16_000 * window_s
+    slow = recipe(window_s=window_s, augment={"speed": 1.0, "speed_range": [0.8, 1.1]})
+    assert max(i.n_samples for i in slow.items) <= 0.8 * 16_000 * window_s
+    with pytest.raises(UserError, match=r"no utterance lasts at most window_s=0\.01"):
+        recipe(window_s=0.01)
 
 
 def test_every_parameter_gets_a_gradient_in_full_and_limited_context(recipe: Make) -> None:

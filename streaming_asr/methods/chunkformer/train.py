@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +45,10 @@ from streaming_asr.whisper.tensors import load_tensors, save_half
 
 HEADS_FILE, HEADS = "training_heads.safetensors", ("decoder.", "frame_head.")
 """The trained parts that recognition does not need."""
+UNKNOWN = -100
+"""The label of a frame that no loss counts."""
+LEAST_SHARE = 0.1
+"""Of the utterances, the shortest, with which a training begins that takes short ones first."""
 N_STATISTICS = 300
 """Utterances whose features are averaged for the normalisation."""
 FRAME_CENTRE_S = 0.0825
@@ -60,7 +64,7 @@ class ChunkFormerBatch:
 
     mels: list[Tensor]  # (T_i, n_mels)
     texts: list[list[int]]
-    spoken: list[Tensor]  # (n_i,) token spoken in each frame, -100 where that is not known
+    spoken: list[Tensor]  # (n_i,) token spoken in each frame, UNKNOWN where that is not known
     taught: list[Tensor]  # (n_i, TAUGHT * teacher's d), a frame's mean 0 and variance 1
     context: Context | None  # None: the full context
     frame_weight: float
@@ -123,6 +127,7 @@ class ChunkFormerRecipe(CorpusRecipe):
     frame_until: float
     teacher: str | None  # a Whisper (folder or hub name) whose encoder's frames are learned too
     teacher_weight: float  # of their squared error
+    short_until: float  # of the training: utterances by themselves, the shortest first
     full_until: float  # of the training: the full context; then drawn from the next three
     chunks: Sequence[int]  # -1: the full context
     lefts: Sequence[int]
@@ -141,6 +146,7 @@ class ChunkFormerRecipe(CorpusRecipe):
     def __post_init__(self) -> None:
         chunks, lefts, rights = self.chunks, self.lefts, self.rights
         check_range(0, 1, above=True, ctc_weight=self.ctc_weight)
+        check_range(0, 1, short_until=self.short_until)
         is_valid = all(chunk == -1 or chunk > 0 for chunk in chunks)
         is_valid = is_valid and min(*lefts, *rights, 0) >= 0
         if not is_valid or not (chunks and lefts and rights):
@@ -149,8 +155,23 @@ class ChunkFormerRecipe(CorpusRecipe):
                 "number of frames each; -1 in chunks is the full context"
             )
         super().__post_init__()
+        # Windows begin and end with an utterance: CTC has no label for a part of a word, and texts
+        # of utterances without word times cannot be cut.
+        plain = WindowOptions(
+            self.window_s, several=self.several, crop_end=0.0, crop_start=0.0, whole=True
+        )
+        self.options = augmented(plain, self.augment)
+        self.single = replace(self.options, several=0.0)
+        slowest = min(1.0, self.options.speed_range[0]) if self.options.speed else 1.0
+        longest = self.window_s * slowest * SAMPLE_RATE
+        items = [item for item in self.items if item.n_samples <= longest]
+        if not items:
+            raise UserError(
+                f"train_data={self.train_data}: no utterance lasts at most "
+                f"window_s={self.window_s:g}, played at {slowest:g} of its speed"
+            )
         # Neighbours are of similar lengths, so a batch has little padding.
-        self.train_on(sorted(self.items, key=lambda item: item.n_samples))
+        self.train_on(sorted(items, key=lambda item: item.n_samples))
         if self.initial is None:
             self.tokenizer, self.network = self._new()
         else:
@@ -160,9 +181,6 @@ class ChunkFormerRecipe(CorpusRecipe):
         self.model = _Trained(self.network, self.decoder_layers, self.dropout, n_taught)
         if self.initial is not None:
             _restore_heads(self.model, Path(self.initial))
-        # Windows begin and end at whole words: CTC has no label for a part of one.
-        plain = WindowOptions(self.window_s, several=self.several, crop_end=0.0, crop_start=0.0)
-        self.options = augmented(plain, self.augment)
         self.contexts = [Context(*sizes) for sizes in self.dev_contexts]
 
     def _new(self) -> tuple[Tokenizer, Network]:
@@ -210,12 +228,14 @@ class ChunkFormerRecipe(CorpusRecipe):
         chunk, left, right = map(shared.choice, (self.chunks, self.lefts, self.rights))
         is_full = progress < self.full_until or chunk == -1
         # Utterances of similar length: with the full context all rows are as long as the longest.
-        near = self.near(shared.random())
+        grown = min(1.0, progress / self.short_until) if self.short_until else 1.0
+        near = self.near(shared.random() * (LEAST_SHARE + (1 - LEAST_SHARE) * grown))
+        options = self.single if grown < 1 else self.options
         windows: list[Window] = []
         length_s = 0.0
         while length_s < self.batch_s:
             anchor = near[rng.randrange(len(near))]
-            window = draw_window(rng, anchor, self.voices[anchor.voice], self.options)
+            window = draw_window(rng, anchor, self.voices[anchor.voice], options)
             windows.append(window)
             length_s += len(window.audio) / SAMPLE_RATE
         mels, texts, spoken, taught = [], [], [], []
@@ -225,7 +245,7 @@ class ChunkFormerRecipe(CorpusRecipe):
             if n == 0:
                 continue  # too short for a frame
             mels.append(self._augment(mel, rng))
-            texts.append(self.tokenizer.encode(" ".join(word for word, *_ in window.words)))
+            texts.append(self.tokenizer.encode(" ".join(window.texts)))
             spoken.append(self._spoken(window, n))
             if self.teacher_model is not None:
                 taught.append(self._taught(self.teacher_model, window.audio, n))
@@ -252,7 +272,10 @@ class ChunkFormerRecipe(CorpusRecipe):
         return mel
 
     def _spoken(self, window: Window, n: int) -> Tensor:
-        """Return (n,), the token spoken at the centre of each of n frames, blank between words."""
+        """Return (n,), the token spoken at the centre of each of n frames, blank between words;
+        UNKNOWN without word times."""
+        if not window.timed:
+            return torch.full((n,), UNKNOWN)
         placed = tokens_in_frames(
             window.words, self.tokenizer.encode, frame_s=FRAME_S, point_s=FRAME_CENTRE_S
         )
@@ -307,7 +330,9 @@ class ChunkFormerRecipe(CorpusRecipe):
         decoder_loss = F.cross_entropy(
             next_logits.flatten(0, 1), targets.flatten(), label_smoothing=self.label_smoothing
         )
-        frame_loss = F.cross_entropy(frame_logits, torch.cat(batch.spoken).to(device))
+        spoken = torch.cat(batch.spoken).to(device)
+        n_known = (spoken != UNKNOWN).sum().clamp(min=1)
+        frame_loss = F.cross_entropy(frame_logits, spoken, reduction="sum") / n_known
         loss = self.ctc_weight * ctc_loss + (1 - self.ctc_weight) * decoder_loss
         logs = {
             "ctc_loss": float(ctc_loss.detach()),
