@@ -2,8 +2,8 @@
 
 The measured rows of a page are `results.jsonl` in its folder, a line for each row of a table. A
 `tables` module makes rows of finished cells, puts them into that file, and prints the tables. The
-site has them where its page has `<!-- table: NAME -->`; README has one between
-`<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+site has them where its page has `<!-- table: NAME -->`; README and docs/choosing.md have theirs
+between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 """
 
 from __future__ import annotations
@@ -350,23 +350,19 @@ def write(
     page: Path,
     rows: Callable[[Path], Iterable[Row]],
     blocks: Callable[[Sequence[Row]], Mapping[str, str]],
-    short: Callable[[Sequence[Row]], Mapping[str, str]] | None = None,
+    also: Mapping[Path, Callable[[Sequence[Row]], Mapping[str, str]]] = MappingProxyType({}),
     draw: Callable[[Sequence[Row], Path], bool] = lambda rows, folder: False,
 ) -> int:
     """The command line of an experiment's tables; returns the exit status.
 
     rows: what was measured, from the folder where `run` wrote. blocks: the tables of `page` by
-    name, from all rows of its file. short: the blocks that `--readme` writes into another file;
-    None: there is no such option. draw: the pictures of the rows into the folder of the rows;
-    whether there was anything to draw.
+    name, from all rows of its file. also: the blocks of other files, which are rewritten. draw:
+    the pictures of the rows into the folder of the rows; whether there was anything to draw.
     """
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
     parser.add_argument("--data", type=Path, default=page.with_name(DATA), help="the rows")
     parser.add_argument("--show", metavar="TABLE", help="print all figures of a table; no change")
-    parser.set_defaults(readme=None)
-    if short is not None:
-        parser.add_argument("--readme", type=Path, help="also the table of this file")
     arguments = parser.parse_args(argv)
 
     def job() -> None:
@@ -384,8 +380,8 @@ def write(
             print(f"{name}\n\n{block}\n")
         pictures = " and its picture" if draw(measured, arguments.data.parent) else ""
         print(f"written: {arguments.data}{pictures}")
-        if short is not None and arguments.readme is not None:
-            rewrite(arguments.readme, short(measured))
-            print(f"written: {arguments.readme}")
+        for path, blocks_of_it in also.items():
+            rewrite(path, blocks_of_it(measured))
+            print(f"written: {path}")
 
     return exit_status(job)

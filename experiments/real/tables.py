@@ -1,15 +1,15 @@
 """The measured tables of real Whisper on real speech, from the results of the protocol.
 
-    python -m experiments.real.tables [--output outputs] [--readme README.md]
+    python -m experiments.real.tables [--output outputs]
     python -m experiments.real.tables --show real_clean
 
 Reads <output>/real_other/*/metrics.json (LibriSpeech test-other), real_clean (dev-clean),
 real_native (Common Voice), real_other_base (test-other, base), {real,real_u2,star,
 chunkformer_stream} (prompts), real_voices, real_speechocean762, real_variants, real_detector,
-real_base and real_all into results.jsonl, and renders the blocks of results.md and pareto_other.svg
-from it; with --readme also the block `real` of that file, of real_other a row for each method at
-1 s. --show prints all figures of a table. Differences from offline are paired (`score compare`); p
-is corrected over all rows of a table.
+real_base and real_all into results.jsonl, and renders from it pareto_other.svg, the table of
+README.md and those of docs/choosing.md, with the settings as they are typed. --show prints all
+figures of a table. Differences from offline are paired (`score compare`); p is corrected over all
+rows of a table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from experiments.tables import (
     Figure,
     Row,
     Table,
-    caption,
     duration,
     find,
     markdown,
@@ -104,9 +103,15 @@ VARIANTS = (
     *((system, 1000) for system in (REENCODE, ZEROS, FULL)),
 )
 DETECTORS = tuple((system, chunk) for chunk in (300, 1000) for system in (NEVER, DETECTOR, ALWAYS))
-SHORT = (HUSH, UFAL, BEAM, WHISPERRT, NEVER)
-TRAINED_H = {WHISPERRT: 3.5, BEAM: 3.5, HUSH: 0.3}
-"""Hours of one core that the weights of tiny.en learned, by the pages of their trainings."""
+TYPED = {
+    OFFLINE: "method=offline method.beam=5",
+    HUSH: "method=hush_word",
+    UFAL: "method=ufal",
+    BEAM: "method=whisperrt method.beam=3",
+    WHISPERRT: "method=whisperrt",
+    NEVER: "method=simul_whisper method.truncation=never",
+}
+"""The settings of a row of README and docs/choosing.md, as they are typed."""
 METRICS = {
     "WER %": "wer",
     "ARWER grid %": "arwer_grid_ca",
@@ -321,7 +326,7 @@ def blocks(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def cells_of(rows: Sequence[Row]) -> list[Result]:
-    """The rows of test-other, each as a cell with what a picture shows of it."""
+    """The rows of the compared methods on test-other, each as a cell for the picture."""
     metric_of = {name: METRICS[name] for name in (WER, FINAL)}
     return [
         Result(
@@ -345,11 +350,11 @@ def cells_of(rows: Sequence[Row]) -> list[Result]:
             },
         )
         for row in TABLES[0].of(rows)
-        if set(metric_of) <= set(row.figures)
+        if set(metric_of) <= set(row.figures) and row.labels["system"] in TYPED
     ]
 
 
-HIGHEST = 70.0  # WER (%) of the picture's axis; ChunkFormer's fixture is at its edge
+HIGHEST = 40.0  # WER (%) of the picture's axis
 
 
 def picture(rows: Sequence[Row], folder: Path) -> bool:
@@ -363,33 +368,82 @@ def picture(rows: Sequence[Row], folder: Path) -> bool:
     return True
 
 
+def typed(row: Row) -> str:
+    """The settings of a row as they are typed, with its chunk."""
+    chunk = row.labels["chunk"]
+    length = {"1000 ms": " chunk=1s", "whole": ""}.get(chunk, f" chunk={chunk.replace(' ', '')}")
+    return f"`{TYPED[row.labels['system']]}{length}`"
+
+
 def short(rows: Sequence[Row]) -> dict[str, str]:
-    """The table for another page: the baseline and each method once at 1 s, many voices, by WER."""
-    many = [row for row in rows if row.table == "real_other"]
-    at = {(row.labels["system"], row.labels["chunk"]): row for row in many}
-    baseline = at.get((OFFLINE, "whole")) or at.get((GREEDY, "whole"))
-    methods = [at[system, "1000 ms"] for system in SHORT if (system, "1000 ms") in at]
-    used = ([baseline] if baseline else []) + sorted(methods, key=lambda row: _value(row, WER))
-    columns = {
-        "WER % [95 % interval]": WER,
-        "half of the words final within, s": FINAL,
-        "CPU s per s of audio": CPU,
-    }
-    lines = [
-        [
-            row.labels["system"],
-            str(TRAINED_H.get(row.labels["system"], NONE)),
-            *(text_of(row, name, TABLES[0]) for name in columns.values()),
-        ]
-        for row in used
+    """README's table: offline and each method once at 1 s, on three sets of many speakers."""
+    by_set = {"real_other": "test-other", "real_clean": "dev-clean", "real_native": "Common Voice"}
+    found = {(row.table, *row.labels.values()): row for row in rows if row.table in by_set}
+    many = [
+        found[key]
+        for system in TYPED
+        if (key := ("real_other", system, "whole" if system == OFFLINE else "1000 ms")) in found
     ]
-    headings = ["method", "our training, core hours", *columns]
-    return {"real": caption(used) + (f"\n\n{markdown(headings, lines)}" if used else "")}
+    lines = []
+    for row in sorted(many, key=lambda row: _value(row, WER)):
+        places = [found.get((table, *row.labels.values())) for table in by_set]
+        lines.append(
+            [
+                typed(row),
+                *(NONE if each is None else _wer_over_offline(each) for each in places),
+                "the end" if row.labels["system"] == OFFLINE else text_of(row, FINAL, PLAIN),
+                text_of(row, CPU, PLAIN),
+            ]
+        )
+    sets = [f"WER %, {name}" for name in by_set.values()]
+    return {"real": markdown(["settings", *sets, "final after, s", "CPU s per s"], lines)}
+
+
+PLAIN = replace(TABLES[0], columns=COMPARED | {"first shown s": ".2f"}, plain=tuple(METRICS))
+"""The table of test-other without intervals."""
+
+
+def _wer_over_offline(row: Row) -> str:
+    """WER, and behind it the paired difference from offline with its interval."""
+    wer = text_of(row, WER, PLAIN)
+    return f"{wer} ({text_of(row, OVER, TABLES[0])})" if OVER in row.figures else wer
+
+
+def choosing(rows: Sequence[Row]) -> dict[str, str]:
+    """The tables of docs/choosing.md: tiny.en and base on test-other, by WER."""
+    columns = {
+        "WER %": WER,
+        "visible after, s": "first shown s",
+        "final after, s": FINAL,
+        "one word in ten later than, s": "committed p90 s",
+        "CPU s per s": CPU,
+    }
+    return {
+        block: markdown(
+            ["settings", *columns],
+            [
+                [
+                    typed(row),
+                    *(
+                        "the end"
+                        if row.labels["system"] == OFFLINE and heading not in (WER, CPU)
+                        else text_of(row, heading, PLAIN)
+                        for heading in columns.values()
+                    ),
+                ]
+                for row in sorted(rows, key=lambda row: _value(row, WER))
+                if row.table == table and row.labels["system"] in TYPED
+            ],
+        )
+        for block, table in (("other", "real_other"), ("other_base", "real_other_base"))
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return write(argv, __doc__, page=PAGE, rows=rows, blocks=blocks, short=short, draw=picture)
+    root = PAGE.parents[2]
+    also = {root / "README.md": short, root / "docs" / "choosing.md": choosing}
+    return write(argv, __doc__, page=PAGE, rows=rows, blocks=blocks, also=also, draw=picture)
 
 
 if __name__ == "__main__":

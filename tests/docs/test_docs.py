@@ -73,7 +73,7 @@ ALL = sorted(
 
 def test_the_pages_have_commands() -> None:
     assert len(ALL) > 200
-    assert ("README.md", "make", "test") in ALL
+    assert ("README.md", "make", "run") in ALL
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_every_run_of_a_test_set_has_a_date_a_reason_and_its_number() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 800
 
 
 @pytest.mark.slow

@@ -329,12 +329,10 @@ def test_a_command_puts_what_was_measured_into_the_rows_and_the_page(
     assert call("--show", "t") == 0
     assert capsys.readouterr().out == "label 0\tWER\na\t1\nb\t2\n"
     assert call("--show", "x") == 2 and "no such table; give t" in capsys.readouterr().err
-    assert call("--readme", str(other), short=lambda rows: {"t": "some"}) == 0
+    assert call(also={other: lambda rows: {"t": "some"}}) == 0
     assert "t\n\n1 5\n" in capsys.readouterr().out
     assert [row.figures["WER"] for row in read_rows(data)] == [1, 5]
     assert other.read_text() == "top\n<!-- t:begin -->\nsome\n<!-- t:end -->\nbottom\n"
-    with pytest.raises(SystemExit):  # what has no shorter form has no such option
-        call("--readme", str(other))
 
 
 def test_a_page_without_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
