@@ -378,15 +378,16 @@ def typed(row: Row) -> str:
 def short(rows: Sequence[Row]) -> dict[str, str]:
     """README's table: offline and each method once at 1 s, on three sets of many speakers."""
     by_set = {"real_other": "test-other", "real_clean": "dev-clean", "real_native": "Common Voice"}
-    found = {(row.table, *row.labels.values()): row for row in rows if row.table in by_set}
+    row_of_key = {(row.table, *row.labels.values()): row for row in rows if row.table in by_set}
     many = [
-        found[key]
+        row_of_key[key]
         for system in TYPED
-        if (key := ("real_other", system, "whole" if system == OFFLINE else "1000 ms")) in found
+        if (key := ("real_other", system, "whole" if system == OFFLINE else "1000 ms"))
+        in row_of_key
     ]
     lines = []
     for row in sorted(many, key=lambda row: _value(row, WER)):
-        places = [found.get((table, *row.labels.values())) for table in by_set]
+        places = [row_of_key.get((table, *row.labels.values())) for table in by_set]
         lines.append(
             [
                 typed(row),
