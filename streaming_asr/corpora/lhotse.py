@@ -1,27 +1,34 @@
 """Cuts of Lhotse (needs the package: pip install lhotse).
 
-`path` is a cut manifest, cuts.jsonl.gz or any other form that CutSet.from_file reads. Lhotse reads
-the audio; word times come from the supervision's alignment "word".
+`path` is a cut manifest: JSON lines, JSON or YAML, also compressed. Lhotse reads the audio, which
+must be in files; word times come from the supervision's alignment "word".
 """
 
 from __future__ import annotations
 
 import itertools
+import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from yaml import YAMLError
 
 from streaming_asr.corpora.alignments import match
 from streaming_asr.corpora.audio import to_mono_16k
-from streaming_asr.corpora.loader import Loader
+from streaming_asr.corpora.loader import Loader, is_there
 from streaming_asr.errors import UserError
 from streaming_asr.method import Samples
 from streaming_asr.text.units import joined, unit_of
 from streaming_asr.utterance import TimedWord, Utterance
 
+DAY_S = 24 * 3600
+# File names of formats that Lhotse reads by a shell command, into which it writes the name.
+SHELL_NAMES = {".sph": r"[\w@%+=:,./-]+", ".opus": r"[^']+"}
 EDGE_S = 0.05  # a supervision may end so much outside its cut: Lhotse rounds times
 
 
@@ -43,21 +50,35 @@ class LhotseCuts(Loader):
             ) from error
         if not self.path.is_file():
             raise UserError(f"{self.path}: no such cut manifest; correct data.path=")
-        try:
-            cuts = iter(CutSet.from_file(self.path))
-            for cut in cuts:
-                yield self._utterance(cut)
-        except (ValueError, KeyError, TypeError, AssertionError, OSError) as error:
-            raise UserError(
-                f"{self.path}: no manifest of cuts that Lhotse reads ({error})"
-            ) from error
+        for number, row in enumerate(_rows(self.path.absolute()), start=1):
+            where = f"{self.path}: cut {number}"
+            if problem := _refused(row):
+                yield UserError(f"{where}: {problem}")
+                continue
+            try:
+                (cut,) = CutSet.from_dicts([row])
+                entry = self._utterance(cut)
+            except Exception as error:  # Lhotse's own errors have no common class
+                reason = " ".join(str(error).split()) or repr(error)
+                entry = UserError(f"{where}: is no cut that Lhotse reads ({reason})")
+            yield entry
 
     def _utterance(self, cut: Any) -> Utterance | UserError:
         """Return a cut as an utterance: the texts of its supervisions in the order of time, and
         their words if all are timed; a UserError for a cut that cannot be used."""
         if not getattr(cut, "has_recording", False):
             return UserError(f"{self.path}: cut {cut.id} has no recording, only features")
+        if not 0 < cut.duration <= DAY_S:
+            return UserError(f"{self.path}: cut {cut.id} lasts {cut.duration} s; a day at most")
         supervisions = sorted(_supervisions(cut), key=lambda pair: pair[0].start)
+        for supervision, _ in supervisions:
+            labels = (supervision.text, supervision.speaker, supervision.language)
+            for label in (cut.id, *labels, *(item.symbol for item in _items(supervision))):
+                if not isinstance(label, str | None):
+                    return UserError(
+                        f"{self.path}: cut {cut.id}, supervision {supervision.id}: {label!r} is no "
+                        f'text; write "{label}"'
+                    )
         texts: list[str] = []
         words: list[TimedWord] = []
         all_timed = True
@@ -89,6 +110,71 @@ class LhotseCuts(Loader):
         )
 
 
+def _rows(path: Path) -> Iterator[Any]:
+    """Yield what a manifest in JSON lines, JSON or YAML has for each cut, as plain containers.
+    Raises UserError where it cannot be read to its end."""
+    from lhotse.serialization import extension_contains, load_json, load_jsonl, load_yaml
+
+    try:
+        if extension_contains(".jsonl", path):
+            yield from load_jsonl(path)
+            return
+        rows = load_yaml(path) if extension_contains(".yaml", path) else load_json(path)
+    except (ValueError, OSError, EOFError, zlib.error, RecursionError, YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: no manifest of cuts that Lhotse reads ({reason})") from error
+    if not isinstance(rows, list):
+        raise UserError(f"{path}: no manifest of cuts that Lhotse reads (it has no list of them)")
+    yield from rows
+
+
+def _refused(row: Any) -> str | None:
+    """Return why a cut is not read, by the sources of its audio; None if it may be.
+
+    Lhotse would run a source of type `command` in a shell and download one of type `url`, also in
+    tracks and in transforms. The paths of files are made absolute in the row.
+    """
+    nodes, seen = [row], set()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen or not isinstance(node, dict | list):
+            continue
+        seen.add(id(node))  # aliases of YAML may nest without end
+        if isinstance(node, list):
+            nodes += node
+            continue
+        nodes += [value for key, value in node.items() if key != "custom"]  # which is not loaded
+        sources = node.get("sources")
+        for source in sources if isinstance(sources, list) else ():
+            if problem := _refused_source(source):
+                return problem
+    return None
+
+
+def _refused_source(source: Any) -> str | None:
+    """Return why a source of audio is not read; None if it may be. Make its path absolute."""
+    kind = source.get("type") if isinstance(source, dict) else None
+    if kind == "memory":
+        return None
+    place = source.get("source") if isinstance(source, dict) else source
+    if kind != "file" or not isinstance(place, str):
+        return (
+            f"its audio is of type {kind}, {str(place)[:80]!r}; only files are read, commands are "
+            "not run and nothing is downloaded; write the audio to a file and name that"
+        )
+    file = Path(place).absolute()
+    if not is_there(file):
+        return f"{place} is missing or empty; paths are relative to the folder of the command"
+    if not re.fullmatch(SHELL_NAMES.get(file.suffix.lower(), r"(?s).*"), str(file)):
+        return f"Lhotse reads {file.suffix} by a shell, which the name {place!r} upsets; rename it"
+    source["source"] = str(file)
+    return None
+
+
+def _items(supervision: Any) -> Any:
+    return (supervision.alignment or {}).get("word") or ()
+
+
 def _supervisions(cut: Any) -> Iterator[tuple[Any, float]]:
     """Yield (supervision, shift in seconds) of a cut.
 
@@ -111,8 +197,10 @@ def _part(cut: Any, supervision: Any, shift_s: float) -> tuple[str, list[TimedWo
     shift_s: is added to the times of the alignment.
     """
     text = " ".join((supervision.text or "").split())
-    items = (supervision.alignment or {}).get("word") or ()
-    aligned = [TimedWord(item.symbol, item.start + shift_s, item.end + shift_s) for item in items]
+    aligned = [
+        TimedWord(item.symbol, item.start + shift_s, item.end + shift_s)
+        for item in _items(supervision)
+    ]
     unit = unit_of(supervision.language)
     words = match(text, aligned, unit) if aligned else None
     if aligned and words is None:

@@ -275,6 +275,155 @@ def test_an_alignment_of_another_text_is_refused(tmp_path: Path) -> None:
     assert "its alignment `word` is of another text" in str(each)
 
 
+def cut_row(folder: Path) -> dict[str, Any]:
+    (cut,) = lhotse_cuts(folder, ITEMS)
+    return json.loads(json.dumps(cut.to_dict()))
+
+
+def of_rows(folder: Path, *rows: Any) -> list[Utterance | UserError]:
+    write(folder / "cuts.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+    return list(LhotseCuts(path=folder / "cuts.jsonl").scan())
+
+
+def in_a_second_source(row: dict[str, Any], source: Any) -> dict[str, Any]:
+    row["recording"]["sources"].append(source)
+    return row
+
+
+def in_a_track(row: dict[str, Any], source: Any) -> dict[str, Any]:
+    inner = json.loads(json.dumps(row))
+    inner["recording"]["sources"] = [source]
+    tracks = [{"cut": each, "type": "MonoCut", "offset": 0.0} for each in (row, inner)]
+    return {"id": "mixed", "tracks": tracks, "type": "MixedCut"}
+
+
+def in_the_room(row: dict[str, Any], source: Any) -> dict[str, Any]:
+    room = row["recording"] | {"sources": [source]}
+    transform = {"name": "ReverbWithImpulseResponse", "kwargs": {"rir": room}}
+    row["recording"] = row["recording"] | {"transforms": [transform]}
+    return row
+
+
+def in_the_room_of_a_mix(row: dict[str, Any], source: Any) -> dict[str, Any]:
+    transforms = in_the_room(json.loads(json.dumps(row)), source)["recording"]["transforms"]
+    track = {"cut": row, "type": "MonoCut", "offset": 0.0}
+    return {"id": "m", "tracks": [track, track], "transforms": transforms, "type": "MixedCut"}
+
+
+@pytest.mark.parametrize(
+    "place", [in_a_second_source, in_a_track, in_the_room, in_the_room_of_a_mix]
+)
+@pytest.mark.parametrize(
+    ("kind", "source", "problem"),
+    [
+        ("command", "touch {}", "its audio is of type command, 'touch "),
+        ("url", "http://127.0.0.1:9/{}", "is of type url"),
+        ("shar", "", "is of type shar"),
+        ("Command", "touch {}", "is of type Command"),
+        (None, "touch {}", "is of type None"),
+        ("file", ["touch {}"], "is of type file, \"['touch "),
+        ("file", "pipe:touch {}", "is missing or empty"),
+        ("file", "x.sph; touch {}; echo .sph", "is missing or empty"),
+        ("file", "call.sph;echo .sph", "Lhotse reads .sph by a shell"),
+        ("file", "it's.opus", "Lhotse reads .opus by a shell"),
+    ],
+)
+def test_only_files_of_a_cut_are_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: Any,
+    kind: Any,
+    source: Any,
+    problem: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    row = cut_row(tmp_path)
+    for name in ("call.sph;echo .sph", "it's.opus"):
+        (tmp_path / name).write_bytes((tmp_path / "sound.wav").read_bytes())
+    before = {*tmp_path.iterdir(), tmp_path / "cuts.jsonl"}
+    source = json.loads(json.dumps(source).replace("{}", str(tmp_path / "WRITTEN")))
+    hostile = place(row, {"type": kind, "channels": [0], "source": source})
+    wrong, right = of_rows(tmp_path, hostile, cut_row(tmp_path))
+    assert isinstance(wrong, UserError) and "cuts.jsonl: cut 1: " in str(wrong)
+    assert problem in str(wrong)
+    assert isinstance(right, Utterance) and len(right.load()) == 64_000
+    assert {*tmp_path.iterdir()} == before
+
+
+def test_files_in_the_tracks_and_rooms_of_a_cut_are_read(tmp_path: Path) -> None:
+    for place in (in_a_track, in_the_room):
+        row = cut_row(tmp_path)
+        (cut,) = of_rows(tmp_path, place(row, row["recording"]["sources"][0]))
+        assert isinstance(cut, Utterance) and len(cut.load()) == 64_000
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("text", 5, "5 is no text"),
+        ("speaker", 1272, '1272 is no text; write "1272"'),
+        ("language", 1, "1 is no text"),
+        ("alignment", {"word": [[0.5, 0.1, 0.2, 1.0]]}, "0.5 is no text"),
+        ("alignment", {"word": [["a", "b"]]}, "is no cut that Lhotse reads"),
+        ("alignment", ["a"], "is no cut that Lhotse reads"),
+        ("start", "soon", "is no cut that Lhotse reads"),
+        ("duration", {"a": "b"}, "is no cut that Lhotse reads"),
+        ("no_such_key", 1, "is no cut that Lhotse reads"),
+    ],
+)
+def test_a_label_of_another_type_is_refused_for_its_cut(
+    tmp_path: Path, key: str, value: Any, problem: str
+) -> None:
+    row = cut_row(tmp_path)
+    row["supervisions"][0][key] = value
+    wrong, right = of_rows(tmp_path, row, cut_row(tmp_path))
+    assert isinstance(wrong, UserError) and problem in str(wrong)
+    assert isinstance(right, Utterance)
+
+
+@pytest.mark.parametrize("row", [5, "a", [], {}, {"type": "MonoCut"}, {"type": "Shar"}, {"id": 1}])
+def test_a_row_that_is_no_cut_is_refused(tmp_path: Path, row: Any) -> None:
+    (wrong,) = of_rows(tmp_path, row)
+    assert isinstance(wrong, UserError) and "is no cut that Lhotse reads" in str(wrong)
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.0, 1e9])
+def test_a_cut_lasts_a_day_at_most(tmp_path: Path, value: float) -> None:
+    row = cut_row(tmp_path)
+    pad = {"id": "p", "duration": 4.0 + value, "sampling_rate": 16_000, "feat_value": -23.0,
+           "num_samples": 16_000, "type": "PaddingCut"}  # fmt: skip
+    tracks = [{"cut": each, "type": each.pop("type"), "offset": 0.0} for each in (row, pad)]
+    mixed = {"id": "mixed", "tracks": tracks, "type": "MixedCut"}
+    (cut,) = of_rows(tmp_path, mixed)
+    assert isinstance(cut, UserError) == (value > 0), cut
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("cut.jsonl.gz", lambda packed: packed[: len(packed) // 2]),
+        ("damaged.jsonl.gz", lambda packed: packed[:40] + b"\xff" * 9 + packed[49:]),
+        ("none.jsonl.gz", lambda packed: b"no gzip at all"),
+        ("latin.jsonl", lambda packed: b'{"id": "\xe9"}\n'),
+        ("deep.jsonl", lambda packed: b"[" * 100_000),
+        ("deep.json", lambda packed: b"[" * 100_000),
+        ("deep.yaml", lambda packed: b"[" * 5_000),
+        ("no.yaml", lambda packed: b"a: b: c"),
+        ("mapping.yaml", lambda packed: b"a: b"),
+        ("mapping.json", lambda packed: b"{}"),
+    ],
+)
+def test_a_damaged_manifest_of_cuts_is_one_sentence(
+    tmp_path: Path, name: str, content: Any
+) -> None:
+    lhotse_cuts(tmp_path, ITEMS).to_file(tmp_path / "cuts.jsonl.gz")
+    file = tmp_path / name
+    file.write_bytes(content((tmp_path / "cuts.jsonl.gz").read_bytes()))
+    with pytest.raises(UserError, match="no manifest of cuts that Lhotse reads") as caught:
+        list(LhotseCuts(path=file).scan())
+    assert "\n" not in str(caught.value)
+
+
 # -- NeMo, manifests, shards, Hugging Face --------------------------------------------------
 
 
