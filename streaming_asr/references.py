@@ -19,6 +19,7 @@ ALIKE = 0.5  # of the letters; two unrelated texts share a quarter
 MOST_PER_S: dict[Unit, int] = {"word": 20, "character": 40}  # units; nobody speaks as many
 MOST_LETTERS_PER_S = 60  # the fastest speakers reach 25
 LEAST_S = 0.01  # of a word
+MOST_AT_ONCE = 1.5  # words, on average; one speaker says them one after the other
 
 
 def problems(utterance: Utterance) -> Iterator[str]:
@@ -93,7 +94,8 @@ def speakable(words: Sequence[TimedWord]) -> Iterator[str]:
     n_letters = sum(len(_letters(word.text)) for word in words)
     span_s = max(word.end for word in words) - min(word.start for word in words)
     # Words may overlap, so their sum can exceed the time from the first to the last.
-    spoken_s = min(span_s, sum(max(word.end - word.start, 0.0) for word in words))
+    sum_s = sum(max(word.end - word.start, 0.0) for word in words)
+    spoken_s = min(span_s, sum_s)
     n_short = sum(word.end - word.start < LEAST_S for word in words if light_key(word.text))
     if n_letters > 5 + MOST_LETTERS_PER_S * spoken_s:  # 5: an aligner may cut one word short
         yield (
@@ -103,6 +105,9 @@ def speakable(words: Sequence[TimedWord]) -> Iterator[str]:
     elif 2 * n_short > len(words):
         problem = f"{n_short} of {len(words)} `words` last less than {LEAST_S:g} s"
         yield f"{problem}, which nobody can speak"
+    elif sum_s > MOST_AT_ONCE * span_s:
+        at_once = f"{sum_s / span_s:.1f} at a time, as if all were spoken at once"
+        yield f"the {len(words)} `words` overlap, {at_once}; give each its own times"
 
 
 def _letters(text: str) -> str:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
+from msgspec import UNSET
 from rapidfuzz.distance import Levenshtein
 
 from streaming_asr import references
 from streaming_asr.events.record import Step, UtteranceLog
-from streaming_asr.method import FRAME_SAMPLES, PARTS, SAMPLE_RATE, revise
+from streaming_asr.method import FRAME_SAMPLES, NS_PER_SAMPLE, PARTS, SAMPLE_RATE, revise
 from streaming_asr.text.normalise import light_key, light_words
 from streaming_asr.text.units import timed_units, unit_of
 from streaming_asr.utterance import LENGTH_TOLERANCE_S
@@ -26,6 +27,11 @@ MOST_CORES = 1024
 MOST_LAG_S = 12 * 3600.0  # a larger lag is no streaming, but a wrong unit
 EARLY_S = 0.3  # word times of different aligners differ by less
 LEAST_RIGHT = 4  # right words; fewer may be right by chance
+# What methods count at one place, so that a step has all of it or nothing.
+COUNTED_TOGETHER = (
+    ("frames_real", "frames_computed", "encoder_flops"),
+    ("decode_steps", "beam_sum"),
+)
 WINDOW_S = 30.0  # Whisper encodes so much at once, and may time a word in its padding
 
 # (place, fault): place 0 is the line that opens the utterance, k the k-th step, -1 the line that
@@ -72,15 +78,19 @@ def _received_to_end(log: UtteranceLog) -> Breaks:
             yield -1, f"`status` is ok after {last.audio_s:g} of {log.duration_s:g} s"
 
 
-def _one_chunk_apart(log: UtteranceLog) -> Breaks:
+def _as_scheduled(log: UtteranceLog) -> Breaks:
     """Check logs whose header has the schedule. Imported ones have none: their steps are where a
     tool had output."""
-    if log.feed != "fixed" or log.chunk_samples is None or log.first_chunk_samples is None:
+    if log.chunk_samples is None or log.first_chunk_samples is None:
         return
+    if log.feed not in ("fixed", "realtime_queue", log.planned_feed):
+        return  # of a live session: what had arrived is not in the log
     due = log.first_chunk_samples + log.lookahead_samples  # samples received, as the next two
-    before = 0
+    before = finished_ns = 0
     for k, step in enumerate(log.steps, start=1):
         received = step.audio_samples
+        if log.feed == "realtime" and received == before:
+            continue  # what a server sent between two chunks
         if step.kind == "flush":  # the rest of the recording, at most a chunk
             if received > due:
                 delay = f"{_s(received - before)} after the step before, {_s(due - before)} at most"
@@ -88,7 +98,25 @@ def _one_chunk_apart(log: UtteranceLog) -> Breaks:
         elif received != due:
             yield k, f"a step at {_s(received)} of audio where the next is due at {_s(due)}"
             return
-        before, due = received, due + log.chunk_samples
+        before, due = received, received + log.chunk_samples
+        if log.feed == "best_effort":  # also what arrived while this step was computed
+            finished_ns = max(finished_ns, received * NS_PER_SAMPLE) + step.compute_ns["wall"]
+            due = max(due, finished_ns // NS_PER_SAMPLE)
+
+
+def _each_once(log: UtteranceLog) -> Breaks:
+    if log.chunk_samples is None:  # imported, or put together of several logs
+        return
+    for k, (before, step) in enumerate(pairwise(log.steps), start=2):
+        is_timed = step.compute_ns["wall"] > 0 and "cpu" in step.compute_ns
+        same = before.audio_samples == step.audio_samples and before.compute_ns == step.compute_ns
+        if is_timed and same:
+            yield k, "the step before once more, with equal times to the nanosecond"
+
+
+def _feed(log: UtteranceLog) -> Breaks:
+    if log.planned_feed not in (None, log.feed):
+        yield 0, f"`feed` is {log.feed} in a run of feed={log.planned_feed}"
 
 
 def _s(n_samples: int) -> str:
@@ -102,16 +130,35 @@ def _compute(log: UtteranceLog) -> Breaks:
         wall = times["wall"]
         if wall < 0:
             yield k, f"computing takes {wall / 1e9:g} s: a time is before its audio, or goes back"
-        elif times.get("lag", wall) < wall - SLACK_NS:
-            yield k, f"the lag, {times['lag'] / 1e9:g} s, is less than its compute"
-        elif times.get("lag", 0) > MOST_LAG_S * 1e9:
-            yield k, f"a lag of {times['lag'] / 3.6e12:.1f} h; is it in other units?"
         elif log.feed == "realtime":  # there `wall` is not the compute time (simulate.feeds)
             continue
         elif times.get("cpu", 0) > MOST_CORES * wall + SLACK_NS:
             yield k, f"{times['cpu'] / 1e9:g} s of CPU time in {wall / 1e9:g} s"
         elif (inner := sum(times.get(part, 0) for part in PARTS)) > wall + SLACK_NS:
             yield k, f"the parts take {inner / 1e9:g} s of a step of {wall / 1e9:g} s"
+
+
+def _lag(log: UtteranceLog) -> Breaks:
+    """Check that the feed `realtime_queue` has a lag in every step and others in none, and that a
+    stream's steps end one after the other."""
+    ended_ns = 0  # the step before, from the start of the recording
+    for k, step in enumerate(log.steps, start=1):
+        wall, lag = step.compute_ns["wall"], step.compute_ns.get("lag")
+        if log.feed != "realtime_queue":
+            if lag is not None:
+                yield k, f"a lag in the feed {log.feed}; only realtime_queue has one"
+            continue
+        if lag is None:
+            yield k, "no `lag`, which every step of the feed realtime_queue has"
+            return
+        end_ns = step.audio_samples * NS_PER_SAMPLE + lag
+        if lag < wall - SLACK_NS:
+            yield k, f"the lag, {lag / 1e9:g} s, is less than its compute"
+        elif lag > MOST_LAG_S * 1e9:
+            yield k, f"a lag of {lag / 3.6e12:.1f} h; is it in other units?"
+        elif end_ns < ended_ns + wall - SLACK_NS:
+            yield k, f"with its lag, {lag / 1e9:g} s, it begins before the step before has ended"
+        ended_ns = end_ns
 
 
 # -- counts ---------------------------------------------------------------------------------
@@ -123,6 +170,18 @@ def _counts(log: UtteranceLog) -> Breaks:
             n_part, n_total = step.count(part), step.count(total)
             if n_part > n_total + 1:  # 1: the last frame may not be full, and shares are rounded
                 yield k, f"{part}, {n_part:g}, is above {total}, {n_total:g}"
+
+
+def _counted_together(log: UtteranceLog) -> Breaks:
+    """Check that a step which has some of the counts that a method adds at one place has all that
+    other steps of the stream have."""
+    for group in COUNTED_TOGETHER:
+        found = [[name for name in group if getattr(step, name) is not UNSET] for step in log.steps]
+        expected = max(found, key=len, default=[])
+        for k, names in enumerate(found, start=1):
+            if names and (lacking := set(expected) - set(names)):
+                have = f"which other steps with {names[0]} have"
+                yield k, f"no {' and no '.join(sorted(lacking))}, {have}"
 
 
 def _retractions(log: UtteranceLog) -> Breaks:
@@ -276,10 +335,14 @@ INVARIANTS: dict[str, Callable[[UtteranceLog], Breaks]] = {
     "`audio_samples` never goes back.": _goes_back,
     "No step follows the flush, and an `ok` utterance ends with it.": _last_is_flush,
     "An `ok` utterance ends with its audio, and none half a second beyond it.": _received_to_end,
-    "The lag holds the step, the step its parts and the CPU time of 1,024 cores; a lag is at most "
-    "12 hours.": _compute,
-    "Steps of the feed `fixed` are one chunk apart, each once.": _one_chunk_apart,
+    "Steps are one chunk apart, with `best_effort` also what had arrived.": _as_scheduled,
+    "No step is in the log twice.": _each_once,
+    "An utterance has the feed of its run; live sessions have `best_effort`.": _feed,
+    "A step holds its parts and the CPU time of 1,024 cores.": _compute,
+    "Each step of the feed `realtime_queue` has a lag, others none; it holds the step, is at most "
+    "12 hours, and a stream's steps end one after the other.": _lag,
     "`frames_real` is at most `frames_computed`, `decode_steps` at most `beam_sum`.": _counts,
+    "A step has all or none of the counts that are added together.": _counted_together,
     "Committed words go only by `retracted`, which `commit_violations` counts.": _retractions,
     "Nothing is partial after the flush.": _nothing_partial,
     "An utterance has an `error` only where it failed.": _error,

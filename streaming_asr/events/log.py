@@ -312,6 +312,7 @@ class _Reader:
         self._is_imported = False
         self._chunk_samples: int | None = None
         self._first_chunk_samples: int | None = None
+        self._planned_feed: str | None = None
         self._utterances: list[UtteranceLog] = []
         self._ids: set[str] = set()  # of utterances that were opened
         self._violations: list[str] = []
@@ -355,7 +356,10 @@ class _Reader:
         problem = None if self._header is None else "a second header"
         self._header = row
         self._chunk_samples, self._first_chunk_samples = _schedule(row)
-        self._is_imported = "imported" in (row.get("config") or {})
+        config = row.get("config") or {}
+        self._is_imported = "imported" in config
+        is_live = isinstance(data := config.get("data"), dict) and data.get("name") == "live"
+        self._planned_feed = None if is_live or self._is_imported else config.get("feed")
         return problem
 
     def _opening(self, row: dict[str, Any], number: int) -> str | None:
@@ -371,6 +375,7 @@ class _Reader:
             words=words and [TimedWord(*word) for word in words],
             chunk_samples=self._chunk_samples,
             first_chunk_samples=self._first_chunk_samples,
+            planned_feed=self._planned_feed,
             is_imported=self._is_imported,
         )
         self._ids.add(self._open.utt)

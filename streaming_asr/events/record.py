@@ -209,6 +209,7 @@ class UtteranceLog:
     # The schedule of its steps, by the log's header; None where that has none.
     chunk_samples: int | None = None
     first_chunk_samples: int | None = None
+    planned_feed: str | None = None  # of the run, by the log's header; None for a live session
     is_imported: bool = False  # another tool's, by the log's header
 
     @classmethod

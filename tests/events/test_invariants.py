@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from drawn_logs import BREAKS, header_of, logs, ok_with_an_error
+from drawn_logs import BREAKS, FEEDS, header_of, logs, ok_with_an_error
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from places import ROOT
@@ -37,7 +37,7 @@ def read_back(log: UtteranceLog, folder: Path) -> UtteranceLog:
 
 
 @drawn
-@given(log=logs())
+@given(log=logs((*FEEDS, "realtime")))
 def test_a_valid_log_breaks_nothing_and_is_read_back(
     log: UtteranceLog, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -47,7 +47,7 @@ def test_a_valid_log_breaks_nothing_and_is_read_back(
 
 @pytest.mark.parametrize("spoil", BREAKS, ids=lambda spoil: spoil.__name__)
 @drawn
-@given(log=logs(), data=st.data())
+@given(log=logs(FEEDS), data=st.data())
 def test_each_rule_that_is_broken_is_found(
     spoil: Callable[[UtteranceLog, int], None],
     log: UtteranceLog,

@@ -6,37 +6,49 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.events.record import StepLine
-from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.method import NS_PER_SAMPLE, SAMPLE_RATE
 from streaming_asr.utterance import TimedWord
 
 WORDS = ("harbour", "opens", "at", "nine", "on", "friday")
 CHUNK = 16_000
+FEEDS = ("fixed", "best_effort", "realtime_queue")  # `realtime` also has steps without a schedule
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> UtteranceLog:
-    """A valid log of two words or more, in chunks of a second."""
+def logs(draw: st.DrawFn, feeds: tuple[str, ...] = ("fixed",)) -> UtteranceLog:
+    """A valid log of two words or more, in chunks of a second, of one of `feeds`."""
     said = draw(st.lists(st.sampled_from(WORDS), min_size=2, max_size=6))
     n_steps = draw(st.integers(len(said), 8))
-    duration = n_steps * CHUNK - draw(st.integers(0, CHUNK - 1))
+    feed = draw(st.sampled_from(feeds))
+    longest = 10**10 if feed != "best_effort" else 2 * 10**9
+    walls = draw(st.lists(st.integers(0, longest), min_size=n_steps, max_size=n_steps))
+    ends = _ends(draw, feed, walls)
+    before = ends[-2]
+    ends[-1] -= draw(st.integers(0, max(0, ends[-1] - before - 1)))
     steps = []
-    for k in range(n_steps):
+    seen_ns = 0  # by the clock of the queue
+    for k, (wall, received) in enumerate(zip(walls, ends, strict=True)):
         last = k == n_steps - 1
-        wall = draw(st.integers(0, 10**10))
         frames = draw(st.integers(0, 1500))
         new = [f" {said[k]}"] if k < len(said) else []
         # One word is taken back and said again.
         back = int(1 < k < len(said) and draw(st.booleans()))
         committed = ([f" {said[k - 1]}"] if back else []) + new
         times = [[k + 0.1, k + 0.2, draw(st.floats(0, 1))]] * len(committed)
+        spent = {"wall": wall, "cpu": wall // 2, "encode": wall // 3, "decode": wall // 3}
+        if feed == "realtime_queue":
+            heard_ns = received * NS_PER_SAMPLE
+            seen_ns = max(heard_ns, seen_ns) + wall + draw(st.integers(0, 10**9))
+            spent["lag"] = seen_ns - heard_ns
         steps.append(
             StepLine(
                 "flush" if last else "audio",
-                min((k + 1) * CHUNK, duration),
-                {"wall": wall, "cpu": wall // 2, "encode": wall // 3, "decode": wall // 3},
+                received,
+                spent,
                 draw(st.sampled_from((None, times))),
                 back,
                 utt="u",
@@ -49,13 +61,31 @@ def logs(draw: st.DrawFn) -> UtteranceLog:
     return UtteranceLog(
         "u",
         " ".join(said).capitalize(),
-        duration,
+        ends[-1],
         draw(st.sampled_from((None, [TimedWord(w, i + 0.1, i + 0.4) for i, w in enumerate(said)]))),
+        feed=feed,
         steps=steps,
         commit_violations=sum(step.retracted for step in steps),
         chunk_samples=CHUNK,
         first_chunk_samples=CHUNK,
+        planned_feed=feed,
     )
+
+
+def _ends(draw: st.DrawFn, feed: str, walls: list[int]) -> list[int]:
+    """Where each step of whole chunks ends, as docs/events.md says."""
+    ends: list[int] = []
+    end = seen_ns = 0
+    for wall in walls:
+        if feed == "realtime" and ends and draw(st.booleans()):
+            ends.append(end)  # what a server sent between two chunks
+            continue
+        end += CHUNK
+        if feed == "best_effort":
+            end = max(end, seen_ns // NS_PER_SAMPLE)
+            seen_ns = max(seen_ns, end * NS_PER_SAMPLE) + wall
+        ends.append(end)
+    return ends
 
 
 def header_of(log: UtteranceLog) -> dict[str, Any]:
@@ -64,7 +94,7 @@ def header_of(log: UtteranceLog) -> dict[str, Any]:
     if None in chunks:
         return {}
     first, chunk = (f"{1000 * (n or 0) // SAMPLE_RATE}ms" for n in chunks)
-    return {"config": {"first_chunk": first, "chunk": chunk}}
+    return {"config": {"first_chunk": first, "chunk": chunk, "feed": log.planned_feed}}
 
 
 def timed(log: UtteranceLog) -> list[TimedWord]:
@@ -106,6 +136,9 @@ def parts_beyond_the_step(log: UtteranceLog, at: int) -> None:
 
 
 def lag_below_compute(log: UtteranceLog, at: int) -> None:
+    log.feed = "realtime_queue"
+    for step in log.steps:
+        step.compute_ns["lag"] = step.compute_ns["wall"]
     log.steps[at].compute_ns |= {"wall": 10**10, "lag": 10**9}
 
 
@@ -182,6 +215,7 @@ def seconds_as_milliseconds(log: UtteranceLog, at: int) -> None:
 
 
 def a_lag_of_a_day(log: UtteranceLog, at: int) -> None:
+    lag_below_compute(log, at)
     log.steps[at].compute_ns["lag"] = 86_400 * 10**9
 
 
@@ -194,10 +228,55 @@ def a_step_is_lost(log: UtteranceLog, at: int) -> None:
     del log.steps[min(at, len(log.steps) - 2)]
 
 
-def three_chunks_apart(log: UtteranceLog, at: int) -> None:
-    log.duration_samples *= 3
+def _times(log: UtteranceLog, factor: int) -> None:
+    log.duration_samples *= factor
     for step in log.steps:
-        step.audio_samples *= 3
+        step.audio_samples *= factor
+
+
+def three_chunks_apart(log: UtteranceLog, at: int) -> None:
+    _times(log, 3)
+
+
+def sixteen_chunks_apart(log: UtteranceLog, at: int) -> None:
+    _times(log, 16)
+
+
+def a_line_twice(log: UtteranceLog, at: int) -> None:
+    log.steps[at].compute_ns |= {"wall": 10**9, "cpu": 10**8}
+    log.steps.insert(at + 1, log.steps[at])
+
+
+def another_feed(log: UtteranceLog, at: int) -> None:
+    others = [feed for feed in FEEDS if feed != log.feed]
+    log.feed = others[at % len(others)]
+
+
+def a_lag_in_another_feed(log: UtteranceLog, at: int) -> None:
+    if log.feed == "realtime_queue":
+        del log.steps[at].compute_ns["lag"]
+    else:
+        log.steps[at].compute_ns["lag"] = log.steps[at].compute_ns["wall"]
+
+
+def steps_at_the_same_time(log: UtteranceLog, at: int) -> None:
+    """The second step is seen before the first one, on a clock of their own."""
+    log.feed = "realtime_queue"
+    for k, step in enumerate(log.steps):
+        step.compute_ns |= {"wall": 10**9, "lag": (60 if k == 0 else 2) * 10**9}
+
+
+def a_count_is_lost(log: UtteranceLog, at: int) -> None:
+    log.steps[at].frames_real = UNSET
+
+
+def all_words_all_the_time(log: UtteranceLog, at: int) -> None:
+    log.words = [TimedWord(word, 0.0, log.duration_s) for word in log.text.split()]
+
+
+def all_words_from_the_beginning(log: UtteranceLog, at: int) -> None:
+    in_order(log)
+    log.words = [word._replace(start=0.0) for word in timed(log)]
 
 
 def in_order(log: UtteranceLog) -> None:
@@ -250,10 +329,10 @@ BREAKS: dict[Callable[[UtteranceLog, int], None], str] = {
     flushed_twice: "No step follows",
     beyond_the_end: "beyond it",
     ends_early: "ends with its audio",
-    negative_compute: "The lag holds",
+    negative_compute: "A step holds",
     too_much_cpu: "CPU time",
-    parts_beyond_the_step: "the step its parts",
-    lag_below_compute: "The lag holds",
+    parts_beyond_the_step: "its parts",
+    lag_below_compute: "holds the step",
     more_real_than_computed: "`frames_real`",
     fewer_rows_than_steps: "`decode_steps`",
     takes_back_too_many: "only by `retracted`",
@@ -273,7 +352,15 @@ BREAKS: dict[Callable[[UtteranceLog, int], None], str] = {
     reference_at_zero: "to say them",
     reference_in_kiloseconds: "to say them",
     reference_without_length: "to say them",
-    a_lag_of_a_day: "a lag is at most",
+    a_lag_of_a_day: "is at most 12 hours",
+    a_lag_in_another_feed: "has a lag, others none",
+    steps_at_the_same_time: "one after the other",
+    another_feed: "the feed of its run",
+    a_line_twice: "in the log twice",
+    a_count_is_lost: "all or none",
+    all_words_all_the_time: "to say them",
+    all_words_from_the_beginning: "to say them",
+    sixteen_chunks_apart: "one chunk apart",
     a_step_twice: "one chunk apart",
     a_step_is_lost: "one chunk apart",
     three_chunks_apart: "one chunk apart",
