@@ -54,8 +54,11 @@ class Earnings(Loader):
         need_folder(references, self.name)
         names = sorted(file.stem for file in references.glob("*.nlp"))
         if self.split == "eval10":
-            with (root / "eval10-file-metadata.csv").open(encoding="utf-8-sig") as file:
-                names = sorted(row["file_id"] for row in csv.DictReader(file))
+            table = root / "eval10-file-metadata.csv"
+            rows = list(csv.DictReader(text_lines(table)))
+            names = sorted(row["file_id"] for row in rows if row.get("file_id"))
+            if not names:
+                raise UserError(f"{table}: no column `file_id`; clone the repository again")
         for name in names:
             audio, reference = media / f"{name}.mp3", references / f"{name}.nlp"
             # subset10's references are verbatim; the aligned files have the other transcripts.

@@ -264,7 +264,7 @@ class CommonVoice(Published):
         """Yield the rows with the fields that `Published.scan` needs; the length is in ms."""
         durations = table.with_name("clip_durations.tsv")
         duration_rows = named_rows(durations) if durations.is_file() else ()
-        ms_of = {row["clip"]: row["duration[ms]"] for _, row in duration_rows}
+        ms_of = {row.get("clip"): row.get("duration[ms]", "") for _, row in duration_rows}
         for where, row in named_rows(table):
             clip = row.get("path")
             if not clip:
@@ -273,7 +273,8 @@ class CommonVoice(Published):
             file = clip if clip.endswith(".mp3") else f"{clip}.mp3"
             row["file"] = file
             row["text"] = row.get("sentence", "")
-            row["ms"] = ms_of.get(file, "0")
+            ms = ms_of.get(file, "")
+            row["ms"] = ms if re.fullmatch(r"\d{1,9}(\.\d+)?", ms) else "0"  # 0: unknown
             row["speaker"] = row.get("client_id", "")
             yield where, row
 
@@ -294,6 +295,6 @@ def named_rows(table: Path) -> Iterator[tuple[str, Row]]:
 
 def is_split(table: Path) -> bool:
     """Return whether a table of Common Voice lists a split's clips, by its columns. Tables of other
-    content are in the same folder."""
-    with table.open(encoding="utf-8") as file:
-        return {"path", "sentence", "client_id"} <= set(file.readline().strip().split("\t"))
+    content are in the same folder. Raises UserError for one that is no UTF-8 text."""
+    _, header = next(text_rows(table), ("", ""))
+    return {"path", "sentence", "client_id"} <= set(header.strip().split("\t"))

@@ -25,7 +25,9 @@ def text_of(path: Path) -> str:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); correct the path.") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: no UTF-8 text ({error}); convert it first.") from error
+        is_wide = path.read_bytes()[:2] in (b"\xff\xfe", b"\xfe\xff")
+        why = "its bytes are UTF-16" if is_wide else str(error)
+        raise UserError(f"{path}: no UTF-8 text ({why}); convert it to UTF-8 first.") from error
 
 
 def text_lines(path: Path) -> list[str]:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 from typing import Annotated
 
 import msgspec
@@ -91,7 +92,7 @@ def read_shards(folder: Path) -> list[ShardItem]:
     is none, and for a line with a fault."""
     items: list[ShardItem] = []
     for index in sorted(Path(folder).glob("shard-*.jsonl")):
-        shard = np.load(index.with_suffix(".npy"), mmap_mode="r")
+        shard = _samples(index.with_suffix(".npy"))
         for where, row in json_rows(index):
             try:
                 line = msgspec.convert(row, _Line)
@@ -120,6 +121,21 @@ def read_shards(folder: Path) -> list[ShardItem]:
             "`streaming-asr data shards data=... out=FOLDER`"
         )
     return items
+
+
+def _samples(file: Path) -> np.ndarray:
+    """Return the samples of a shard, int16 (n,), memory-mapped. Raises UserError for a file that is
+    missing, cut off, pickled or of other numbers."""
+    try:
+        shard = np.load(file, mmap_mode="r")
+    except (OSError, ValueError, EOFError, TokenError) as error:  # numpy parses the header
+        raise UserError(
+            f"{file}: no whole array of samples ({error}); write the shards again"
+        ) from error
+    if shard.dtype != np.int16 or shard.ndim != 1:
+        found = f"{shard.dtype} of shape {shard.shape}"
+        raise UserError(f"{file}: {found}, not int16 of one dimension; write the shards again")
+    return shard
 
 
 def read_timed_shards(folder: Path) -> list[ShardItem]:

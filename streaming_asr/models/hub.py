@@ -253,7 +253,7 @@ def _listed(source: Reference, endpoint: str) -> list[str]:
 
     api = HfApi(endpoint=endpoint)
     info: Any = api.model_info(source.repository, revision=source.revision)
-    return [sibling.rfilename for sibling in info.siblings or ()]
+    return [str(sibling.rfilename) for sibling in info.siblings or ()]
 
 
 def _chosen(source: Reference, names: Sequence[str]) -> list[str]:
@@ -285,12 +285,13 @@ def _some(names: Sequence[str]) -> str:
 
 
 def hub_failures() -> tuple[type[Exception], ...]:
-    """Return the exceptions that the hub's client raises where a download fails."""
+    """Return the exceptions that the hub's client raises where a download fails; the last three
+    where a mirror's answer has another form than the hub's."""
     from huggingface_hub import errors
 
     # Those of its newer HTTP client are no OSErrors.
     http_error: type[Exception] = getattr(errors, "HTTPError", OSError)
-    return (OSError, ValueError, RuntimeError, http_error)
+    return (OSError, ValueError, RuntimeError, http_error, TypeError, KeyError, AttributeError)
 
 
 @contextmanager
@@ -320,6 +321,8 @@ def _explained(source: Reference) -> Iterator[None]:
         if isinstance(error, UserError):
             raise
         reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
+        if isinstance(error, (TypeError, KeyError, AttributeError)):
+            reason = "the answer has another form than the hub's; is HF_ENDPOINT a mirror of it?"
         raise UserError(
             f"{source}: could not be downloaded ({reason.strip().rstrip('.')}); run the same "
             f"command again, or use {_hf_command(source)}"

@@ -55,6 +55,34 @@ def settings(weights: str) -> list[str]:
     return ["method=whisperrt", "model=whisper", model, f"method.weights={weights}", "chunk=300ms"]
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "[]",
+        "[1]",
+        "null",
+        "3",
+        '"text"',
+        "{}",
+        '{"id": 1, "siblings": 5}',
+        '{"id": "a/b", "sha": "c", "siblings": [1]}',
+        '{"id": "a/b", "sha": "c", "siblings": [{"name": "x"}]}',
+        '{"id": "a/b", "sha": "c", "siblings": [{"rfilename": 1}]}',
+        '{"id": "a/b", "sha": [], "siblings": null}',
+        "<html>",
+        "[" * 5000,
+    ],
+)
+@pytest.mark.parametrize("name", ["whisperrt-base-300ms", "chunkformer-en", "a/b"])
+def test_a_mirror_that_answers_in_another_form_is_named(hub, whisperrt, name, answer, capsys):
+    hub.repositories |= {CHUNKFORMER: {}, "a/b": {}}
+    hub.answer = answer
+    assert get.main([name]) != 0
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and "Traceback" not in error
+    assert str(reference(name)) in error
+
+
 @pytest.mark.parametrize("name", ["whisperrt-base-300ms", f"{WHISPERRT}/base_300.pt"])
 def test_a_checkpoint_is_downloaded_by_its_name_and_merged(hub, whisperrt, name, tmp_path, capsys):
     first = compose(settings(name))

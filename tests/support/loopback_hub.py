@@ -18,7 +18,8 @@ class Hub:
     """Repositories by name, each a dictionary of files; what a test makes of them, and a log.
 
     gated: their files need a token. lies: files whose announced size is so many bytes too large.
-    breaks: files whose first answers end after so many bytes, one entry an answer.
+    breaks: files whose first answers end after so many bytes, one entry an answer. answer: what a
+    mirror answers about a repository in place of the hub's JSON.
     """
 
     url: str = ""
@@ -27,6 +28,7 @@ class Hub:
     token: str = "hf_secret"
     lies: dict[str, int] = field(default_factory=dict)
     breaks: dict[str, list[int]] = field(default_factory=dict)
+    answer: str | None = None
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
 
     def ranges(self, name: str) -> list[str | None]:
@@ -65,7 +67,8 @@ def serving() -> Iterator[Hub]:
             elif is_api:
                 siblings = [{"rfilename": file} for file in hub.repositories[name]]
                 content = {"id": name, "modelId": name, "sha": COMMIT, "siblings": siblings}
-                self._send(json.dumps(content).encode(), body, {"Content-Type": "application/json"})
+                text = json.dumps(content) if hub.answer is None else hub.answer
+                self._send(text.encode(), body, {"Content-Type": "application/json"})
             else:
                 self._file(name, "/".join(parts[4:]), body)
 
