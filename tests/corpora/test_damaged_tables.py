@@ -10,7 +10,7 @@ from pathlib import Path
 import corpora_layouts as layouts
 import numpy as np
 import pytest
-from corpora_layouts import sound, write
+from corpora_layouts import write
 
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
