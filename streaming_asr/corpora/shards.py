@@ -133,8 +133,8 @@ def _samples(file: Path) -> np.ndarray:
             f"{file}: no whole array of samples ({error}); write the shards again"
         ) from error
     if shard.dtype != np.int16 or shard.ndim != 1:
-        found = f"{shard.dtype} of shape {shard.shape}"
-        raise UserError(f"{file}: {found}, not int16 of one dimension; write the shards again")
+        form = f"{shard.dtype} of shape {shard.shape}"
+        raise UserError(f"{file}: {form}, not int16 of one dimension; write the shards again")
     return shard
 
 

@@ -176,12 +176,13 @@ def _counted_together(log: UtteranceLog) -> Breaks:
     """Check that a step which has some of the counts that a method adds at one place has all that
     other steps of the stream have."""
     for group in COUNTED_TOGETHER:
-        found = [[name for name in group if getattr(step, name) is not UNSET] for step in log.steps]
-        expected = max(found, key=len, default=[])
-        for k, names in enumerate(found, start=1):
-            if names and (lacking := set(expected) - set(names)):
-                have = f"which other steps with {names[0]} have"
-                yield k, f"no {' and no '.join(sorted(lacking))}, {have}"
+        of_steps = [
+            [each for each in group if getattr(step, each) is not UNSET] for step in log.steps
+        ]
+        largest = max(of_steps, key=len, default=[])
+        for k, names in enumerate(of_steps, start=1):
+            if names and (gap := sorted(set(largest) - set(names))):
+                yield k, f"no {' and no '.join(gap)}, which other steps with {names[0]} have"
 
 
 def _retractions(log: UtteranceLog) -> Breaks:
