@@ -1,14 +1,21 @@
-"""What the parity scripts on real weights share: clips, weights, hashes and the fixture they keep.
+"""The authors' code and ours on real weights: the same clips, chunk by chunk, compared by hashes.
 
-Each script runs the authors' code, from a checkout that is named, and this project's on Debian's
-prompts with tiny.en. The prompts are CC-BY-SA: a fixture holds hashes and counts of the words,
-no text and no audio. Words per chunk and one hash of all words tell whether two sides are equal.
+    git clone https://github.com/ufal/whisper_streaming REFERENCE              # at 1f25a1a
+    git clone https://github.com/ufal/SimulStreaming REFERENCE                 # at 077ea37
+    git clone https://github.com/tomer9080/WhisperRT-Streaming REFERENCE       # at c09cb4b
+    pip install tiktoken numba more_itertools      # best in an environment of its own
+    python -m experiments.parity ufal REFERENCE --write
+
+Both sides run on Debian's prompts with tiny.en. The prompts are CC-BY-SA: a fixture holds hashes
+and counts of the words, no text and no audio. Each module of `REFERENCES` has the code's name, the
+packages and settings that the fixture names, and `rows(checkout, clips)`.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import importlib.util
 import json
 import subprocess
@@ -31,6 +38,11 @@ from streaming_asr.models.hash import weights_hash
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.from_ctranslate2 import locate
 
+REFERENCES = {
+    "ufal": "experiments.ufal.parity",
+    "simul_whisper": "experiments.simul_whisper.parity",
+    "whisperrt": "experiments.whisperrt.parity",
+}
 MODEL = "openai/whisper-tiny.en"
 ADAPTER = HERE / "data" / "weights" / "tiny.en" / "whisperrt" / "any_chunk"
 FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "real"
@@ -129,14 +141,6 @@ def commit_of(checkout: Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def parser(description: str, reference: str) -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(description=description)
-    result.add_argument("reference", type=Path, help=f"a checkout of {reference}")
-    result.add_argument("--limit", type=int, default=20, help="clips")
-    result.add_argument("--write", action="store_true", help="write the fixture of the tests")
-    return result
-
-
 def summary(steps: Sequence[Sequence[object]]) -> dict[str, Any]:
     """What was added in each step: how much, and one hash of all of it."""
     return {"n": [len(step) for step in steps], "hash": digest(x for step in steps for x in step)}
@@ -155,41 +159,40 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return dict(Counter(row.get("cause", EQUAL) for row in rows))
 
 
-class Rows:
-    """The rows of tests/fixtures/real/<name>.json, written on leaving, also when interrupted."""
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", choices=REFERENCES)
+    parser.add_argument("reference", type=Path, help="a checkout of the authors' code")
+    parser.add_argument("--limit", type=int, default=20, help="clips")
+    parser.add_argument("--write", action="store_true", help="write the fixture of the tests")
+    options = parser.parse_args(argv)
+    module = importlib.import_module(REFERENCES[options.name])
+    rows: list[dict[str, Any]] = []
+    try:
+        for row in module.rows(options.reference, prompts(options.limit)):
+            rows.append(row)
+            print(row["id"], row.get("cause", EQUAL), *row.get("faults", ()), flush=True)
+    finally:  # also what was compared before an interruption
+        print(f"clips: {counts(rows)}")
+        if options.write and rows:
+            write(options.name, module, commit_of(options.reference), rows)
 
-    def __init__(
-        self,
-        name: str,
-        reference: str,
-        packages: Sequence[str],
-        settings: Mapping[str, Any],
-        *,
-        write: bool,
-    ) -> None:
-        self.path = FIXTURES / f"{name}.json"
-        self.header = {
-            "reference": reference,
-            "versions": {package: version(package) for package in packages},
-            "model": weights_hash(locate(MODEL)),
-            "data": Prompts(language="en").data_hash(),
-            "settings": dict(settings),
-        }
-        self.rows: list[dict[str, Any]] = []
-        self._write = write
 
-    def __enter__(self) -> Rows:
-        return self
+def write(name: str, module: Any, commit: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write tests/fixtures/real/<name>.json, a line for each clip."""
+    header = {
+        "reference": f"{module.CODE}@{commit}",
+        "versions": {package: version(package) for package in module.PACKAGES},
+        "model": weights_hash(locate(MODEL)),
+        "data": Prompts(language="en").data_hash(),
+        "settings": module.SETTINGS,
+        "counts": counts(rows),
+    }
+    lines = ",\n  ".join(map(json.dumps, rows))
+    path = FIXTURES / f"{name}.json"
+    path.write_text(f'{json.dumps(header, indent=1)[:-2]},\n "clips": [\n  {lines}\n ]\n}}\n')
+    print(f"written: {path}")
 
-    def add(self, row: dict[str, Any]) -> None:
-        self.rows.append(row)
-        print(row["id"], row.get("cause", EQUAL), *row.get("faults", ()), flush=True)
 
-    def __exit__(self, *error: object) -> None:
-        print(f"clips: {counts(self.rows)}")
-        if self._write and self.rows:
-            header = json.dumps(self.header | {"counts": counts(self.rows)}, indent=1)[:-2]
-            lines = ",\n  ".join(json.dumps(row) for row in self.rows)
-            FIXTURES.mkdir(exist_ok=True)
-            self.path.write_text(f'{header},\n "clips": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
-            print(f"written: {self.path}")
+if __name__ == "__main__":
+    main()

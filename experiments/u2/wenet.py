@@ -25,50 +25,33 @@ from streaming_asr.terminal import exit_status
 from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.tensors import load_pickled
 
-_PLAIN = {
-    "encoder.embed.conv.0": "encoder.conv1",
-    "encoder.embed.conv.2": "encoder.conv2",
-    "encoder.after_norm": "encoder.layer_norm",
-    "decoder.after_norm": "decoder.layer_norm",
-    "decoder.embed.0": "decoder.embed_tokens",
-}
+_LAYER = r"(encoder|decoder)\.(?:encoders|decoders)\.(\d+)\."
+_NAMES = (  # WeNet's, ours
+    (r"encoder\.embed\.conv\.0", r"encoder.conv1"),
+    (r"encoder\.embed\.conv\.2", r"encoder.conv2"),
+    (r"(encoder|decoder)\.after_norm", r"\1.layer_norm"),
+    (r"decoder\.embed\.0", r"decoder.embed_tokens"),
+    (_LAYER + r"self_attn\.linear_(q|k|v|out)", r"\1.layers.\2.self_attn.\3_proj"),
+    (_LAYER + r"src_attn\.linear_(q|k|v|out)", r"\1.layers.\2.encoder_attn.\3_proj"),
+    (_LAYER + r"feed_forward\.w_(1|2)", r"\1.layers.\2.fc\3"),
+    (_LAYER + r"norm1", r"\1.layers.\2.self_attn_layer_norm"),
+    (r"encoder\.encoders\.(\d+)\.norm2", r"encoder.layers.\1.final_layer_norm"),
+    (r"decoder\.decoders\.(\d+)\.norm2", r"decoder.layers.\1.encoder_attn_layer_norm"),
+    (r"decoder\.decoders\.(\d+)\.norm3", r"decoder.layers.\1.final_layer_norm"),
+)
 _POSITIONS = {
     "encoder.embed.pos_enc.pe": "encoder.embed_positions.weight",
     "decoder.embed.1.pe": "decoder.embed_positions.weight",
-}
-_ATTENTION = {"self_attn": "self_attn", "src_attn": "encoder_attn"}
-_PROJECTION = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "out": "out_proj"}
-_NORMS = {
-    "encoder": {"norm1": "self_attn_layer_norm", "norm2": "final_layer_norm"},
-    "decoder": {
-        "norm1": "self_attn_layer_norm",
-        "norm2": "encoder_attn_layer_norm",
-        "norm3": "final_layer_norm",
-    },
 }
 
 
 def our_name(key: str) -> str | None:
     """WeNet's key -> the key below `model.` in transformers; None where there is no such."""
-    if key in _POSITIONS:
-        return _POSITIONS[key]
     stem, _, leaf = key.rpartition(".")
-    if stem in _PLAIN:
-        return f"{_PLAIN[stem]}.{leaf}"
-    block = re.fullmatch(r"(encoder|decoder)\.(?:encoders|decoders)\.(\d+)\.(.+)\.(\w+)", key)
-    if block is None:
-        return None
-    side, index, part, leaf = block.groups()
-    attention = re.fullmatch(r"(self_attn|src_attn)\.linear_(q|k|v|out)", part)
-    if attention:
-        part = f"{_ATTENTION[attention[1]]}.{_PROJECTION[attention[2]]}"
-    elif part in ("feed_forward.w_1", "feed_forward.w_2"):
-        part = "fc" + part[-1]
-    elif part in _NORMS[side]:
-        part = _NORMS[side][part]
-    else:
-        return None
-    return f"{side}.layers.{index}.{part}.{leaf}"
+    for theirs, ours in _NAMES:
+        if match := re.fullmatch(theirs, stem):
+            return f"{match.expand(ours)}.{leaf}"
+    return _POSITIONS.get(key)
 
 
 def convert(

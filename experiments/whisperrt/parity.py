@@ -1,9 +1,4 @@
-"""The authors' WhisperRT and ours: the same adapter on tiny.en, greedily, on Debian's prompts.
-
-    git clone https://github.com/tomer9080/WhisperRT-Streaming outputs/whisperrt/reference
-    git -C outputs/whisperrt/reference checkout c09cb4b
-    pip install tiktoken numba more_itertools      # best in an environment of its own
-    python -m experiments.whisperrt.parity outputs/whisperrt/reference --write
+"""The authors' WhisperRT and ours: the same adapter, greedily, for `experiments.parity`.
 
 Their spectrogram, encoder, decoder and decoding task are run as they are, except for these
 faults, which are corrected from outside:
@@ -16,7 +11,7 @@ faults, which are corrected from outside:
 - `prompt`: control tokens are verified like text while the text is shorter than n.
 - `blank`: a first token is forced where there is no speech.
 
-`--leave FAULT ...` leaves some of them in and prints what differs then.
+Commit 00f21ede has a program that leaves some of them in.
 """
 
 from __future__ import annotations
@@ -34,23 +29,24 @@ from safetensors.torch import load_file
 
 from experiments import parity
 from streaming_asr.config.build import new_method
-from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
+from streaming_asr.method import FRAME_SAMPLES
+from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.features import FRAMES_PER_S, LOOKAHEAD_SAMPLES, N_FFT
 from streaming_asr.whisper.load import Whisper, load_whisper
 
-FAULTS = ("front", "logits", "resume", "prompt", "blank")
-THEIR_LOOKAHEAD = 360
+CODE = "tomer9080/WhisperRT-Streaming"
+PACKAGES = ("torch", "tiktoken")
 N = 2
 CHUNKS_S = {1.0: 1.0, 0.3: 0.6}
 """Chunk and first chunk."""
+FAULTS = ("front", "logits", "resume", "prompt", "blank")
+SETTINGS = {"first_chunk_s": CHUNKS_S, "n": N, "mended": FAULTS}
 
 
 class Author:
-    """Their streaming model with our weights; `faults` are left in."""
+    """Their streaming model with our weights and without its faults."""
 
-    def __init__(
-        self, checkout: Path, whisper: Whisper, chunk: int, first: int, faults: Collection[str]
-    ) -> None:
+    def __init__(self, checkout: Path, whisper: Whisper, chunk: int, first: int) -> None:
         """chunk, first: encoder frames of a block and of the first one, a multiple of it."""
         parity.stand_in("pyaudio", paInt16=8)
         parity.stand_in("soundfile", "pandas")
@@ -62,7 +58,7 @@ class Author:
         from whisper_rt.streaming_model import StreamingWhisper  # type: ignore[import-not-found]
 
         self.theirs = streaming_decoding
-        self.chunk, self.first, self.faults = chunk, first, faults
+        self.chunk, self.first = chunk, first
         self.n_prompt = len(whisper.prompt())
         self.options = streaming_decoding.DecodingOptions(
             language="en",
@@ -70,7 +66,7 @@ class Author:
             look_ahead_blocks=first // chunk - 1,
             beam_size=0,
             n_tokens_look_back=N,
-            suppress_blank="blank" in faults,
+            suppress_blank=False,
         )
         adapter = load_file(parity.ADAPTER / "adapter_model.safetensors")
         rank = min(next(iter(adapter.values())).shape)
@@ -89,9 +85,8 @@ class Author:
     def tokens(self, audio: np.ndarray) -> list[list[int]]:
         """The text tokens after every block."""
         self.model.reset(use_stream=True)
-        decoding = self.theirs.DecodingTask if "front" in self.faults else placed(self.theirs)
-        task = self.model.decoding_task = decoding(self.model, self.options)
-        task.decoder = mended(self.theirs.StreamingDecoder, self.faults, self.n_prompt)(
+        task = self.model.decoding_task = placed(self.theirs)(self.model, self.options)
+        task.decoder = mended(self.theirs.StreamingDecoder, self.n_prompt)(
             0.0, 2, task.tokenizer.eot, task.inference, N
         )
         steps = []
@@ -104,24 +99,20 @@ class Author:
     def _mel(self, audio: np.ndarray, task: Any) -> Iterator[torch.Tensor]:
         spectrogram = self.model.spec_streamer
         spectrogram.reset()
-        left_in = "front" in self.faults
-        first = self.chunk if left_in else self.first
-        n_chunks, size = len(audio) // FRAME_SAMPLES // self.chunk, self.chunk * FRAME_SAMPLES
-        lookahead = THEIR_LOOKAHEAD if left_in else LOOKAHEAD_SAMPLES
-        if not left_in:
-            n_chunks = max(-(-len(audio) // size), self.first // self.chunk)
-        ends = range(first * FRAME_SAMPLES, n_chunks * size + 1, size)
-        heard = np.pad(audio, (0, max(0, n_chunks * size + lookahead - len(audio))))
+        size = self.chunk * FRAME_SAMPLES
+        n_chunks = max(-(-len(audio) // size), self.first // self.chunk)
+        n_samples = n_chunks * size + LOOKAHEAD_SAMPLES
+        padded = np.pad(audio, (0, max(0, n_samples - len(audio))))
         start = 0
-        for end in ends:
-            piece = torch.from_numpy(heard[start : end + lookahead])
-            if start == 0 and not left_in:
+        for end in range(self.first * FRAME_SAMPLES, n_chunks * size + 1, size):
+            piece = torch.from_numpy(padded[start : end + LOOKAHEAD_SAMPLES])
+            if start == 0:
                 # What comes before the first piece is read as the end of a piece before it.
                 spectrogram.is_first = False
                 spectrogram.audio_ctx = piece[None, 1 : N_FFT // 2 + 1].flip(-1)
                 task.index = (self.first // self.chunk - 1) * self.chunk
             yield spectrogram.calc_mel_with_new_frame(piece)
-            start = end + lookahead
+            start = end + LOOKAHEAD_SAMPLES
 
 
 def placed(theirs: Any) -> type:
@@ -138,21 +129,16 @@ def placed(theirs: Any) -> type:
     return Placed
 
 
-def mended(decoder: type, faults: Collection[str], n_prompt: int) -> type:
-    """Their greedy decoder without the faults that are not among `faults`."""
+def mended(decoder: type, n_prompt: int) -> type:
+    """Their greedy decoder without its faults."""
 
     class Mended(decoder):  # type: ignore[misc, valid-type]
         def update(self, tokens: torch.Tensor, logits: torch.Tensor, *rest: Any, **how: Any) -> Any:
-            if "prompt" not in faults:
-                n_checked = min(N, tokens.shape[1] - n_prompt)
-                self.check_token_index = -n_checked - 1
-            if "logits" not in faults:
-                logits = F.log_softmax(logits, dim=-1)
             n_before = tokens.shape[1]
+            self.check_token_index = -min(N, n_before - n_prompt) - 1  # `prompt`
+            logits = F.log_softmax(logits, dim=-1)  # `logits`
             tokens, completed = super().update(tokens, logits, *rest, **how)
-            if "resume" not in faults and tokens.shape[1] < n_before:
-                completed = False
-            return tokens, completed
+            return tokens, completed and tokens.shape[1] >= n_before  # `resume`
 
     return Mended
 
@@ -204,18 +190,6 @@ def our_tokens(
     return steps
 
 
-def cause_of(
-    theirs: dict[int, list[int]], ours: dict[int, list[int]], block_by_block: dict[int, list[int]]
-) -> str:
-    """`last delivery`: it holds two blocks, and ours makes one step of them where theirs makes two;
-    with a step for each both output the same. Empty for any other difference."""
-    *before, last = ours
-    same_before = all(theirs[n] == ours[n] for n in before)
-    two_blocks = last - before[-1] == 2
-    agrees = block_by_block.get(last) == theirs[last]
-    return "last delivery" if same_before and two_blocks and agrees else ""
-
-
 def text_row(steps: Collection[Sequence[int]]) -> dict[str, Any]:
     """Of the tokens after each step: how many, and one hash."""
     return {
@@ -224,41 +198,19 @@ def text_row(steps: Collection[Sequence[int]]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = parity.parser(__doc__.splitlines()[0], "tomer9080/WhisperRT-Streaming")
-    parser.add_argument("--leave", nargs="+", choices=FAULTS, default=[], help="faults left in")
-    parser.add_argument("--chunk-s", type=float, nargs="+", default=list(CHUNKS_S))
-    options = parser.parse_args()
+def rows(checkout: Path, clips: Sequence[Utterance]) -> Iterator[dict[str, Any]]:
+    """A row for each chunk and clip."""
     whisper = load_whisper(parity.MODEL, trainable=True)
-    with parity.Rows(
-        "whisperrt",
-        f"tomer9080/WhisperRT-Streaming@{parity.commit_of(options.reference)}",
-        ("torch", "tiktoken"),
-        {"first_chunk_s": CHUNKS_S, "n": N, "mended": FAULTS},
-        write=options.write and not options.leave,
-    ) as rows:
-        for chunk_s in options.chunk_s:
-            first_s = CHUNKS_S[chunk_s]
-            chunk, first = (round(s * FRAMES_PER_S) for s in (chunk_s, first_s))
-            author = Author(options.reference, whisper, chunk, first, options.leave)
-            method = our_method(chunk_s, first_s)
-            for clip in parity.prompts(options.limit):
-                audio = clip.load()
-                ours = our_tokens(method, audio, chunk_s, first_s)
-                after = dict(enumerate(author.tokens(audio), 1))
-                theirs = {n: after.get(n, after[max(after)]) for n in ours}
-                silence = np.zeros(round(2 * chunk_s * SAMPLE_RATE), np.float32)
-                longer = np.concatenate([audio, silence])  # so that no block comes with another
-                singly = our_tokens(method, longer, chunk_s, first_s)
-                cause = cause_of(theirs, ours, {n: singly[n] for n in singly if n <= max(ours)})
-                row = parity.compared(
-                    clip, text_row(theirs.values()), text_row(ours.values()), cause
-                )
-                rows.add({"chunk_s": chunk_s} | row)
-                for n in ours:
-                    if theirs[n] != ours[n]:
-                        print(f"  after block {n}: theirs {theirs[n]}, ours {ours[n]}")
-
-
-if __name__ == "__main__":
-    main()
+    for chunk_s, first_s in CHUNKS_S.items():
+        chunk, first = (round(s * FRAMES_PER_S) for s in (chunk_s, first_s))
+        author, method = Author(checkout, whisper, chunk, first), our_method(chunk_s, first_s)
+        for clip in clips:
+            audio = clip.load()
+            ours = our_tokens(method, audio, chunk_s, first_s)
+            after = dict(enumerate(author.tokens(audio), 1))
+            theirs = {n: after.get(n, after[max(after)]) for n in ours}
+            for n in ours:
+                if theirs[n] != ours[n]:
+                    print(f"  after block {n}: theirs {theirs[n]}, ours {ours[n]}")
+            row = parity.compared(clip, text_row(theirs.values()), text_row(ours.values()))
+            yield {"chunk_s": chunk_s} | row

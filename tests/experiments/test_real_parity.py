@@ -1,6 +1,6 @@
-"""Ours beside what the published code made of Debian's prompts with tiny.en, kept as hashes.
+"""Ours against what the published code made of Debian's prompts with tiny.en, kept as hashes.
 
-tests/fixtures/real is made by the parity scripts of experiments, which run both sides.
+experiments.parity makes tests/fixtures/real; it runs both sides.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import pytest
 
 from experiments import parity
 from experiments.simul_whisper import parity as simul_whisper
-from experiments.ufal import real_parity as ufal
-from experiments.ufal.parity import Run, run_ours
+from experiments.ufal import parity as ufal
 from experiments.whisperrt import parity as whisperrt
 from streaming_asr.corpora import prompts
 from streaming_asr.models.find import find_here
@@ -49,14 +48,13 @@ def expected(row):
 def test_ufal_compat_commits_the_words_of_the_reference_at_its_times_with_the_same_chunk(clips):
     method = ufal.our_method()
     for row in shortest("ufal"):
-        run = Run(row["id"], ufal.CHUNK_S, ufal.TRIM_S)
-        assert ufal.text_row(run_ours(method, clips[row["id"]].load(), run)) == expected(row)
+        assert ufal.text_row(ufal.our_words(method, clips[row["id"]].load())) == expected(row)
 
 
 def test_simul_whisper_adds_the_tokens_of_simulstreaming_with_the_same_chunk(clips):
-    method = simul_whisper.our_method(1.0)
+    method = simul_whisper.our_method()
     for row in shortest("simul_whisper"):
-        steps = simul_whisper.our_tokens(method, clips[row["id"]].load(), 1.0)
+        steps = simul_whisper.our_tokens(method, clips[row["id"]].load())
         assert parity.summary(steps) == expected(row)
 
 

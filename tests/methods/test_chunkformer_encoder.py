@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from chunkformer_tiny import SHAPE, tiny_network
@@ -13,12 +14,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.chunkformer import parity
-from experiments.chunkformer.parity import delay_frames
 from streaming_asr.methods.chunkformer import layers
-from streaming_asr.methods.chunkformer.context import Context
+from streaming_asr.methods.chunkformer.context import SIDE, Context
 from streaming_asr.methods.chunkformer.context import whole as tables_of
-from streaming_asr.methods.chunkformer.encoder import encoder_flops
+from streaming_asr.methods.chunkformer.encoder import Network, Shape, encoder_flops
 from streaming_asr.methods.chunkformer.endless import EndlessCache, advance
 from streaming_asr.methods.chunkformer.layers import SelfAttention, n_frames
 
@@ -52,6 +51,20 @@ def network():
 def largest(a: Tensor, b: Tensor) -> float:
     assert a.shape == b.shape
     return float((a - b).abs().max()) if a.numel() else 0.0
+
+
+def delay_frames(context: Context, layers: int) -> int:
+    """Frames past a chunk's end that must be known before `advance` gives it out (equation 5).
+
+    A layer's convolution sees up to seven of the right context, its attention all of it, each
+    counted from the end of a chunk; equation 5 counts only the attention.
+    """
+    side = min(context.right, SIDE)
+    delay = 0
+    for _ in range(layers):
+        delay = -(-delay // context.chunk) * context.chunk + side
+        delay = -(-delay // context.chunk) * context.chunk + context.right
+    return delay
 
 
 # -- masked batch -------------------------------------------------------------------------------
@@ -237,20 +250,57 @@ def test_the_first_chunk_with_look_ahead_is_the_head_of_the_longer_chunk(network
 
 
 # -- against the author's package ---------------------------------------------------------------
+# `experiments.chunkformer.parity` of commit 00f21ede made the fixture with chunkformer 1.2.2.
+
+AUTHOR = Shape(d=32, heads=2, layers=4, hidden=64, vocabulary=12)
+STORED = 101
+"""The fixture keeps every so manieth value."""
+
+
+def author_network() -> Network:
+    """Random weights, drawn by numpy so that they stay the same in all versions of torch."""
+    random = np.random.default_rng(0)
+    theirs = Network(AUTHOR)
+    with torch.no_grad():
+        for name, weight in sorted(theirs.named_parameters()):
+            scale = weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
+            drawn = torch.from_numpy(random.standard_normal(tuple(weight.shape)) * scale).float()
+            weight.copy_(drawn + 1 if "norm" in name and name.endswith("weight") else drawn)
+        theirs.encoder.global_cmvn.mean += 14
+        theirs.encoder.global_cmvn.istd *= 0.2
+    return theirs.eval().requires_grad_(False)
+
+
+@torch.inference_mode()
+def endless(encoder: layers.nn.Module, context: Context, mel: Tensor) -> Tensor:
+    """Encoded frames of a recording, from pieces of 24 frames."""
+    parts = encoder.subsample([mel])[0].split(24)
+    cache, positions = EndlessCache.empty(encoder), encoder.positions(context)
+    ends = [part is parts[-1] for part in parts]
+    return torch.cat(
+        [
+            advance(encoder, context, positions, [cache], [part], [end])[0]
+            for part, end in zip(parts, ends, strict=True)
+        ]
+    )
 
 
 @pytest.mark.parametrize(
     "row", json.loads(FIXTURE.read_text())["encoded"], ids=lambda row: str(row["context"])
 )
 def test_the_encoder_is_that_of_the_authors_package(row) -> None:
-    made, context = parity.network(), Context(*row["context"])
-    for name, ours in (
-        ("batch", parity.our_batch(made, context)),
-        ("endless", parity.our_endless(made, context)),
-    ):
+    encoder, context = author_network().encoder, Context(*row["context"])
+    random = np.random.default_rng(2)
+    *batch, long = (
+        torch.from_numpy(random.normal(14, 5, (n, 80)).astype(np.float32))
+        for n in (500, 15, 231, 1500)
+    )
+    with torch.inference_mode():
+        masked = torch.cat(encoder(encoder.subsample(batch), context))
+    for name, ours in (("batch", masked), ("endless", endless(encoder, context, long))):
         recorded = torch.tensor(row[name])
         assert len(recorded) > 25
-        assert largest(ours.flatten()[:: parity.STORED], recorded) < 1e-4
+        assert largest(ours.flatten()[::STORED], recorded) < 1e-4
 
 
 def test_the_names_of_the_parameters_are_those_of_the_published_checkpoints(network) -> None:

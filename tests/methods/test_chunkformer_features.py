@@ -11,7 +11,6 @@ import torch
 from places import FIXTURES
 from tiny import noise
 
-from experiments.chunkformer.parity import STORED, audio
 from streaming_asr.methods.chunkformer.features import StreamingFbank, fbank, n_mel_frames
 
 FIXTURE = FIXTURES / "chunkformer.json"
@@ -19,10 +18,11 @@ FIXTURE = FIXTURES / "chunkformer.json"
 
 def test_the_features_are_those_of_kaldi() -> None:
     recorded = torch.tensor(json.loads(FIXTURE.read_text())["features"])
-    ours = fbank(torch.from_numpy(audio()))
+    audio = np.random.default_rng(1).uniform(-0.5, 0.5, 16_000).astype(np.float32)
+    ours = fbank(torch.from_numpy(audio))
     assert ours.shape == (98, 80)
     assert len(recorded) > 40
-    assert (ours.flatten()[::STORED] - recorded).abs().max() < 1e-4
+    assert (ours.flatten()[::101] - recorded).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize(

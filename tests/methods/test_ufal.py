@@ -333,6 +333,7 @@ def test_silero_block_by_block_equals_the_whole_recording() -> None:
 # ---- the recorded reference -----------------------------------------------------------------
 
 PARITY = FIXTURES / "ufal_parity.json"
+"""Made by `experiments.ufal.parity` of commit 00f21ede, on mini."""
 
 
 class Replay:
