@@ -155,16 +155,6 @@ def load_first_pass(
     return BranchPass(whisper, branch, load_pieces(folder), int8=int8)
 
 
-def tokenizer_of(folder: str | Path, whisper: Whisper) -> CtcTokenizer | PieceTokenizer:
-    """Return the tokenizer of the head or branch in `folder`, without loading a branch's weights.
-
-    Raises UserError where there is neither.
-    """
-    if is_branch(folder):
-        return PieceTokenizer(whisper, load_pieces(folder), STRIDE)
-    return CtcTokenizer(whisper, load_head(folder, whisper).out_features - 1)
-
-
 def untrained_first_pass(
     model_path: str, folder: str | Path | None, n_tokens: int | None, *, device: str, dtype: str
 ) -> FirstPass:
