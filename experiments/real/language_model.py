@@ -36,12 +36,14 @@ from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.corpora.obtain import clone_once
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.files import HERE, replacing, write_text
-from streaming_asr.methods.u2.first_pass import tokenizer_of
-from streaming_asr.methods.u2.pieces import PieceTokenizer, has_digits
+from streaming_asr.methods.u2.branch import STRIDE
+from streaming_asr.methods.u2.branch_files import is_branch
+from streaming_asr.methods.u2.head import load_head
+from streaming_asr.methods.u2.pieces import PieceTokenizer, has_digits, load_pieces
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.run.obtain import table
 from streaming_asr.terminal import exit_status
-from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.ngram import CARD_FILE, MODEL_FILE, vocabulary_hash
 
 FIRST_YEAR = 1900  # older addresses are written as nobody speaks
@@ -174,6 +176,16 @@ def _kaldingram(*arguments: str) -> None:
         raise UserError(
             f"kaldingram {arguments[0]}: {message}; install it with pip install -e '.[lm]'"
         )
+
+
+def tokenizer_of(folder: str | Path, whisper: Whisper) -> CtcTokenizer | PieceTokenizer:
+    """Return the tokenizer of the head or branch in `folder`, without loading a branch's weights.
+
+    Raises UserError where there is neither.
+    """
+    if is_branch(folder):
+        return PieceTokenizer(whisper, load_pieces(folder), STRIDE)
+    return CtcTokenizer(whisper, load_head(folder, whisper).out_features - 1)
 
 
 def program(argv: Sequence[str] | None = None) -> None:

@@ -16,14 +16,14 @@ from branches import TEXTS, random_adapter, random_branch
 from contract import CHECKS, Setting
 from tiny import noise, tiny_folder
 
-from experiments.real.language_model import in_classes
+from experiments.real.language_model import in_classes, tokenizer_of
 from streaming_asr.align.ctc import U2Head
 from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.branch import Branch, in_pairs
 from streaming_asr.methods.u2.branch_files import is_branch, sha256_of
 from streaming_asr.methods.u2.ctc import CtcHypothesis, PrefixBeamSearch
-from streaming_asr.methods.u2.first_pass import load_first_pass, tokenizer_of
+from streaming_asr.methods.u2.first_pass import load_first_pass
 from streaming_asr.methods.u2.pieces import (
     PieceTokenizer,
     as_sentence,
