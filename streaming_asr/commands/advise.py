@@ -31,7 +31,8 @@ from streaming_asr.metrics.accuracy import total
 from streaming_asr.metrics.intervals import LEAST, LEVEL
 from streaming_asr.score.compare import read_runs
 from streaming_asr.score.document import lines_of
-from streaming_asr.score.results import Result, read_results
+from streaming_asr.score.judge import STREAMS, Figure, Limit, judge
+from streaming_asr.score.results import BUSY, Result, read_results
 from streaming_asr.score.retime import recordings_of
 from streaming_asr.score.sample import Sample, difference, intervals
 from streaming_asr.score.streams import capacity, serve
@@ -128,9 +129,12 @@ class Budget(NamedTuple):
         return streams if self.lag_s is None else f"{streams} within a lag of {self.lag_s:g} s"
 
     def holds(self, choice: Choice) -> bool:
-        """Return whether a choice is within the budget."""
-        is_soon = self.lag_s is None or _or_last(choice.lag_s) <= self.lag_s
-        return is_soon and choice.n_streams[0] >= self.n_streams
+        """Return whether a choice is within the budget: by its values, as these are of the
+        recordings that it is asked for."""
+        limits = [Limit("streams", STREAMS, self.n_streams)]
+        if self.lag_s is not None:
+            limits.append(Limit("lag", LAG, self.lag_s))
+        return all(each.state == "within" for each in judge(choice.figure, limits))
 
 
 class Choice(NamedTuple):
@@ -148,6 +152,10 @@ class Choice(NamedTuple):
     lag_s: float | None
     rtf: float
     n_streams: list[int]
+
+    def figure(self, metric: str) -> Figure:
+        """Return what the budget limits, to be judged (`score.judge`)."""
+        return Figure(self.n_streams[0] if metric == STREAMS else self.lag_s)
 
     @property
     def gate(self) -> str:
@@ -509,6 +517,8 @@ def judged(places: Sequence[str | Path]) -> tuple[list[Choice], list[str]]:
         if n_failed := each.result.document.get("n_failed"):
             of = f"{n_failed} of {each.result.document['n_utterances']} recordings"
             notes.append(f"{_label(each.result)}: {of} failed; they count with an empty text")
+    if busy := [_label(each.result) for each in choices if BUSY in each.result.notes]:
+        notes.append(f"{', '.join(busy)}: {BUSY}")
     return choices, notes
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from streaming_asr.files import give_json
 from streaming_asr.report import budget
 from streaming_asr.report.page import build
+from streaming_asr.score.judge import metric_named, parse_limits
 from streaming_asr.score.results import read_results
-from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table, sort_key, table
+from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table, table
 from streaming_asr.terminal import add_json, command_parser, exit_status
 
 __all__ = ["build", "main", "table"]
@@ -46,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
     """Show the table and write the page; return 1 where no run is within the budget."""
     arguments = parser.parse_args(argv)
-    limits = budget.parse_budget(arguments.budget or ())  # before anything is written
-    sort_key(arguments.sort)
+    limits = parse_limits("--budget", arguments.budget or ())  # before anything is written
+    metric_named(arguments.sort or "wer", "--sort")
     results = read_results(arguments.folder)
     page = build(arguments.folder, arguments.out)
     answer = budget.verdict(results, limits) if limits else []

@@ -4,81 +4,90 @@ and whether the two differ significantly."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from streaming_asr.errors import UserError
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.intervals import LEAST, LEVEL
 from streaming_asr.score.compare import compare, read_runs
-from streaming_asr.score.limits import COMMIT, SHORT, Limit, parse_limits, with_unit
+from streaming_asr.score.judge import COMMIT, Limit, Verdict, judge, with_unit
 from streaming_asr.score.results import Result
 from streaming_asr.score.table import heading_of
 from streaming_asr.terminal import format_number
 
-
-def parse_budget(texts: Iterable[str]) -> list[Limit]:
-    """Return the limits of `commit_p90=1s rtf=0.3 wer=10%`. Raises UserError; see limits.py."""
-    return parse_limits("--budget", texts)
+Judged = list[tuple[Result, list[Verdict]]]
 
 
 def is_met(results: Sequence[Result], limits: Sequence[Limit]) -> bool:
     """Return whether, of each data, a run is within the limits."""
-    return all(
-        any(_miss(each, limits) <= 0 for each in _candidates(results) if each.split == split)
-        for split in {result.split for result in results}
-    )
+    splits = {result.split for result in results}
+    return splits == {result.split for result, of_run in _judged(results, limits) if _holds(of_run)}
 
 
 def verdict(results: Sequence[Result], limits: Sequence[Limit]) -> list[str]:
     """Return the answer in lines, for each data: the best run within the limits, the runner-up and
     whether they differ significantly; else the nearest run and by what it misses."""
-    names = [limit.name for limit in limits if limit.metric != "wer"]
+    limited = [limit for limit in limits if limit.metric != "wer"]
     lines = [f"budget: {', '.join(map(str, limits))}"]
     for split in dict.fromkeys(result.split for result in results):
         here = [result for result in results if result.split == split]
-        runs = _candidates(here)
-        judged = [result for result in runs if _miss(result, limits) < math.inf]
-        within = [result for result in judged if _miss(result, limits) <= 0]
+        measured = [each for each in _judged(here, limits) if _miss(each[1]) < math.inf]
+        within = [result for result, of_run in measured if _holds(of_run)]
         start = f"{split or 'unnamed data'}: "
         if within:
             best = within[0]
-            lines.append(f"{start}{len(within)} of {len(judged)} runs are within it")
-            lines.append(f"  best: {_described(best, names)}")
+            lines.append(f"{start}{len(within)} of {len(measured)} runs are within it")
+            lines.append(f"  best: {_described(best, limited)}")
             lines += [f"  {text}" for text in _doubts(best, limits)]
-            lines.append(f"  {_second(within, names)}")
-        elif judged:
-            nearest = min(judged, key=lambda result: _miss(result, limits))
-            lines.append(f"{start}none of {len(judged)} runs reaches it")
-            lines.append(f"  nearest: {_described(nearest, names)}")
-            lines.append(f"  it misses {', '.join(_missed(nearest, limits))}")
+            lines.append(f"  {_second(within, limited)}")
+        elif measured:
+            nearest, of_run = min(measured, key=lambda each: _miss(each[1]))
+            is_beyond = any(each.state == "beyond" for each in of_run)
+            none = f"none of {len(measured)} runs reaches it"
+            lines.append(f"{start}{none if is_beyond else 'no run can be judged by it'}")
+            lines.append(f"  nearest: {_described(nearest, limited)}")
+            lines += [f"  {text}" for text in _missed(of_run)]
         else:
             lines.append(f"{start}no run can be judged by it")
-        n_out = len(here) - len(judged)
+        n_out = len(here) - len(measured)
         if n_out:
             lines.append(f"  {n_out} left out: failed, without these metrics, or unlike the others")
     return lines
 
 
-def _candidates(results: Sequence[Result]) -> list[Result]:
-    """Return the runs that a budget chooses from, the lowest WER first, then the lowest latency."""
-    latency = COMMIT.format("p50")
-    judged = [r for r in results if not r.error and not r.is_odd and r.or_last("wer") < math.inf]
-    return sorted(judged, key=lambda result: (result.or_last("wer"), result.or_last(latency)))
+def _judged(results: Sequence[Result], limits: Sequence[Limit]) -> Judged:
+    """Return the runs that a budget chooses from with their verdicts, the lowest WER first, then
+    the lowest latency."""
+    latency = COMMIT.format("p50", "ca")
+    runs = [r for r in results if not r.error and not r.is_odd and r.or_last("wer") < math.inf]
+    runs.sort(key=lambda result: (result.or_last("wer"), result.or_last(latency)))
+    return [(run, judge(run.figure, limits)) for run in runs]
 
 
-def _miss(result: Result, limits: Sequence[Limit]) -> float:
-    """Return by which share of a limit a run misses it at most; 0 or less within all limits."""
-    return max(limit.excess(result.metrics) for limit in limits)
+def _holds(verdicts: Sequence[Verdict]) -> bool:
+    return all(each.state == "within" for each in verdicts)
 
 
-def _missed(result: Result, limits: Sequence[Limit]) -> list[str]:
-    """Return each limit that a run misses, with by how much, as `wer by 1.2 %`."""
-    misses = []
-    for limit in limits:
-        if limit.excess(result.metrics) > 0:
-            over = abs(result.metrics[limit.metric] - limit.value)  # type: ignore[operator]
-            misses.append(f"{limit.name} by {_shown(limit.metric, over)}")
-    return misses
+def _miss(verdicts: Sequence[Verdict]) -> float:
+    """Return by which share of a limit a run misses it at most; 0 or less within all limits,
+    infinite without a metric."""
+    values = [(each.limit, each.figure.value) for each in verdicts]
+    return max(
+        math.inf if value is None else limit.excess(value) / limit.value for limit, value in values
+    )
+
+
+def _missed(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return by how much a run misses limits, as `it misses wer by 1.2 %`, and which cannot be
+    judged."""
+    misses = [
+        f"{each.limit.name} by {_shown(each.limit.metric, each.limit.excess(each.figure.value))}"
+        for each in verdicts
+        if each.state == "beyond" and each.figure.value is not None
+    ]
+    lines = [f"it misses {', '.join(misses)}"] if misses else []
+    unknown = [each for each in verdicts if each.state == "unknown"]
+    return lines + [f"{each.limit.name} cannot be judged: {each.reason}" for each in unknown]
 
 
 def _doubts(result: Result, limits: Sequence[Limit]) -> list[str]:
@@ -92,25 +101,24 @@ def _doubts(result: Result, limits: Sequence[Limit]) -> list[str]:
     return doubts
 
 
-def _described(result: Result, names: Sequence[str]) -> str:
-    """Return a run with its WER, the interval of that, and the metrics of these short names."""
+def _described(result: Result, limited: Sequence[Limit]) -> str:
+    """Return a run with its WER, the interval of that, and the metrics of these limits."""
     text = (
         f"{result.label} {result.chunk}".strip() + f": WER {_shown('wer', result.metrics['wer'])}"
     )
     if bounds := result.intervals.get("wer"):
         low, high = (format_number(bound, 1) for bound in bounds)
         text += f" (95 % interval {low} to {high})"
-    for name in names:
-        metric = SHORT.get(name, name)
-        text += f", {name} {_shown(metric, result.metrics.get(metric))}"
+    for limit in limited:
+        text += f", {limit.name} {_shown(limit.metric, result.metrics.get(limit.metric))}"
     return text
 
 
-def _second(within: Sequence[Result], names: Sequence[str]) -> str:
+def _second(within: Sequence[Result], limited: Sequence[Limit]) -> str:
     """Return the runner-up of the runs within a budget, and whether it differs from the best."""
     if len(within) < 2:
         return "no runner-up: no other run is within it"
-    return f"runner-up: {_described(within[1], names)}; {_told_apart(within[0], within[1])}"
+    return f"runner-up: {_described(within[1], limited)}; {_told_apart(within[0], within[1])}"
 
 
 def _told_apart(best: Result, other: Result) -> str:
@@ -135,9 +143,6 @@ def _told_apart(best: Result, other: Result) -> str:
     )
 
 
-def _digits(metric: str) -> int:
-    return (heading_of(metric) or ("", 2 if METRICS[metric].unit == "s" else 3))[1]
-
-
 def _shown(metric: str, value: float | None) -> str:
-    return with_unit(metric, format_number(value, _digits(metric)))
+    digits = (heading_of(metric) or ("", 2 if METRICS[metric].unit == "s" else 3))[1]
+    return with_unit(metric, format_number(value, digits))

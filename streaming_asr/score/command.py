@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.cells.folder import short_names
-from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.errors import UserError
 from streaming_asr.files import give_json
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.table import next_to_wer, with_wer
 from streaming_asr.score import compare, exchange, longform, replay, retime
 from streaming_asr.score.folder import find_cells, score_folder
+from streaming_asr.score.judge import metric_named, short_names_of
 from streaming_asr.score.results import drawn_over, lost, read_results
-from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table, sort_key
+from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table
 from streaming_asr.terminal import add_json, command_parser, exit_status, show_table, wrapped
 from streaming_asr.text.normalise import NORMALISERS
 
@@ -47,7 +48,7 @@ clocks
 
 examples
   streaming-asr score outputs/default
-  streaming-asr score outputs/default --metrics wer,al_ca_ms,rtf_chunk
+  streaming-asr score outputs/default --metrics wer,commit_p90,al_ca_ms --sort commit_p90
   streaming-asr score outputs/default --all
   streaming-asr score outputs/default --json > runs.json
   streaming-asr score --list            what each metric means
@@ -85,8 +86,11 @@ def _score(argv: Sequence[str]) -> int:
         return 0
     if arguments.folder is None:
         raise UserError("no folder given; give a folder of results, such as outputs/default")
-    sort_key(arguments.sort)  # before anything is written
-    names = tuple(METRICS) if arguments.all else _metrics_of(arguments.metrics or "")
+    # Before anything is written.
+    sort = metric_named(arguments.sort, "--sort") if arguments.sort else None
+    columns = [name for name in (arguments.metrics or "").split(",") if name.strip()]
+    names = [metric_named(name.strip(), "--metrics") for name in columns]
+    names = list(METRICS) if arguments.all else list(next_to_wer(names))
     results: dict[Path, dict[str, Any]] = {}
     refused = []
     for cell in find_cells(arguments.folder):
@@ -100,7 +104,7 @@ def _score(argv: Sequence[str]) -> int:
         give_json({"runs": runs}, arguments.json)
     if results and arguments.json != "-":
         if names:
-            _print_results(results, names)
+            _print_results(results, names, sort or names[0])
         else:  # the table of `report`
             print_table(arguments.folder, wide=arguments.wide, sort=arguments.sort)
             _print_remarks(results)
@@ -109,24 +113,13 @@ def _score(argv: Sequence[str]) -> int:
     return 2 if refused else 0
 
 
-def _metrics_of(text: str) -> tuple[str, ...]:
-    """Return the metrics that a comma-separated text names, and those to be read next to WER.
-    Raises UserError for another name."""
-    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
-    for name in names:
-        if name not in METRICS:
-            hint = did_you_mean(name, METRICS) or "; --list shows them all"
-            raise UserError(f"{name}: no such metric{hint}")
-    return next_to_wer(names)
-
-
-def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str]) -> None:
-    """Print a table of these metrics, a row for each cell, the best by the first metric on top."""
-    first = METRICS[names[0]]
-    sign = -1 if first.better == "higher" else 1
+def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str], sort: str) -> None:
+    """Print a table of these metrics, a row for each cell, the best by the metric `sort` on top."""
+    sign = -1 if METRICS[sort].better == "higher" else 1
+    names = [*names, *({sort} - set(names))]
 
     def rank(folder: Path) -> tuple[bool, float]:
-        value = results[folder]["metrics"][first.name]
+        value = results[folder]["metrics"][sort]
         return value is None, sign * (value or 0)
 
     rows = [["cell", "n", *map(_header, names)]]
@@ -168,8 +161,17 @@ def _with_interval(result: Mapping[str, Any], name: str) -> str:
 
 def print_definitions() -> None:
     """Print every metric with unit, direction, definition and source."""
-    heads = ("metric", "unit", "better", "definition", "source")
-    rows = [(m.name, m.unit, m.better or "", m.definition, m.source) for m in METRICS.values()]
+    heads = ("metric, short name", "unit", "better", "definition", "source")
+    rows = [
+        (
+            " ".join([m.name, *short_names_of(m.name)]),
+            m.unit,
+            m.better or "",
+            m.definition,
+            m.source,
+        )
+        for m in METRICS.values()
+    ]
     show_table(heads, rows, text_columns=range(len(heads)))
 
 

@@ -15,7 +15,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.invariants import TOLERANCE
 from streaming_asr.events.log import UtteranceLog, read_log
 from streaming_asr.files import give_json
-from streaming_asr.metrics import METRICS, traces
+from streaming_asr.metrics import METRICS, compute, traces
 from streaming_asr.metrics.intervals import (
     LEAST,
     LEVEL,
@@ -25,9 +25,16 @@ from streaming_asr.metrics.intervals import (
     holm,
 )
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.score.limits import Limit, parse_limits, with_unit
+from streaming_asr.score.judge import (
+    Figure,
+    Verdict,
+    judge,
+    lacking,
+    parse_limits,
+    with_unit,
+)
 from streaming_asr.score.results import lost
-from streaming_asr.score.sample import LATENCY, Sample, difference
+from streaming_asr.score.sample import LATENCY, RATES, Sample, difference
 from streaming_asr.score.task import differing, task_of_log, title
 from streaming_asr.terminal import add_json, command_parser, show_table
 from streaming_asr.text.normalise import NORMALISERS
@@ -64,6 +71,8 @@ class Run:
     chunk: Any
     is_best_effort: bool
     task: dict[str, Any]  # see score/task.py
+    n_expected: int  # recordings that the log's header promises
+    metrics: Mapping[str, float | None]  # those of `--worse` that no draw gives
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,21 @@ class Comparison:
     baseline: Run
     clusters: Clusters
     differences: dict[str, Estimate | None]
+
+    def figure(self, metric: str) -> Figure:
+        """Return the difference in a metric, to be judged (`score.judge`)."""
+        estimate = self.differences.get(metric)
+        if estimate is None:
+            return Figure(None)
+        if estimate.low is not None:
+            return Figure(estimate.value, estimate.low, estimate.high)
+        n_differ = estimate.n_differ
+        if n_differ is None or (n_differ == 0 and self.clusters.n >= LEAST):  # nothing to draw
+            return Figure(estimate.value)
+        kind = self.clusters.kind
+        if self.clusters.n < LEAST:
+            return Figure(estimate.value, lacking=lacking(self.clusters.n, str(self.clusters)))
+        return Figure(estimate.value, lacking=lacking(n_differ, f"{n_differ} {kind}s differ"))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -104,53 +128,54 @@ def main(argv: Sequence[str]) -> int:
     )
     add_json(parser)
     arguments = parser.parse_args(argv)
-    margins = _margins(arguments.worse or (), arguments.clock)
-    runs = read_runs(arguments.runs, clock=arguments.clock, normaliser=arguments.normaliser)
+    margins = parse_limits(
+        "--worse", arguments.worse or (), clock=arguments.clock, differences=True
+    )
+    runs = read_runs(
+        arguments.runs,
+        clock=arguments.clock,
+        normaliser=arguments.normaliser,
+        metrics=[margin.metric for margin in margins],
+    )
     comparisons = compare(runs, against=arguments.against, other_task=arguments.other_task)
     rows = table(comparisons)
+    short = short_names([run.name for each in comparisons for run in (each.run, each.baseline)])
+    remarks = list(dict.fromkeys(text for each in comparisons for text in _remarks(each, short)))
     if arguments.json is not None:
-        give_json({"level": LEVEL, "n_draws": N_RESAMPLES, "rows": rows}, arguments.json)
-    verdicts = [_judged(each, margin) for margin in margins for each in comparisons]
+        content = {"level": LEVEL, "n_draws": N_RESAMPLES, "rows": rows}
+        give_json(content | {"remarks": remarks}, arguments.json)
+    verdicts = [(each, judge(each.figure, margins, by_interval=True)) for each in comparisons]
     if arguments.json != "-":
-        _print(comparisons, rows)
-        for verdict, _ in verdicts:
-            print(verdict)
-    return int(any(is_worse for _, is_worse in verdicts))
+        _print(comparisons, rows, short)
+        print(*remarks, sep="\n")
+        for comparison, of_run in verdicts:
+            for verdict in of_run:
+                print(f"{comparison.run.name}: {_sentence(verdict)}")
+    return int(any(each.state != "within" for _, of_run in verdicts for each in of_run))
 
 
-def _margins(texts: Sequence[str], clock: str) -> list[Limit]:
-    """Return the margins of `--worse wer=0.5`: by how much a run may be worse. Raises UserError for
-    a metric that is not compared."""
-    compared = {"wer", *(name.format(clock=clock) for name in LATENCY.values())}
-    margins = parse_limits("--worse", texts, differences=True)
-    for margin in margins:
-        if margin.metric not in compared:
-            raise UserError(
-                f"--worse {margin.name}: only these are compared: {', '.join(sorted(compared))}"
-            )
-    return margins
-
-
-def _judged(comparison: Comparison, margin: Limit) -> tuple[str, bool]:
-    """Return a sentence on whether the run is worse by more than the margin, and whether the gate
-    fails: if the whole interval is above the margin, or if there is no measurement."""
-    estimate = comparison.differences.get(margin.metric)
+def _sentence(verdict: Verdict) -> str:
+    """Return what the gate found of one margin."""
+    margin, figure = verdict.limit, verdict.figure
     by_margin = f"by more than {with_unit(margin.metric, f'{margin.value:g}')}"
-    subject = f"{comparison.run.name}: {margin.name}"
-    if estimate is None:
-        return f"{subject}: cannot be judged, nothing of it was measured", True
-    if estimate.low is None:
-        return f"{subject}: not worse {by_margin}, but there is no interval", False
-    is_worse = estimate.low > margin.value  # of every metric that is compared, more is worse
-    return f"{subject}: {'WORSE' if is_worse else 'not surely worse'} {by_margin}", is_worse
+    if verdict.state == "unknown":
+        return f"{margin.name}: cannot be judged: {verdict.reason}"
+    surely = "" if figure.low is None else "surely "
+    what = "WORSE" if verdict.state == "beyond" else f"not {surely}worse"
+    return f"{margin.name}: {what} {by_margin}"
 
 
 def read_runs(
-    paths: Sequence[str], *, clock: str = "ca", normaliser: str | None = None
+    paths: Sequence[str],
+    *,
+    clock: str = "ca",
+    normaliser: str | None = None,
+    metrics: Sequence[str] = (),
 ) -> list[Run]:
     """Read every cell at or below each path, in order. Raises UserError for one cell twice.
 
-    clock: `ca` or `cu`, of the latency. normaliser: of the WER; None for that of each run.
+    clock: `ca` or `cu`, of the latency. normaliser: of the WER; None for that of each run. metrics:
+    to be compared in addition to WER and the latency.
     """
     folders = [folder for path in paths for folder in find_cells(path)]
     resolved: set[Path] = set()
@@ -160,23 +185,29 @@ def read_runs(
         resolved.add(folder.resolve())
     names = [folder.resolve().name for folder in folders]
     return [
-        _read(folder, str(folder) if names.count(name) > 1 else name, clock, normaliser)
+        _read(folder, str(folder) if names.count(name) > 1 else name, clock, normaliser, metrics)
         for folder, name in zip(folders, names, strict=True)
     ]
 
 
-def _read(folder: Path, name: str, clock: str, normaliser: str | None) -> Run:
+def _read(
+    folder: Path, name: str, clock: str, normaliser: str | None, metrics: Sequence[str]
+) -> Run:
     """Return the run of one cell, called `name`. Raises UserError if no utterance is finished."""
     log = read_log(folder / EVENTS)
     if not log.utterances:
         raise UserError(f"{folder}: no utterance is finished; run it before comparing it")
     utterances = traces(log, normaliser)
     recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-    sample = Sample.of(utterances, clock=clock, recordings=recordings)
+    rates = [name for name in RATES if name in metrics]
+    sample = Sample.of(utterances, clock=clock, recordings=recordings, rates=rates)
     # An imported log names the metrics that its source does not give.
     unmeasured = log.header.get("unmeasured") or ()
     if any(metric.format(clock=clock) in unmeasured for metric in LATENCY.values()):
         sample = replace(sample, latencies=None)
+    drawn = {"wer", *(each.format(clock=clock) for each in LATENCY.values()), *rates}
+    others = [name for name in metrics if name not in drawn]
+    computed = compute(utterances) | dict.fromkeys(unmeasured) if others else {}
     for utterance in log.utterances:  # the steps of a whole sweep take much memory
         utterance.steps = []
     return Run(
@@ -190,6 +221,8 @@ def _read(folder: Path, name: str, clock: str, normaliser: str | None) -> Run:
         chunk=(log.header.get("config") or {}).get("chunk"),
         is_best_effort=any(utterance.feed != "fixed" for utterance in log.utterances),
         task=task_of_log(log, utterances),
+        n_expected=number if isinstance(number := log.header.get("n_utterances"), int) else 0,
+        metrics={name: computed[name] for name in others},
     )
 
 
@@ -245,7 +278,12 @@ def _compare(run: Run, baseline: Run, other_task: bool) -> Comparison:
     check_same(run, baseline, other_task)
     ordered = run.sample.in_order_of(baseline.sample.utts)
     clusters = baseline.sample.clusters
-    return Comparison(run, baseline, clusters, difference(clusters, ordered, baseline.sample))
+    differences = difference(clusters, ordered, baseline.sample)
+    for name, value in run.metrics.items():
+        other = baseline.metrics[name]
+        is_known = value is not None and other is not None
+        differences[name] = Estimate(value - other) if is_known else None
+    return Comparison(run, baseline, clusters, differences)
 
 
 def check_same(run: Run, baseline: Run, other_task: bool = False) -> None:
@@ -283,9 +321,10 @@ def _check_same_task(run: Run, baseline: Run) -> None:
         properties = {
             "reference": (utterance.text, other.text),
             "audio": (utterance.audio_hash, other.audio_hash),
+            "speaker": (utterance.speaker, other.speaker),
         }
         for what, (value, other_value) in properties.items():
-            # None: an imported log has no hash of the audio.
+            # None: an imported log has no hash of the audio, and may name no speaker.
             if None not in (value, other_value) and value != other_value:
                 raise UserError(
                     f"{run.name} and {baseline.name} have another {what} for utterance {utt}; they "
@@ -327,12 +366,14 @@ def table(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     return rows
 
 
-def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) -> None:
-    """Print a table for each metric, and below them what they share and the remarks.
+def _print(
+    comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]], short: Mapping[str, str]
+) -> None:
+    """Print a table for each metric, and below them what they share.
 
-    rows: of `table`. A column names the baseline of each row if there is more than one.
+    rows: of `table`. short: short names of the runs by name. A column names the baseline of each
+    row if there is more than one.
     """
-    short = short_names([run.name for each in comparisons for run in (each.run, each.baseline)])
     baselines = {each.baseline.name for each in comparisons}
     has_several = len(baselines) > 1
     heads = ["run", "minus"] if has_several else ["run"]
@@ -353,10 +394,8 @@ def _print(comparisons: Sequence[Comparison], rows: Sequence[dict[str, Any]]) ->
         print(f"task: {task}")
     for drawn in dict.fromkeys(str(each.clusters) for each in comparisons):
         print(f"drawn: {drawn}, {N_RESAMPLES} times, paired")
-    if any(row.get("interval", ()) is None for row in rows):
+    if any(row.get("interval", ()) is None and row["n_differ"] is not None for row in rows):
         print(f"no interval, no p: fewer than {LEAST} differ, or all draws say the same")
-    for remark in dict.fromkeys(text for each in comparisons for text in _remarks(each, short)):
-        print(remark)
 
 
 def _numbers_of(row: Mapping[str, Any]) -> list[str]:
@@ -368,7 +407,7 @@ def _numbers_of(row: Mapping[str, Any]) -> list[str]:
         f"{row['difference']:+.3f}",
         "–" if bounds is None else f"{bounds[0]:+.3f} to {bounds[1]:+.3f}",
         "–" if p_value is None else f"{p_value:.4f}",
-        f"{row['n_differ']} of {row['n_drawn']}",
+        "–" if row["n_differ"] is None else f"{row['n_differ']} of {row['n_drawn']}",
     ]
 
 
@@ -378,7 +417,9 @@ def _remarks(comparison: Comparison, short: Mapping[str, str]) -> list[str]:
     remarks = []
     run, baseline = short[comparison.run.name], short[comparison.baseline.name]
     for each, name in ((comparison.baseline, baseline), (comparison.run, run)):
-        remarks += lost(name, each.n_failed, each.n_silent, len(each.utterances))
+        if (n := len(each.utterances)) < each.n_expected:
+            remarks.append(f"{name}: broken off after {n} of {each.n_expected} recordings")
+        remarks += lost(name, each.n_failed, each.n_silent, n)
         if each.is_best_effort:
             remarks.append(f"{name}: no fixed feed, so its text depends on the machine")
         if each.sample.latencies is None:
@@ -387,9 +428,16 @@ def _remarks(comparison: Comparison, short: Mapping[str, str]) -> list[str]:
         elif each.sample.coverage is not None:
             share = f"{100 * each.sample.coverage:.0f} %"
             remarks.append(f"{name}: latency of {share} of the spoken words, the right ones")
+    if _speakers(comparison.run) != _speakers(comparison.baseline):
+        remarks.append(f"{run} has other speakers than {baseline}, whose are drawn")
     if comparison.run.cpu != comparison.baseline.cpu:
         remarks.append(
             f"{run} was measured on another machine ({comparison.run.cpu}) than "
             f"{baseline} ({comparison.baseline.cpu}): latency is not comparable"
         )
     return remarks
+
+
+def _speakers(run: Run) -> dict[str, str | None]:
+    """Return the speaker of each utterance."""
+    return {utt: utterance.speaker for utt, utterance in run.utterances.items()}

@@ -23,7 +23,7 @@ from streaming_asr.events.log import SLIP_S, EventWriter, Log, UtteranceLog, rea
 from streaming_asr.files import replacing, write_text
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
 from streaming_asr.score.results import SCHEMA, no_folder
-from streaming_asr.score.sample import Sample, intervals, shares
+from streaming_asr.score.sample import RATES, Sample, intervals
 from streaming_asr.score.task import normalisers, task_of_log
 from streaming_asr.text.languages import language_code
 from streaming_asr.text.normalise import MARKED
@@ -128,7 +128,7 @@ def _intervals(log: Log, traces: Sequence[Trace], metrics: Mapping[str, Any]) ->
     """Return the `intervals` of metrics.json (`score.sample.intervals`), only of the metrics that
     the run has."""
     recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-    document = intervals(Sample.of(traces, recordings=recordings), shares(traces))
+    document = intervals(Sample.of(traces, recordings=recordings, rates=RATES))
     document["metrics"] = {
         name: bounds
         for name, bounds in document["metrics"].items()

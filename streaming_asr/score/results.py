@@ -17,6 +17,8 @@ from streaming_asr.files import check_name, json_of
 from streaming_asr.metrics.table import with_wer
 from streaming_asr.models.native import KINDS, Kind, of_type, type_of
 from streaming_asr.score.document import document_of, lines_of, saved_config
+from streaming_asr.score.judge import Figure, lacking
+from streaming_asr.score.sample import DRAWN
 
 BATCH = "batch: its text is offline's everywhere, and it commits nothing before the end"
 BUSY = (
@@ -72,6 +74,14 @@ class Result:
         """The 95 % intervals by metric; none of results scored before there were any."""
         pairs = (self.document.get("intervals") or {}).get("metrics") or {}
         return {name: (low_high[0], low_high[1]) for name, low_high in pairs.items() if low_high}
+
+    def figure(self, metric: str) -> Figure:
+        """Return a metric with its interval, to be judged (`score.judge`)."""
+        value, bounds = self.metrics.get(metric), self.intervals.get(metric)
+        if bounds or metric not in DRAWN:
+            return Figure(value, *(bounds or ()))
+        n = (self.document.get("intervals") or {}).get("n_drawn") or 0
+        return Figure(value, lacking=lacking(n, drawn_over(self.document) or "nothing drawn"))
 
     def or_last(self, metric: str) -> float:
         """Return a metric to sort by: infinite where the run has none."""
@@ -328,9 +338,7 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
         doubts.append(little_training)
     if (kind := _native_kind(config)) is not None and kind.note is not None:
         doubts.append(kind.note)
-    wall, cpu = metrics.get("rtf_total"), metrics.get("rtf_cpu")
-    is_on_cpu = config.get("device", "cpu") == "cpu"
-    if is_on_cpu and wall and cpu and wall > BUSY_RATIO * cpu:
+    if is_busy(config, metrics):
         doubts.append(BUSY)
     wer = metrics.get("wer")
     if isinstance(wer, int | float) and wer > 100:
@@ -340,6 +348,13 @@ def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) 
             "sample rate, and at whether the weights fit the method"
         )
     return doubts
+
+
+def is_busy(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> bool:
+    """Return whether the steps of a run on the CPU waited for other programs."""
+    wall, cpu = metrics.get("rtf_total"), metrics.get("rtf_cpu")
+    is_on_cpu = config.get("device", "cpu") == "cpu"
+    return bool(is_on_cpu and wall and cpu and wall > BUSY_RATIO * cpu)
 
 
 def _little_training(config: Mapping[str, Any]) -> str | None:

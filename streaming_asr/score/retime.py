@@ -18,11 +18,21 @@ from streaming_asr.events.log import Log, UtteranceLog, read_log
 from streaming_asr.files import give_json
 from streaming_asr.metrics import METRICS, Trace, compute, queued
 from streaming_asr.metrics import traces as traces_of
-from streaming_asr.metrics.clocks import Times, compute_times, median_trace
+from streaming_asr.metrics.clocks import (
+    QUEUE_BUDGET_S,
+    Times,
+    compute_times,
+    headroom,
+    median_trace,
+    queue_growth,
+    queue_wait,
+)
 from streaming_asr.metrics.table import CA, STEPS, known_of
+from streaming_asr.metrics.trace import arrays
 from streaming_asr.score import streams
 from streaming_asr.score.folder import EVENTS, one_cell
-from streaming_asr.terminal import add_json, command_parser, format_number, show_table
+from streaming_asr.score.results import BUSY, is_busy
+from streaming_asr.terminal import add_json, command_parser, format_number, show_table, wrapped
 
 SHOWN = (
     "arwer_grid_ca",
@@ -63,6 +73,7 @@ class Retimed:
     measured: Mapping[str, float | None]
     retimed: Mapping[str, float | None]
     traces: list[Mapping[str, float | None]]
+    notes: list[str]  # what decides where the machine does not keep up, and a busy machine
 
     def range(self, name: str) -> tuple[float, float] | None:
         """Return the lowest and highest over the traces; None where one of them has no value."""
@@ -120,13 +131,34 @@ def retime(
     # Compute times of the steps, by run and utterance; the median is over the runs.
     times = [[compute_times(run[trace.utt].steps) for trace in measured] for run in runs]
     medians = [median_trace(of_runs) for of_runs in zip(*times, strict=True)]
+    slower = _with_times(measured, medians, slowdown)
+    figures, retimed = compute(measured), compute(slower)
+    notes = _not_keeping_up(slower, retimed["headroom"])
+    if is_busy(logs_and_gaps[0][0].header.get("config") or {}, figures):
+        notes.append(BUSY)
     return Retimed(
         n_traces=len(runs),
         slowdown=slowdown,
-        measured=compute(measured) | unmeasured,
-        retimed=compute(_with_times(measured, medians, slowdown)) | unmeasured,
+        measured=figures | unmeasured,
+        retimed=retimed | unmeasured,
+        notes=notes,
         traces=[compute(_with_times(measured, of_run, slowdown)) | unmeasured for of_run in times],
     )
+
+
+def _not_keeping_up(traces: Sequence[Trace], room: float | None) -> list[str]:
+    """Return why a machine with less than 1 of headroom does not keep up: the recording whose queue
+    decides; [] for another machine."""
+    if room is None or room >= 1:
+        return []
+    utts_of = {trace.utt: arrays(trace.steps) for trace in traces if trace.steps}
+    worst = min(utts_of, key=lambda utt: headroom([utts_of[utt]]))
+    wait_s, growth = queue_wait(*utts_of[worst]).max(), queue_growth(*utts_of[worst])
+    return [
+        f"this machine does not keep up: it would have to be {1 / room:.1f} times faster. "
+        f"{worst} decides: its audio waits up to {wait_s:.1f} s, of {QUEUE_BUDGET_S:g} s that are "
+        f"allowed, and the wait grows by {growth:.2f} s a second"
+    ]
 
 
 def own_times(folder: Path) -> tuple[Log, list[str]]:
@@ -206,7 +238,5 @@ def _print(retimed: Retimed) -> None:
             row.append("–" if span is None else f"{span[0]:.3f} to {span[1]:.3f}")
         rows.append(row)
     show_table(heads, rows)
-    headroom = retimed.retimed["headroom"]
-    if headroom is not None and headroom < 1:
-        factor = f"{1 / headroom:.1f}"
-        print(f"this machine does not keep up: it would have to be {factor} times faster")
+    for note in retimed.notes:
+        print(wrapped(note))

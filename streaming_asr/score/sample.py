@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ class Sample:
     latencies: list[list[float]] | None = None
     coverage: float | None = None  # share of the spoken words that have a latency
     clock: str = "ca"
+    # (numerator, denominator) of each utterance, by metric (`shares`)
+    rates: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -41,11 +43,13 @@ class Sample:
         *,
         clock: str = "ca",
         recordings: Mapping[str, str | None] | None = None,
+        rates: Collection[str] = (),
     ) -> Sample:
         """Return the sample of these traces.
 
         clock: `ca` or `cu`, of the latencies. recordings: the recording of each utterance by the
-        utterance's name, as several utterances may come from one recording.
+        utterance's name, as several utterances may come from one recording. rates: metrics of RATES
+        that are drawn, too.
         """
         word_times = [timed(trace) for trace in traces]
         n_spoken = sum(len(words.spoken) for words in word_times if words)
@@ -59,6 +63,7 @@ class Sample:
             latencies=latencies if has_latency else None,
             coverage=sum(map(len, latencies)) / n_spoken if n_spoken else None,
             clock=clock,
+            rates={name: [RATES[name](trace) for trace in traces] for name in rates},
         )
 
     @property
@@ -78,17 +83,26 @@ class Sample:
             recordings=[self.recordings[k] for k in order],
             errors=[self.errors[k] for k in order],
             latencies=latencies,
+            rates={name: [pairs[k] for k in order] for name, pairs in self.rates.items()},
         )
 
+    def parts(self, metric: str) -> Sequence[Any]:
+        """Return what a metric other than WER is computed from, of each utterance."""
+        return self.rates.get(metric, self.latencies or ())
+
     def statistics(self, clusters: Clusters) -> Statistics:
-        """Return the function that computes, of bootstrap draws, the metrics of each draw: WER in
-        percent and the quantiles of word latency in seconds, by name.
+        """Return the function that computes, of bootstrap draws, the metrics of each draw: WER and
+        `rates` in percent and the quantiles of word latency in seconds, by name.
 
         The function takes how often each cluster is drawn, (n_draws, n_clusters), and returns
         arrays of (n_draws,).
         """
-        errors = statistics.sums([each.errors for each in self.errors], clusters)
-        words = statistics.sums([each.words for each in self.errors], clusters)
+        of_errors = [(each.errors, each.words) for each in self.errors]
+        sums = {  # numerators and denominators, (n_clusters,) each
+            name: [statistics.sums(part, clusters) for part in zip(*pairs, strict=True)]
+            for name, pairs in {"wer": of_errors, **self.rates}.items()
+            if pairs
+        }
         pool = None
         if self.latencies is not None:
             pooled = [latency_s for of_words in self.latencies for latency_s in of_words]
@@ -97,7 +111,10 @@ class Sample:
             pool = Pool(pooled, clusters_of_words.tolist(), clusters.n)
 
         def metrics_of_draws(counts: Counts) -> dict[str, Values]:
-            metrics = {"wer": 100.0 * statistics.rate(counts, errors, words)}
+            metrics = {
+                name: 100.0 * statistics.rate(counts, numerator, denominator)
+                for name, (numerator, denominator) in sums.items()
+            }
             if pool is not None:
                 quantiles = pool.quantiles(counts, tuple(LATENCY))
                 for name, values in zip(LATENCY.values(), quantiles, strict=True):
@@ -107,51 +124,28 @@ class Sample:
         return metrics_of_draws
 
 
-def shares(traces: Sequence[Trace]) -> dict[str, list[tuple[float, float]]]:
-    """Return, for two metrics that are a ratio of sums over the corpus, the pair (numerator,
-    denominator) of each utterance, by the metric's name; (0, 0) if its words have no times.
-
-    For `arwer_grid_ca` errors and words on the grid, for `word_latency_coverage` words with a
-    latency and spoken words.
-    """
-    pairs: dict[str, list[tuple[float, float]]] = {
-        "arwer_grid_ca": [],
-        "word_latency_coverage": [],
-    }
-    for trace in traces:
-        grid, spoken = (0.0, 0.0), (0.0, 0.0)
-        if (words := timed(trace)) is not None:
-            aligned = AlignedWordErrors(trace, trace.normalise).on_grid("ca")
-            grid = (aligned.errors, aligned.words)
-            spoken = (len(words.hits), len(words.spoken))
-        pairs["arwer_grid_ca"].append(grid)
-        pairs["word_latency_coverage"].append(spoken)
-    return pairs
+def _on_grid(trace: Trace) -> tuple[float, float]:
+    """Return errors and words of arwer_grid_ca; (0, 0) without word times."""
+    return AlignedWordErrors(trace, trace.normalise).on_grid("ca") if timed(trace) else (0.0, 0.0)
 
 
-def intervals(
-    sample: Sample, rates: Mapping[str, Sequence[tuple[float, float]]] | None = None
-) -> dict[str, Any]:
-    """Return the `intervals` of metrics.json: the 95 % intervals of WER, word latency and `rates`
-    (pairs as of `shares`), and what was drawn. Without utterances no metric has an interval."""
+def _covered(trace: Trace) -> tuple[float, float]:
+    """Return the words with a latency and the spoken words; (0, 0) without word times."""
+    words = timed(trace)
+    return (len(words.hits), len(words.spoken)) if words else (0.0, 0.0)
+
+
+# Metrics that are a ratio of sums over the corpus: the pair of an utterance.
+RATES = {"arwer_grid_ca": _on_grid, "word_latency_coverage": _covered}
+# Metrics of a run that have an interval.
+DRAWN = {"wer", *(name.format(clock="ca") for name in LATENCY.values()), *RATES}
+
+
+def intervals(sample: Sample) -> dict[str, Any]:
+    """Return the `intervals` of metrics.json: the 95 % intervals of WER, word latency and the rates
+    of the sample, and what was drawn. Without utterances no metric has an interval."""
     clusters = sample.clusters
-    statistics_of_sample = sample.statistics(clusters)
-    sums = {}  # numerators and denominators, (n_clusters,) each
-    for name, pairs in (rates or {}).items():
-        if pairs:
-            numerators, denominators = zip(*pairs, strict=True)
-            sums[name] = (
-                statistics.sums(numerators, clusters),
-                statistics.sums(denominators, clusters),
-            )
-
-    def metrics_of_draws(counts: Counts) -> Mapping[str, Values]:
-        metrics = dict(statistics_of_sample(counts))
-        for name, (numerator, denominator) in sums.items():
-            metrics[name] = 100.0 * statistics.rate(counts, numerator, denominator)
-        return metrics
-
-    estimates = statistics.bootstrap(metrics_of_draws, clusters.n) if clusters.n else {}
+    estimates = statistics.bootstrap(sample.statistics(clusters), clusters.n) if clusters.n else {}
     return {
         "level": statistics.LEVEL,
         "drawn": clusters.kind,
@@ -183,22 +177,14 @@ def difference(clusters: Clusters, first: Sample, second: Sample) -> dict[str, E
         }
 
     differences = {"wer": _wer_difference(clusters, first, second)}
-    latency_estimates = statistics.bootstrap(differences_of_draws, clusters.n)
-    differing_clusters: set[int] = set()
-    if first.latencies is not None and second.latencies is not None:
-        for latencies, other_latencies, cluster in zip(
-            first.latencies, second.latencies, clusters.of, strict=True
-        ):
-            if latencies != other_latencies:
-                differing_clusters.add(int(cluster))
-    n_differ = len(differing_clusters)
-    for name, estimate in latency_estimates.items():
-        if estimate is None:
-            differences[name] = None
-            continue
-        if n_differ < statistics.LEAST:  # too few for an interval or a p-value
-            estimate = Estimate(estimate.value)
-        differences[name] = replace(estimate, n_differ=n_differ)
+    for name, estimate in statistics.bootstrap(differences_of_draws, clusters.n).items():
+        if estimate is not None:
+            pairs = zip(first.parts(name), second.parts(name), clusters.of, strict=True)
+            n_differ = len({int(cluster) for part, other, cluster in pairs if part != other})
+            if n_differ < statistics.LEAST:  # too few for an interval or a p-value
+                estimate = Estimate(estimate.value)
+            estimate = replace(estimate, n_differ=n_differ)
+        differences[name] = estimate
     return differences
 
 

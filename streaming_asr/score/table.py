@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streaming_asr.config.defaults import ALIGNER_ERRORS_MS
-from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.intervals import LEAST
-from streaming_asr.score.limits import SHORT
+from streaming_asr.score.judge import metric_named
 from streaming_asr.score.results import BATCH, Result, read_results
 from streaming_asr.terminal import Grid, console, format_number, wrapped
 
@@ -64,15 +63,6 @@ def heading_of(name: str) -> tuple[str, int] | None:
     return None
 
 
-def sort_key(text: str | None) -> str:
-    """Return the metric that `--sort` names, WER for None. Raises UserError for another name."""
-    name = SHORT.get(text or "wer", text or "wer")
-    if name not in METRICS:
-        near = did_you_mean(name, [*SHORT, *METRICS]) or "; score --list shows them all"
-        raise UserError(f"--sort {text}: no such metric{near}")
-    return name
-
-
 def ranked(results: Sequence[Result], metric: str = "wer") -> list[Result]:
     """Return the cells sorted by corpus and, of one corpus, the best by `metric` first and those
     without the metric last; failed cells are at the end."""
@@ -122,7 +112,7 @@ def table(folder: Path | str, *, wide: bool = False, sort: str | None = None) ->
     from rich.console import Group
     from rich.text import Text
 
-    metric = sort_key(sort)
+    metric = metric_named(sort or "wer", "--sort")
     results = ranked(read_results(folder), metric)
     shared = shared_settings(results)
     splits = {result.split for result in results}

@@ -17,7 +17,7 @@ from streaming_asr.corpora import Folder, Mini
 from streaming_asr.corpora.loader import choose
 from streaming_asr.errors import UserError
 from streaming_asr.score import score_folder
-from streaming_asr.score.results import read_results
+from streaming_asr.score.results import BUSY, read_results
 
 
 def test_a_quick_method_carries_more_and_two_runs_give_a_spread(tmp_path: Path) -> None:
@@ -59,6 +59,18 @@ def test_a_failed_recording_is_named_and_counts_with_an_empty_text(tmp_path: Pat
     # Two errors of the other recordings, and the seven words of this one, of twenty.
     assert choice.errors == pytest.approx(100 * 9 / 20)
     assert notes == ["ufal 300ms: 1 of 3 recordings failed; they count with an empty text"]
+
+
+def test_a_busy_machine_is_named_as_in_the_table(tmp_path: Path) -> None:
+    """The streams that such a log carries are fewer than a quiet machine has."""
+    for method, cpu_share in (("ufal", 0.5), ("star", 0.9)):
+        cell = write_cell(tmp_path / f"method={method},chunk=300ms")
+        result = json.loads((cell / "metrics.json").read_text())
+        metrics = result["metrics"]
+        metrics["rtf_cpu"] = cpu_share * metrics["rtf_total"]
+        (cell / "metrics.json").write_text(json.dumps(result))
+    _, notes = judged([tmp_path])
+    assert notes == [f"ufal 300ms: {BUSY}"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,13 +26,16 @@ def a_cell(
     n_speakers: int = 12,
     cpu: str = "abacus",
     chunk: str = "300ms",
+    n_expected: int | None = None,
     **fields: object,
 ) -> Path:
     """`n` utterances of "big fish swim home"; every `wrong`-th has an error, words come `late_s`
     later."""
     text = "big fish swim home"
     folder.mkdir(parents=True)
-    header = {"config": {"chunk": chunk}, "machine": {"cpu": cpu}}
+    header: dict[str, Any] = {"config": {"chunk": chunk}, "machine": {"cpu": cpu}}
+    if n_expected is not None:
+        header["n_utterances"] = n_expected
     with EventWriter(folder / "events.jsonl", header) as writer:
         for k in range(n):
             heard = text.replace("fish", "dish") if wrong and k % wrong == 0 else text
@@ -196,3 +200,34 @@ def test_a_latency_that_an_imported_log_cannot_tell_is_not_compared(
     assert "word_latency_committed_p50_cu_s" in by_audio[0].differences
     assert main(["compare", *map(str, cells)]) == 0
     assert "b: no latency" in capsys.readouterr().out
+
+
+def test_a_run_that_was_broken_off_says_how_far_it_came(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = a_cell(tmp_path / "a", n=30, n_expected=40)
+    b = a_cell(tmp_path / "b", n=30, wrong=2, n_expected=40)
+    whole = a_cell(tmp_path / "whole", n=30, n_expected=30)
+    assert main(["compare", str(a), str(b), str(whole), "--json", str(tmp_path / "o.json")]) == 0
+    printed = capsys.readouterr().out
+    for name in "ab":
+        assert f"{name}: broken off after 30 of 40 recordings" in printed
+    assert "whole: broken off" not in printed
+    remarks = json.loads((tmp_path / "o.json").read_text())["remarks"]
+    assert "a: broken off after 30 of 40 recordings" in remarks
+
+
+def test_other_speakers_of_the_same_utterances_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = a_cell(tmp_path / "a", n_speakers=12)
+    b = a_cell(tmp_path / "b", n_speakers=9, wrong=2)
+    unknown = a_cell(tmp_path / "unknown", speaker=None)
+    assert main(["compare", str(a), str(b)]) == 2
+    assert "have another speaker for utterance u9" in capsys.readouterr().err
+    assert main(["compare", str(a), str(b), "--other-task"]) == 0
+    printed = capsys.readouterr().out
+    assert "drawn: 12 speakers" in printed
+    assert "b has other speakers than a, whose are drawn" in printed
+    assert main(["compare", str(a), str(unknown)]) == 0  # an imported log may name none
+    assert "drawn: 12 speakers" in capsys.readouterr().out

@@ -6,12 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
-from report_cells import write_cell, write_three
+from report_cells import TEN_WORDS, write_cell, write_three
 
 from streaming_asr.errors import UserError
 from streaming_asr.report import main
-from streaming_asr.report.budget import parse_budget, verdict
+from streaming_asr.report.budget import verdict
+from streaming_asr.score.judge import Limit, judge, parse_limits
 from streaming_asr.score.results import read_results
+
+
+def parse_budget(texts: list[str]) -> list[Limit]:
+    return parse_limits("--budget", texts)
 
 
 def test_the_lowest_wer_within_the_budget_is_named_with_its_runner_up(tmp_path: Path) -> None:
@@ -59,6 +64,48 @@ def test_an_interval_that_crosses_the_limit_is_said(tmp_path: Path) -> None:
         read_results(write_three(tmp_path / "g")), parse_budget(["wer=3.5%", "commit_p90=1200ms"])
     )
     assert any("interval of wer" in line and "crosses the limit" in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_wrong", "limit", "state", "reason"),
+    [
+        (12, 3, "wer=8%", "within", ""),
+        (12, 0, "wer=8%", "within", ""),  # no error: all draws say the same
+        (3, 0, "wer=8%", "unknown", "3 utterances, and an interval needs 6: 3 are missing"),
+        (5, 1, "wer=8%", "unknown", "5 utterances, and an interval needs 6: 1 is missing"),
+        (3, 3, "wer=8%", "beyond", ""),
+        (3, 0, "commit_p50=9s", "unknown", "3 utterances, and an interval needs 6: 3 are missing"),
+        (3, 0, "commit_p90=9s", "unknown", "3 utterances, and an interval needs 6: 3 are missing"),
+        (3, 0, "commit_p90=10ms", "beyond", ""),
+        (3, 0, "coverage=80%", "unknown", "3 utterances, and an interval needs 6: 3 are missing"),
+        (3, 0, "commit_p95=9s", "within", ""),
+        (3, 0, "rtf=0.5", "within", ""),
+        (3, 0, "headroom=3", "within", ""),
+        (3, 0, "headroom=99", "beyond", ""),
+        (3, 0, "memory=9MiB", "unknown", "it was not measured"),
+    ],
+)
+def test_a_metric_without_the_interval_that_it_needs_cannot_be_judged(
+    n: int,
+    n_wrong: int,
+    limit: str,
+    state: str,
+    reason: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    texts = {
+        f"u{k}": (TEN_WORDS, TEN_WORDS.replace("early", "yearly") if k < n_wrong else TEN_WORDS)
+        for k in range(n)
+    }
+    folder = write_cell(tmp_path / "g" / "method=ufal,chunk=300ms", texts=texts)
+    (result,) = read_results(folder)
+    (found,) = judge(result.figure, parse_budget([limit]))
+    assert found.state == state
+    assert found.reason.replace(" (1 speaker, fewer than 10: too few to draw)", "") == reason
+    command = [str(folder), "--out", str(tmp_path / "page.html"), "--budget", limit]
+    assert main(command) == (0 if state == "within" else 1)
+    assert ("cannot be judged" in capsys.readouterr().out) == ("missing" in reason)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from two_words import a_cell
 
 from streaming_asr.errors import UserError
+from streaming_asr.events.log import EventWriter, Step, UtteranceLog
 from streaming_asr.metrics.table import CA, CU, STEPS, unmeasured
 from streaming_asr.score.command import main
 from streaming_asr.score.retime import retime
@@ -25,6 +26,26 @@ def test_on_a_slower_machine_the_queue_grows_and_the_words_come_later(tmp_path: 
     assert found.retimed["headroom"] == pytest.approx(
         (found.measured["headroom"] or 0) / 3, rel=1e-3
     )
+
+
+def test_a_short_last_piece_does_not_decide_and_a_busy_machine_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nine steps of 70 ms a second of audio, and a last piece of 11 ms of audio."""
+    steps = [
+        Step("audio", 16_000 * k, {"wall": 70_000_000, "cpu": 30_000_000}) for k in range(1, 9)
+    ]
+    steps.append(Step("flush", 128_176, {"wall": 70_000_000, "cpu": 30_000_000}))
+    log = UtteranceLog("u1", "", 128_176, steps=steps)
+    with EventWriter(tmp_path / "events.jsonl", {}) as writer:
+        writer.write_utterance(log)
+    found = retime(tmp_path, slowdown=2)
+    assert found.measured["headroom"] == pytest.approx(1 / 0.07, rel=1e-3)
+    assert found.retimed["headroom"] == pytest.approx(1 / 0.14, rel=1e-3)
+    assert main(["retime", str(tmp_path), "--slowdown", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "does not keep up" not in printed
+    assert "this machine was busy" in printed
 
 
 def test_what_does_not_depend_on_time_stays(tmp_path: Path) -> None:
@@ -57,6 +78,9 @@ def test_the_command_prints_the_table_and_writes_all_metrics(
     assert main(["retime", str(cell), "--slowdown", "4", "--json", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "retimed x 4" in printed and "does not keep up" in printed
+    # Four steps of 2 s for 1 s of audio each: the last waits for 3 s.
+    decides = "decides: its audio waits up to 3.0 s, of 1 s that are allowed, and the wait grows by"
+    assert f"{decides} 1.00 s a second" in " ".join(printed.split())
     content = json.loads(out.read_text())
     assert content["retimed"]["rtf_total"] == 2.0 and content["n_traces"] == 1
     assert not (cell / "metrics.json").exists()  # what was measured stays what was measured

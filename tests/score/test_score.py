@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from places import ROOT
+from report_cells import SENTENCE, write_cell
 
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import InvalidLog
@@ -20,6 +21,7 @@ from streaming_asr.metrics import METRICS, METRICS_VERSION
 from streaming_asr.report import table
 from streaming_asr.score import find_cells, score_folder
 from streaming_asr.score.command import main
+from streaming_asr.score.judge import SHORT, metric_named
 from streaming_asr.score.results import read_results
 from streaming_asr.utterance import TimedWord
 
@@ -301,6 +303,65 @@ def test_all_metrics_can_be_shown_and_explained(
     listed = capsys.readouterr().out
     for name in METRICS:
         assert name.replace("_", " ") in shown and name in listed, name
+
+
+@pytest.mark.parametrize("columns", [[], ["--metrics", "wer,shown_p50"], ["--all"], ["--wide"]])
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("commit_p50", "star ufal whisperrt"),
+        ("word_latency_committed_p50_ca_s", "star ufal whisperrt"),
+        ("rtf", "ufal whisperrt star"),
+        ("headroom", "ufal whisperrt star"),  # 30, 20 and 2
+        ("wer", "whisperrt star ufal"),
+        (None, "whisperrt star ufal"),
+    ],
+)
+def test_every_table_sorts(
+    columns: list[str],
+    sort: str | None,
+    order: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Words of whisperrt are final last and right; a step of star takes most."""
+    monkeypatch.setenv("COLUMNS", "2000")
+    for method, chunk, ahead, compute_s, n_wrong in (
+        ("whisperrt", "1000ms", 3, 0.05, 0),
+        ("star", "100ms", 0, 0.05, 1),
+        ("ufal", "300ms", 1, 0.01, 2),
+    ):
+        text = SENTENCE.replace("harbour", "arbour") if n_wrong else SENTENCE
+        text = text.replace("nine", "dine") if n_wrong > 1 else text
+        folder = tmp_path / f"method={method},chunk={chunk}"
+        texts = {f"u{k}": (SENTENCE, text) for k in range(5)}
+        write_cell(folder, chunk=chunk, texts=texts, ahead=ahead, compute_s=compute_s)
+    assert main([str(tmp_path), *columns, *(["--sort", sort] if sort else [])]) == 0
+    # Of a few cells --all has a column each.
+    names = re.findall("whisperrt|star|ufal", capsys.readouterr().out)
+    assert " ".join(dict.fromkeys(names)) == order
+
+
+@pytest.mark.parametrize("name", sorted(SHORT))
+def test_a_short_name_is_a_metric_in_every_option(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    metric = metric_named(name)
+    assert metric in METRICS and metric_named(metric) == metric
+    cells = [str(write_cell(tmp_path / f"method={method},chunk=300ms")) for method in ("u", "v")]
+    assert main([str(tmp_path), "--metrics", name]) == 0
+    assert metric.replace("_", " ") in capsys.readouterr().out
+    for option, command in {
+        "--sort": [str(tmp_path), "--sort", f"x{name}"],
+        "--metrics": [str(tmp_path), "--metrics", f"x{name}"],
+        "--worse": ["compare", *cells, "--worse", f"x{name}=1"],
+    }.items():
+        assert main(command) == 2
+        assert f"error: {option} x{name}: no such metric" in capsys.readouterr().err
+    assert main(["--list"]) == 0
+    assert name in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
