@@ -2,8 +2,9 @@
 
     streaming-asr dashboard outputs/mini --entity ME
 
-Panels show WER by chunk, WER by latency, latency and cost by chunk, one line a method, and a table
-of all cells. Without a login the specification is written to a file, and nothing is sent.
+Panels show WER by chunk, WER by latency, latency and cost by chunk, one line for each method with
+its settings, and a table of all cells. Given again, it updates the same workspace and report.
+Without a login the specification is written to a file, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
+from streaming_asr.files import write_text
 from streaming_asr.machine import has_login
 from streaming_asr.metrics.table import METRICS
 from streaming_asr.score.results import Result, read_results
@@ -28,14 +30,16 @@ from streaming_asr.track.tracker import (
     CHUNK,
     LATENCY,
     PANELS,
-    PROJECT,
+    SERIES,
+    default_project,
+    group_of,
     tracker,
 )
 
 FOLDER = "dashboard"  # in that of the sweep
 SPECIFICATION = "specification.json"
 TABLE = "cells"
-METHOD = "JobType"  # W&B's name of what a run's method is kept as
+SAVED = "saved.json"  # W&B's names of the workspace and the report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command_parser("streaming-asr dashboard", __doc__)
     parser.add_argument("folder", type=Path, help="a sweep, e.g. outputs/mini")
     parser.add_argument("--entity", help="the user or team that owns the project")
-    parser.add_argument("--project", default=PROJECT, help="default: %(default)s")
+    parser.add_argument("--project", default=default_project(), help="default: %(default)s")
     parser.add_argument(
         "--offline", action="store_true", help="write the specification and send nothing"
     )
@@ -83,8 +87,7 @@ def _make(arguments: argparse.Namespace) -> None:
         entity = entity or _default_entity()
         file.write_text(_specification(group, entity, arguments.project))
         _send_cells(cells, group, arguments, entity, mode="online")
-        workspace = _workspace(group, entity, arguments.project).save()
-        report = _report(group, entity, arguments.project).save()
+        workspace, report = _save(place / SAVED, group, entity, arguments.project)
     except Exception as error:  # of the client: a server that is away, refuses or answers badly
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UserError(
@@ -101,7 +104,7 @@ def _group(cells: Sequence[Result], folder: Path) -> str:
         raise UserError(
             f"{folder}: holds several sweeps ({', '.join(names)}); name the folder of one"
         )
-    return names[0] if names else folder.resolve().name
+    return group_of(names[0]) or names[0] if names else folder.resolve().name
 
 
 def _default_entity() -> str:
@@ -124,8 +127,8 @@ def _send_cells(
     run_id = f"sweep-{hashlib.sha256(group.encode()).hexdigest()[:12]}"
     rows = [
         {
-            "method": cell.label,
-            CHUNK: None if cell.chunk_s is None else round(cell.chunk_s * 1000),
+            SERIES: cell.series,
+            CHUNK: None if cell.chunk_s is None or cell.is_whole else round(cell.chunk_s * 1000),
             "split": cell.split,
             "model": cell.model,
             **{name: cell.metrics.get(name) for name in PANELS},
@@ -145,14 +148,14 @@ def _send_cells(
 
 
 def _panels() -> list[Any]:
-    """Return the panels, one line or bar a method."""
+    """Return the panels, one line or bar for each series."""
     import wandb_workspaces.reports.v2 as wr
 
-    method, full = wr.Metric(METHOD), wr.Layout(w=24, h=12)
+    series, full = wr.Config(SERIES), wr.Layout(w=24, h=12)
     errors, latency, cost = (_label(name) for name in ("wer", LATENCY, "rtf_total"))
     by_chunk = [
         wr.LinePlot(
-            title=f"{title} by chunk", x=CHUNK, y=[f"{BY_CHUNK}/{name}"], groupby=method,
+            title=f"{title} by chunk", x=CHUNK, y=[f"{BY_CHUNK}/{name}"], groupby=series,
             title_x="chunk, ms", title_y=label,
         )
         for title, name, label in (
@@ -162,7 +165,7 @@ def _panels() -> list[Any]:
         )
     ]  # fmt: skip
     by_latency = wr.LinePlot(
-        title="WER by latency", x=LATENCY, y=[f"{BY_LATENCY}/wer"], groupby=method,
+        title="WER by latency", x=LATENCY, y=[f"{BY_LATENCY}/wer"], groupby=series,
         title_x=latency, title_y=errors,
     )  # fmt: skip
     runs = wr.ScatterPlot(
@@ -172,7 +175,7 @@ def _panels() -> list[Any]:
     bars = wr.BarPlot(
         title="Cost by method",
         metrics=[wr.SummaryMetric("rtf_total")],
-        groupby=method,
+        groupby=series,
         title_x=cost,
     )
     table = wr.WeavePanelSummaryTable(table_name=TABLE, layout=full)
@@ -184,7 +187,7 @@ def _label(name: str) -> str:
 
 
 def _workspace(group: str, entity: str, project: str) -> Any:
-    """Return the workspace: the runs of the sweep by method, and the panels."""
+    """Return the workspace: the runs of the sweep by series, and the panels."""
     import wandb_workspaces.workspaces as ws
     from wandb_workspaces import expr
 
@@ -195,7 +198,7 @@ def _workspace(group: str, entity: str, project: str) -> Any:
         sections=[ws.Section(name=group, panels=_panels(), is_open=True)],
         runset_settings=ws.RunsetSettings(
             filters=expr.And(expr.Metric("Group") == group),
-            groupby=[expr.Metric(METHOD)],
+            groupby=[expr.Config(SERIES)],
             pinned_columns=[f"summary:{name}" for name in PANELS],
         ),
     )
@@ -207,10 +210,10 @@ def _report(group: str, entity: str, project: str) -> Any:
     from wandb_workspaces import expr
 
     runs = wr.Runset(
-        entity=entity, project=project, name=group, groupby=[METHOD],
+        entity=entity, project=project, name=group, groupby=[f"config.{SERIES}"],
         filters=expr.And(expr.Metric("Group") == group),
     )  # fmt: skip
-    text = "Each line is a method, each run a cell of the sweep. Latency counts computing."
+    text = "Each line is a method with its settings, each run a cell. Latency counts computing."
     return wr.Report(
         entity=entity,
         project=project,
@@ -218,6 +221,22 @@ def _report(group: str, entity: str, project: str) -> Any:
         blocks=[wr.P(text=text), wr.PanelGrid(runsets=[runs], panels=_panels())],
         width="fluid",
     )
+
+
+def _save(file: Path, group: str, entity: str, project: str) -> tuple[Any, Any]:
+    """Save workspace and report and return them; those of an earlier call are updated, whose names
+    are in `file`."""
+    workspace, report = _workspace(group, entity, project), _report(group, entity, project)
+    place = f"{entity}/{project}/{group}"
+    saved = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    if saved.get("place") == place:
+        workspace._internal_name, workspace._internal_id = saved["workspace"]
+        report.id = saved["report"]
+    workspace.save()
+    report.save()
+    names = [workspace._internal_name, workspace._internal_id]
+    write_text(file, json.dumps({"place": place, "workspace": names, "report": report.id}))
+    return workspace, report
 
 
 def _specification(group: str, entity: str, project: str) -> str:

@@ -4,11 +4,13 @@
     streaming-asr sync outputs/mini --project other
 
 Runs that were uploaded before are passed over, so a broken upload goes on when it is given again.
+So are those of results that are unfinished or were replaced; of a cell the last run counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +19,10 @@ from pathlib import Path
 from streaming_asr.errors import UserError
 from streaming_asr.machine import has_login
 from streaming_asr.terminal import command_parser, exit_status
-from streaming_asr.track.tracker import PROJECT
+from streaming_asr.track.tracker import default_project
+
+RESULTS = ("metrics.json", "*/training.json", "specification.json")
+"""What a finished run, training and dashboard leave next to the runs of W&B."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,20 +30,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command_parser("streaming-asr sync", __doc__)
     parser.add_argument("folder", type=Path, help="a sweep or a cell, e.g. outputs/mini")
     parser.add_argument("--entity", help="the user or team that owns the project")
-    parser.add_argument("--project", default=PROJECT, help="default: %(default)s")
+    parser.add_argument("--project", default=default_project(), help="default: %(default)s")
     arguments = parser.parse_args(argv)
     return exit_status(lambda: _sync(arguments))
 
 
 def _sync(arguments: argparse.Namespace) -> int:
-    runs = sorted(arguments.folder.rglob("wandb/offline-run-*/*.wandb"))
-    if not runs:
+    found = sorted(arguments.folder.rglob("wandb/offline-run-*/*.wandb"))
+    newest = {run.parents[2]: run for run in found}  # a run's name begins with its time
+    runs = [run for folder, run in newest.items() if _is_current(folder)]
+    if not found:
         raise UserError(
             f"{arguments.folder}: holds no offline run of W&B; run with tracker=wandb, or name the "
             "folder of a sweep"
         )
     todo = [str(run.parent) for run in runs if not Path(f"{run}.synced").exists()]
-    print(f"{len(todo)} of {len(runs)} runs to upload", flush=True)
+    n_old = len(found) - len(runs)
+    left_out = f" ({n_old} of unfinished or replaced results left out)" if n_old else ""
+    print(f"{len(todo)} of {len(runs)} runs to upload{left_out}", flush=True)
     if not todo:
         return 0
     if not has_login():
@@ -49,3 +58,9 @@ def _sync(arguments: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "wandb", "sync", "--project", arguments.project]
     command += ["--entity", arguments.entity] if arguments.entity else []
     return 1 if subprocess.run([*command, *todo], check=False).returncode else 0
+
+
+def _is_current(folder: Path) -> bool:
+    """Whether the results in a folder are finished, and not set aside."""
+    is_old = any(re.search(r"\.old-\d+$", part) for part in folder.parts)
+    return not is_old and any(True for name in RESULTS for _ in folder.glob(name))

@@ -355,11 +355,12 @@ def _join(job: Job) -> dict[str, Any] | None:
 def _send(track: Tracker, folder: Path, result: Mapping[str, Any]) -> None:
     """Give the tracker, if there is one, the result of a cell."""
     if track.alive:
-        from streaming_asr.chunking import parse_duration
         from streaming_asr.corpora.rows import text_lines
+        from streaming_asr.score.results import read_results
 
-        chunk_ms = parse_duration(result["config"]["chunk"])
-        track.results(result["metrics"], chunk_ms=chunk_ms)
+        (cell,) = read_results(folder)
+        chunk_ms = None if cell.chunk_s is None or cell.is_whole else round(1000 * cell.chunk_s)
+        track.results(result["metrics"], chunk_ms=chunk_ms, series=cell.series)
         lines = text_lines(folder / folders.UTTERANCES)
         track.table("utterances", [json.loads(line) for line in lines])
         track.events(folder / folders.EVENTS)

@@ -131,9 +131,20 @@ class Result:
         }
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the method waits for the whole recording."""
+        return self.method == "offline"
+
+    @property
+    def series(self) -> str:
+        """What all chunks of a method share, as one line of a dashboard."""
+        model = "" if "model=" in self.variant else self.model
+        return ", ".join(filter(None, (self.label, model, self.split)))
+
+    @property
     def chunk(self) -> str:
         """The chunk as it is shown; the offline pass waits for the whole recording."""
-        if self.method == "offline":
+        if self.is_whole:
             return "whole"
         return "" if self.chunk_s is None else f"{self.chunk_s * 1000:g} ms"
 

@@ -2,7 +2,7 @@
 
     with tracker(config, folder=cell) as track:
         track.log({"loss": 2.1}, step=10)        # a training curve
-        track.results({"wer": 4.2}, chunk_ms=300)  # the final numbers of a cell
+        track.results({"wer": 4.2}, chunk_ms=300, series="ufal, mini clean")  # those of a cell
         track.summary({"dev_wer": 4.2})          # those of a training
         track.table("utterances", rows)          # one row per utterance
         track.events(Path("events.jsonl"))       # the log as an artifact
@@ -29,7 +29,10 @@ from streaming_asr.errors import check_one_of
 
 FINISH_TIMEOUT_S = 300  # for a server that went away while a run's files were being sent
 PROJECT = "streaming-asr"
+UNNAMED = "default"  # `name` of conf/run.yaml
 CHUNK = "chunk_ms"
+SERIES = "series"
+"""What a panel draws as one line: method, settings, model and data, as tables call them."""
 LATENCY = "word_latency_committed_p50_ca_s"  # the median, compute included
 BY_CHUNK, BY_LATENCY = "by_chunk", "by_latency"
 PANELS = ("wer", "arwer_grid_ca", LATENCY, "light_erasure", "rtf_total", "wer_formatted")
@@ -85,11 +88,14 @@ class Tracker:
 
         self._guard("summary", send)
 
-    def results(self, values: Mapping[str, Any], *, chunk_ms: int | None) -> None:
+    def results(
+        self, values: Mapping[str, Any], *, chunk_ms: int | None, series: str | None = None
+    ) -> None:
         """Keep the final numbers of a cell as a summary, and those of `PANELS` in the history too.
 
         In the history they are one point over the chunk and one over the median latency: W&B makes
         its panels of the history, so that a project shows WER by chunk and by latency by itself.
+        chunk_ms: None where the method gets all audio at once. series: `SERIES`.
         """
         self.summary(values)
         axes = {CHUNK: chunk_ms, LATENCY: values.get(LATENCY)}
@@ -101,15 +107,19 @@ class Tracker:
         }
 
         def send() -> None:
+            if series is not None:
+                self._run.config.update({SERIES: series}, allow_val_change=True)
             for axis in {axis for axis, _ in points.values()}:
-                self._run.define_metric(axis, hidden=True, summary=_summary_of(axis))
+                # With `summary=` wandb would replace the number of the summary by {"min": number}.
+                self._run.define_metric(axis, hidden=True, overwrite=True)
             for name, (axis, _) in points.items():
                 self._run.define_metric(name, step_metric=axis)
+            if not points:
+                return
             numbers = {name: value for name, value in axes.items() if value is not None}
             self._run.log({**numbers, **{name: value for name, (_, value) in points.items()}})
 
-        if points:
-            self._guard("results", send)
+        self._guard("results", send)
 
     def table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep a table, as of one row per utterance; nested values become columns `outer.inner`."""
@@ -185,6 +195,7 @@ def tracker(
     name (none | wandb), project, mode (offline | online), entity and tags.
     The run's configuration also gets `chunk_ms`, a number, and its type of job is the method.
     experiment: the group the run belongs to; default the configuration's `name`.
+    WANDB_PROJECT, WANDB_RUN_GROUP and WANDB_TAGS are taken where no project, name or tags are set.
     cell: the run's name; default the folder's. run_id: W&B's name of the run; default one of its
     own, or WANDB_RUN_ID with the folder in it.
     WANDB_MODE=disabled is tracker=none, WANDB_MODE=offline is mode=offline.
@@ -197,7 +208,7 @@ def tracker(
     folder = Path(folder)
     track = Tracker()
     if name == "wandb" and os.environ.get("WANDB_MODE") != "disabled":
-        group = experiment or config.get("name")
+        group = group_of(experiment or config.get("name"))
         run_id = run_id or _run_id(folder)
         track = Tracker(_start(config, settings, folder, group, cell or folder.name, run_id))
     failed = True
@@ -229,9 +240,9 @@ def _start(
     for mode in (first_mode,) if first_mode == "offline" else (first_mode, "offline"):
         try:
             return wandb.init(
-                project=settings.get("project") or PROJECT,
+                project=settings.get("project") or default_project(),
                 entity=settings.get("entity"),
-                tags=list(settings.get("tags") or ()),
+                tags=list(settings.get("tags") or _default_tags()),
                 mode=mode,
                 group=group,
                 name=name,
@@ -258,6 +269,21 @@ def _start(
     return None
 
 
+def default_project() -> str:
+    """Return the project of runs that name none."""
+    return os.environ.get("WANDB_PROJECT") or PROJECT
+
+
+def group_of(name: str | None) -> str | None:
+    """Return the group of the runs of an experiment: its name, or WANDB_RUN_GROUP where it has the
+    name that every run has by default."""
+    return os.environ.get("WANDB_RUN_GROUP") or name if name in (None, UNNAMED) else name
+
+
+def _default_tags() -> list[str]:
+    return [tag for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag]
+
+
 def _run_id(folder: Path) -> str | None:
     """Return WANDB_RUN_ID with the cell's folder in it, so that cells are runs of their own; None
     where it is not set, and where an agent of W&B sets it for each cell."""
@@ -269,7 +295,9 @@ def _run_id(folder: Path) -> str | None:
 
 def _numbers(config: Mapping[str, Any]) -> dict[str, int]:
     """Return the chunk in milliseconds, for the axis of a panel."""
-    return {"chunk_ms": parse_duration(config["chunk"])} if config.get("chunk") else {}
+    is_whole = (config.get("method") or {}).get("name") == "offline"
+    has_chunk = config.get("chunk") and not is_whole
+    return {CHUNK: parse_duration(config["chunk"])} if has_chunk else {}
 
 
 def _summary_of(name: str) -> str | None:

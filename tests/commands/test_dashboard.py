@@ -58,7 +58,7 @@ def check_panels(specification: Any) -> None:
         if panel["viewType"] == "Run History Line Plot"
     }
     assert {t: (c["xAxis"], *c["metrics"]) for t, c in lines.items()} == LINES
-    assert {config["groupBy"] for config in lines.values()} == {"jobType"}
+    assert {config["groupBy"] for config in lines.values()} == {"series.value"}
     kinds = {panel["viewType"] for panel in panels_of(specification)}
     assert kinds == {"Run History Line Plot", "Scatter Plot", "Bar Chart", "Weave"}
 
@@ -66,7 +66,7 @@ def check_panels(specification: Any) -> None:
 def rows_of(log: Path) -> list[list[Any]]:
     (table,) = log.parent.glob("files/media/table/cells*.json")
     content = json.loads(table.read_text())
-    columns = [content["columns"].index(name) for name in ("method", "chunk_ms", "wer")]
+    columns = [content["columns"].index(name) for name in ("series", "chunk_ms", "wer")]
     return [[row[i] for i in columns] for row in content["data"]]
 
 
@@ -124,9 +124,14 @@ def test_workspace_and_report_are_saved(sweep: Path, monkeypatch, capsys) -> Non
     server = Server()
     with stand_in(server) as address:
         monkeypatch.setenv("WANDB_BASE_URL", address)
-        assert dashboard.main([str(sweep), "--entity", "me"]) == 0, capsys.readouterr().err
+        for _ in range(2):
+            assert dashboard.main([str(sweep), "--entity", "me"]) == 0, capsys.readouterr().err
     written()
-    workspace, report = server.views
+    workspace, report, *again = server.views
+    # The second call names the views of the first, so that W&B updates them.
+    assert ("id" in workspace, report["id"]) == (False, None)
+    assert [view["id"] for view in again] == ["Vmlldzox", "Vmlldzox"]
+    assert again[0]["name"] == "nw-abc-v"
     assert (workspace["type"], report["type"]) == ("project-view", "runs")
     for view in server.views:
         assert (view["entityName"], view["projectName"]) == ("me", "streaming-asr")
@@ -134,7 +139,7 @@ def test_workspace_and_report_are_saved(sweep: Path, monkeypatch, capsys) -> Non
     assert workspace["displayName"] == "grid"
     (grid,) = [b for b in json.loads(report["spec"])["blocks"] if b["type"] == "panel-grid"]
     assert "grid" in json.dumps(grid["metadata"]["runSets"])
-    assert [given[-1] for given in sent] == ["online"]
+    assert [given[-1] for given in sent] == ["online", "online"]
     shown = capsys.readouterr().out
     assert "workspace: http" in shown and "report: http" in shown
 

@@ -121,6 +121,12 @@ def test_a_sweep_goes_up_in_one_command(
         (sweep / cell).mkdir(parents=True)
         with tracker({"name": "mini", "tracker": "wandb"}, folder=sweep / cell) as track:
             track.summary({"wer": 4.25})
+        (sweep / cell / "metrics.json").write_text("{}")
+    for cell in ("two.old-1", "broken off"):  # set aside; without a result
+        (sweep / cell).mkdir()
+        with tracker({"name": "mini", "tracker": "wandb"}, folder=sweep / cell) as track:
+            track.summary({"wer": 90.0})
+    (sweep / "two.old-1" / "metrics.json").write_text("{}")
     names: list[str] = []
     summaries: list[str] = []
 
@@ -140,8 +146,10 @@ def test_a_sweep_goes_up_in_one_command(
         monkeypatch.setenv("WANDB_BASE_URL", address)
         assert sync.main([str(sweep), "--entity", "me"]) == 0
         assert {"one", "two"} <= set(names)
+        assert not {"two.old-1", "broken off"} & set(names)
         assert sync.main([str(sweep)]) == 0  # nothing is left to upload
-    assert "0 of 2 runs to upload" in capfd.readouterr().out
+    shown = capfd.readouterr().out
+    assert "0 of 2 runs to upload (2 of unfinished or replaced results left out)" in shown
 
 
 def test_a_folder_without_offline_runs_is_refused(

@@ -22,11 +22,12 @@ CONFIG = {
     "chunk": "1s",
     "tracker": {"name": "wandb", "mode": "offline"},
 }
+VARIABLES = ("WANDB_PROJECT", "WANDB_RUN_GROUP", "WANDB_TAGS")
 
 
 @pytest.fixture(autouse=True)
 def wandb_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WANDB_MODE", "WANDB_RUN_ID", "WANDB_SWEEP_ID"):
+    for name in ("WANDB_MODE", "WANDB_RUN_ID", "WANDB_SWEEP_ID", *VARIABLES):
         monkeypatch.delenv(name, raising=False)
     for name in ("DATA", "CACHE", "CONFIG"):
         monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name.lower()))
@@ -128,7 +129,8 @@ def history(cell: Path) -> list[dict[str, Any]]:
 def test_a_finished_cell_is_a_point_over_its_chunk_and_its_median_latency(tmp_path: Path) -> None:
     latency = "word_latency_committed_p50_ca_s"
     with tracker(CONFIG, folder=tmp_path) as track:
-        track.results({"wer": 4.25, latency: 1.5, "rtf_total": None, "cer": 2.0}, chunk_ms=1000)
+        values = {"wer": 4.25, latency: 1.5, "rtf_total": None, "cer": 2.0}
+        track.results(values, chunk_ms=1000, series="ufal, tiny.en, voices")
     written()
     (point,) = history(tmp_path)
     assert {key: value for key, value in point.items() if not key.startswith("_")} == {
@@ -139,14 +141,21 @@ def test_a_finished_cell_is_a_point_over_its_chunk_and_its_median_latency(tmp_pa
         "by_latency/wer": 4.25,
     }
     (log,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    axes, summary = {}, {}
+    axes, summary, config = {}, {}, {}
     for record in records(log):
         if record.WhichOneof("record_type") == "metric":
             axes[record.metric.name] = record.metric.step_metric
         elif record.WhichOneof("record_type") == "summary":
             summary |= {item.key: item.value_json for item in record.summary.update if item.key}
+        elif record.WhichOneof("record_type") == "config":
+            config |= {item.key: json.loads(item.value_json) for item in record.config.update}
     assert (axes["by_chunk/wer"], axes["by_latency/wer"]) == ("chunk_ms", latency)
-    assert {"wer", "cer"} <= set(summary)
+    assert config["series"] == "ufal, tiny.en, voices"
+    # What a panel, a column or a sort uses is a number, not {"min": number}.
+    assert {name: json.loads(summary[name]) for name in ("wer", "cer", latency)} == {
+        "wer": 4.25, "cer": 2.0, latency: 1.5
+    }  # fmt: skip
+    assert not [name for name, metric in axes.items() if "/" not in name and metric]
 
 
 def test_a_cell_without_a_median_latency_is_a_point_over_its_chunk(tmp_path: Path) -> None:
@@ -183,6 +192,30 @@ def test_cells_are_runs_of_their_own_whatever_run_id_is_set(
     monkeypatch.setenv("WANDB_SWEEP_ID", "abc")  # an agent names each run itself
     start("one")
     assert ids[-1] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "place"),
+    [
+        ("default", {}, ("mine", "my group", ["a", "b"])),
+        ("grid", {"project": "p", "tags": ["c"]}, ("p", "grid", ["c"])),
+    ],
+)
+def test_wandb_s_variables_fill_in_what_no_setting_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, settings: Any, place: Any
+) -> None:
+    calls: list[Any] = []
+
+    def init(*, project: str, group: str, tags: list[str], **_: Any) -> FakeRun:
+        calls.append((project, group, tags))
+        return FakeRun()
+
+    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=init))
+    for key, value in (("PROJECT", "mine"), ("RUN_GROUP", "my group"), ("TAGS", "a,b")):
+        monkeypatch.setenv(f"WANDB_{key}", value)
+    with tracker({"name": name, "tracker": {"name": "wandb", **settings}}, folder=tmp_path):
+        pass
+    assert calls == [place]
 
 
 @pytest.mark.parametrize(("mode", "modes"), [("disabled", []), ("offline", ["offline"])])
