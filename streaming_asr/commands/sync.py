@@ -36,16 +36,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _sync(arguments: argparse.Namespace) -> int:
-    found = sorted(arguments.folder.rglob("wandb/offline-run-*/*.wandb"))
-    newest = {run.parents[2]: run for run in found}  # a run's name begins with its time
+    offline = sorted(arguments.folder.rglob("wandb/offline-run-*/*.wandb"))
+    newest = {run.parents[2]: run for run in offline}  # a run's name begins with its time
     runs = [run for folder, run in newest.items() if _is_current(folder)]
-    if not found:
+    if not offline:
         raise UserError(
             f"{arguments.folder}: holds no offline run of W&B; run with tracker=wandb, or name the "
             "folder of a sweep"
         )
     todo = [str(run.parent) for run in runs if not Path(f"{run}.synced").exists()]
-    n_old = len(found) - len(runs)
+    n_old = len(offline) - len(runs)
     left_out = f" ({n_old} of unfinished or replaced results left out)" if n_old else ""
     print(f"{len(todo)} of {len(runs)} runs to upload{left_out}", flush=True)
     if not todo:
