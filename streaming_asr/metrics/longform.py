@@ -162,25 +162,35 @@ def errors_by_time(trace: Trace, normalise: Normaliser, bucket_s: float = 3600.0
     """Return the word errors of each stretch of `bucket_s` seconds (default an hour) of a
     recording; a sentence belongs to the stretch in which it starts.
 
-    Each sentence is normalised by itself; all words together are aligned with the final text. An
-    insertion belongs to the reference word before it. [] if the trace has no word times.
+    They add up to those of WER. An insertion belongs to the reference word before it. A recording
+    without word times has one stretch if it is no longer than that, else [].
     """
+    reference, hypothesis = normalise.words(trace.reference), normalise.words(trace.hypothesis)
     bucket_of: list[int] = []  # of each reference word
-    reference: list[str] = []
+    spoken: list[str] = []
     for sentence in sentences(trace):
         words = normalise.words(sentence.text)
-        reference += words
+        spoken += words
         bucket_of += [int(sentence.start_s // bucket_s)] * len(words)
     if not bucket_of:
-        return []
-    n_buckets = bucket_of[-1] + 1
+        if reference and trace.duration_s > bucket_s:
+            return []
+        bucket_of = [0] * len(reference)
+    elif spoken != reference:  # the normaliser joins words of two sentences, as of a number
+        spoken_of = [0] * len(reference)
+        for block in Levenshtein.opcodes(reference, spoken):
+            for word in range(block.src_start, block.src_end):
+                last = max(block.dest_end - 1, block.dest_start)
+                spoken_of[word] = min(block.dest_start + word - block.src_start, last)
+        bucket_of = [bucket_of[min(word, len(spoken) - 1)] for word in spoken_of]
+    n_buckets = max(bucket_of, default=0) + 1
     n_words, n_errors = [0] * n_buckets, [0] * n_buckets
     for bucket in bucket_of:
         n_words[bucket] += 1
-    for edit in Levenshtein.editops(reference, normalise.words(trace.hypothesis)):
+    for edit in Levenshtein.editops(reference, hypothesis):
         # rapidfuzz gives the reference word that follows an insertion.
         word = edit.src_pos - 1 if edit.tag == "insert" else edit.src_pos
-        n_errors[bucket_of[max(word, 0)]] += 1
+        n_errors[bucket_of[max(word, 0)] if bucket_of else 0] += 1
     return [Errors(errors, words) for errors, words in zip(n_errors, n_words, strict=True)]
 
 

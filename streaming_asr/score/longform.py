@@ -13,7 +13,7 @@ from streaming_asr.corpora.rows import write_lines
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.events.log import read_log
 from streaming_asr.metrics import Trace, traces
-from streaming_asr.metrics.accuracy import Errors, total
+from streaming_asr.metrics.accuracy import Errors, total, word_errors
 from streaming_asr.metrics.latency import summary
 from streaming_asr.metrics.longform import (
     errors_by_time,
@@ -24,9 +24,10 @@ from streaming_asr.metrics.longform import (
 )
 from streaming_asr.metrics.table import CLOCKS, known_of
 from streaming_asr.score.folder import EVENTS, find_cells
-from streaming_asr.terminal import command_parser, format_number, show_table
+from streaming_asr.terminal import command_parser, format_number, show_table, wrapped
 
 RESULT = "longform.json"
+MOST_NAMED = 5  # recordings in a remark
 LAGGING = {"stream_laal": stream_laal, "long_yaal": long_yaal}
 
 EPILOG = """\
@@ -36,7 +37,8 @@ what it computes, per cell, into longform.json
   wer           word error rate by the hour of the recording, or by --wer-every
   lag           latency of committed words by the minute they ended in, or by --lag-every
 
-  All of it needs word times in the corpus. Hours and minutes of all recordings are pooled.
+  All of it needs word times in the corpus: recordings without them are named, and count in WER
+  only. Hours and minutes of all recordings are pooled.
 
 example
   streaming-asr score longform outputs/long --lag-every 30
@@ -80,6 +82,7 @@ def longform(
     lagging = _of_sentences(utterances, clocks)
     result: dict[str, Any] = {
         "n_sentences": sum(len(sentences(trace)) for trace in utterances),
+        "without_word_times": [t.utt for t in utterances if not t.words and t.reference.strip()],
         "wer_every_s": wer_every_s,
         "wer": _error_rates(utterances, wer_every_s),
         "lag_every_s": lag_every_s,
@@ -103,12 +106,19 @@ def _of_sentences(
 
 
 def _error_rates(traces: Sequence[Trace], every_s: float) -> list[dict[str, float | None]]:
-    """Return start, reference words and WER of each stretch, all recordings pooled."""
+    """Return start, reference words and WER of each stretch, all recordings pooled. Recordings
+    without word times that last longer than a stretch are the last row, which has no start."""
     by_trace = [errors_by_time(trace, trace.normalise, every_s) for trace in traces]
     pooled = [total(errors) for errors in zip_longest(*by_trace, fillvalue=Errors(0, 0))]
+    rows: list[tuple[float | None, Errors]] = [
+        (i * every_s, errors) for i, errors in enumerate(pooled)
+    ]
+    others = [t for t, errors in zip(traces, by_trace, strict=True) if not errors]
+    if others:
+        rows.append((None, total([word_errors(trace, trace.normalise) for trace in others])))
     return [
-        {"start_s": i * every_s, "n_words": errors.words, "wer": errors.percent()}
-        for i, errors in enumerate(pooled)
+        {"start_s": start_s, "n_words": errors.words, "wer": errors.percent()}
+        for start_s, errors in rows
     ]
 
 
@@ -126,9 +136,13 @@ def _lags(traces: Sequence[Trace], clock: str, every_s: float) -> list[dict[str,
 
 def _print(cell: Path, result: dict[str, Any]) -> None:
     laal = [f"{clock} {format_number(result[f'stream_laal_{clock}_ms'], 0)} ms" for clock in CLOCKS]
-    rates = [format_number(rate["wer"], 2) for rate in result["wer"]]
+    rates = {row["start_s"]: format_number(row["wer"], 2) for row in result["wer"]}
+    other = f"; without word times: {rates.pop(None)} %" if None in rates else ""
     print(f"{cell}: {result['n_sentences']} sentences; StreamLAAL {', '.join(laal)}")
-    print(f"WER every {result['wer_every_s']:g} s: {' '.join(rates)} %")
+    print(f"WER every {result['wer_every_s']:g} s: {' '.join(rates.values())} %{other}")
+    if untimed := result["without_word_times"]:
+        names = ", ".join(untimed[:MOST_NAMED]) + ", ..." * (len(untimed) > MOST_NAMED)
+        print(wrapped(f"no word times, so only in WER: {len(untimed)} recordings ({names})"))
     heads = ("from s", "words", "lag cu s", "p90 cu s", "lag ca s", "p90 ca s")
     lags = [result[f"lag_{clock}"] for clock in CLOCKS]
     rows = []

@@ -13,7 +13,7 @@ from traces import a_trace
 
 from streaming_asr.errors import UserError
 from streaming_asr.metrics import Trace
-from streaming_asr.metrics.accuracy import Errors
+from streaming_asr.metrics.accuracy import Errors, total, word_errors
 from streaming_asr.metrics.longform import (
     Sentence,
     errors_by_time,
@@ -23,6 +23,7 @@ from streaming_asr.metrics.longform import (
     sentences,
     stream_laal,
 )
+from streaming_asr.score import score_folder
 from streaming_asr.score.command import main
 from streaming_asr.text.normalise import normaliser
 from streaming_asr.utterance import TimedWord
@@ -127,6 +128,56 @@ def test_score_longform_writes_the_figures_of_a_cell(
     assert "7 sentences; StreamLAAL cu 1916 ms, ca 2876 ms WER every 3600 s: 21.43 %" in shown
     assert main(["longform", str(tmp_path), "--wer-every", "0"]) == 2
     assert "wer_every=0.0: more than 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("every_s", ["3600", "4", "1"])
+@pytest.mark.parametrize("untimed", [(), (1,), (0, 2), (0, 1, 2)])
+def test_recordings_without_word_times_are_named_and_count(
+    untimed: tuple[int, ...],
+    every_s: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [json.loads(line) for line in LOG.read_text(encoding="utf-8").splitlines()]
+    openings = [row for row in rows if row["kind"] == "utterance"]
+    without = [row for k, row in enumerate(openings) if k in untimed]
+    for row in without:
+        row["words"] = None
+    log = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "events.jsonl").write_text(log, encoding="utf-8")
+    wer = score_folder(tmp_path)["metrics"]["wer"]
+    assert main(["longform", str(tmp_path), "--wer-every", every_s]) == 0
+    result = json.loads((tmp_path / "longform.json").read_text(encoding="utf-8"))
+    n_words = sum(row["n_words"] for row in result["wer"])
+    n_errors = sum(row["n_words"] * row["wer"] for row in result["wer"] if row["wer"] is not None)
+    assert n_errors / n_words == pytest.approx(wer)
+    assert result["without_word_times"] == [row["utt"] for row in without]
+    shown = " ".join(capsys.readouterr().out.split())
+    if every_s == "3600":
+        assert f"WER every 3600 s: {wer:.2f} %" in shown
+    if without:
+        names = ", ".join(row["utt"] for row in without)
+        assert f"no word times, so only in WER: {len(without)} recordings ({names})" in shown
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "expected"),
+    [
+        # The normaliser joins "twenty" and "five" of two sentences, five minutes apart.
+        ("It costs twenty. Five came.", "it costs 25 came", [Errors(0, 2), Errors(0, 2)]),
+        ("It costs twenty. Five came.", "it costs came", [Errors(0, 2), Errors(1, 2)]),
+        ("", "hm", [Errors(1, 0)]),
+    ],
+)
+def test_errors_by_time_add_up_to_those_of_wer(
+    reference: str, hypothesis: str, expected: list[Errors]
+) -> None:
+    starts = [0.0, 1.0, 2.0, 300.0, 301.0][: len(reference.split())]
+    words = tuple(TimedWord(w, s, s + 0.5) for w, s in zip(reference.split(), starts, strict=True))
+    steps = a_trace(reference, [(310.0, 0.0, hypothesis, "")], duration_s=310.0).steps
+    trace = Trace("u", reference, 310.0, steps, words=words)
+    assert errors_by_time(trace, ENGLISH, 300.0) == expected
+    assert total(expected) == word_errors(trace, ENGLISH)
 
 
 def test_score_longform_of_a_corpus_without_word_times_is_refused(
