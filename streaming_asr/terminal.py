@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streaming_asr.errors import UserError, unnameable
@@ -33,6 +34,23 @@ def command_parser(
     """Return a parser whose description and epilog keep their lines."""
     raw = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(prog, None, description, epilog, formatter_class=raw)
+
+
+def add_audio(parser: argparse.ArgumentParser) -> None:
+    """Give a command the option --audio (`report.page.sound_file`)."""
+    about = (
+        "folders or manifests whose recordings the page may play; without it only those that lie "
+        "among the results, in the package, or where `get` put them"
+    )
+
+    def existing_path(text: str) -> Path:
+        if not Path(text).exists():
+            raise argparse.ArgumentTypeError(f"{text}: no such file or folder")
+        return Path(text)
+
+    parser.add_argument(
+        "--audio", nargs="+", type=existing_path, default=(), metavar="PATH", help=about
+    )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -333,7 +333,9 @@ class Measurement:
         many = "s" * (len(used_s) > 1)
         self.notes.append(f"transcribed: {len(used_s)} recording{many}, {sum(used_s):.0f} s")
         self.notes += changed(rtf, results)
-        self.notes.append(f"page: {build_page(words)}")
+        self.notes.append(
+            f"page: {build_page(words, audio_from=[self._place, Path(self._what).expanduser()])}"
+        )
         return words
 
     def _lengths(self) -> dict[Utterance, float]:
@@ -431,7 +433,7 @@ class Measurement:
         from streaming_asr.run import command
 
         argv = ["-m", *settings, f"name='{self._name}/{name}'"]
-        end_if_stopped(status := command.main(argv, lambda place: None))
+        end_if_stopped(status := command.main(argv, lambda *_: None))
         if status > 1:
             raise UserError("the measurement ended; the message above says why")
 

@@ -25,6 +25,7 @@ from streaming_asr.metrics.losses import PARTS
 from streaming_asr.score.audit import Audit, PartErrors, Place, audit
 from streaming_asr.score.folder import one_cell, write_cell
 from streaming_asr.terminal import (
+    add_audio,
     add_json,
     command_parser,
     end_if_stopped,
@@ -95,6 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--upload", metavar="URL", help=upload)
     worse = "how many errors per 100 words the stream may have more; default 0"
     parser.add_argument("--worse", type=float, default=0.0, metavar="POINTS", help=worse)
+    add_audio(parser)
     yes = "read the paths and load the models that the settings saved in CELL name"
     parser.add_argument("--yes", action="store_true", help=yes)
     add_json(parser)
@@ -105,8 +107,10 @@ def _audit(arguments: argparse.Namespace) -> int:
     check_range(0, 100, **{"--worse": arguments.worse})
     if arguments.batch is not None and arguments.settings and "://" not in arguments.what:
         raise UserError(f"{arguments.settings[0]}: nothing runs with --batch; leave it out")
+    audio_from = [*arguments.audio]
     if "://" in arguments.what:
         stream, batch = _of_server(arguments)
+        audio_from += _data_of(stream)
     else:
         stream = one_cell(arguments.what)
         batch = (
@@ -114,9 +118,10 @@ def _audit(arguments: argparse.Namespace) -> int:
             if arguments.batch is None
             else one_cell(arguments.batch)
         )
+        audio_from += _data_of(batch) if arguments.batch is None else []
     answer = audit(stream, batch)
     verdict = answer.verdict(arguments.worse)
-    page = _page(answer, verdict, stream)
+    page = _page(answer, verdict, stream, audio_from)
     if arguments.json is not None:
         give_json({"verdict": verdict, **asdict(answer), "page": str(page)}, arguments.json)
     if arguments.json != "-":
@@ -139,12 +144,18 @@ def _run(settings: Sequence[str]) -> Path:
     line = CommandLine(settings)
     line.default_data()
     folder = folders.cell_of(plan(line).cells[0].folder)
-    status = command.main(line.argv, lambda place: None)  # shows no table of the run
+    status = command.main(line.argv, lambda *_: None)  # shows no table of the run
     end_if_stopped(status)
     # A status of 1 stands for recordings that failed, which the audit counts itself.
     if status > 1 or not (folder / folders.RESULT).is_file():
         raise UserError(f"{folder}: did not run to its end; the message above says why")
     return folder
+
+
+def _data_of(cell: Path) -> list[Path]:
+    """Return what the settings of a cell that was just run name as its data."""
+    data = (folders.header_of(cell) or {}).get("config", {}).get("data", {})
+    return [Path(data["path"]).expanduser()] if isinstance(data.get("path"), str) else []
 
 
 def _offline(cell: Path, settings: Sequence[str], yes: bool) -> Path:
@@ -349,7 +360,7 @@ def _lines(answer: Audit) -> list[str]:
     return [*lines, f"the errors differ in {total.n_differ} of {answer.drawn}{p}"]
 
 
-def _page(answer: Audit, verdict: str, stream: Path) -> Path:
+def _page(answer: Audit, verdict: str, stream: Path, audio_from: Sequence[Path]) -> Path:
     from streaming_asr.report.page import render
 
     log = read_log(stream / folders.EVENTS, only={place.utt for place in answer.places})
@@ -363,21 +374,25 @@ def _page(answer: Audit, verdict: str, stream: Path) -> Path:
         lines=_lines(answer),
         parts=PARTS,
         is_labelled=answer.is_labelled,
-        places=[(place, _clip(place, logged[place.utt])) for place in answer.places],
+        places=[
+            (place, _clip(place, logged[place.utt], stream, audio_from)) for place in answer.places
+        ],
     )
     name = re.sub(r"[^\w.=,+-]", "_", f"{stream.resolve().parent.name}-{stream.resolve().name}")
     return write_text(OUTPUT / f"{short_name(name)}.html", text)
 
 
-def _clip(place: Place, log: UtteranceLog) -> str | None:
-    """Return the sound around a place as a data URL; None where its file cannot be read here, or
-    holds more than this recording."""
+def _clip(place: Place, log: UtteranceLog, stream: Path, audio_from: Sequence[Path]) -> str | None:
+    """Return the sound around a place as a data URL; None where its file cannot be read here, may
+    not be shown (`sound_file`), or holds more than this recording."""
     from streaming_asr.corpora.audio import load_audio
+    from streaming_asr.report.page import sound_file
 
-    if not log.audio_path or not Path(log.audio_path).is_file():
+    file, _ = sound_file(log.audio_path or "", stream, audio_from)
+    if file is None:
         return None
     try:
-        samples = load_audio(log.audio_path)
+        samples = load_audio(str(file))
     except UserError:
         return None
     if abs(len(samples) - log.duration_samples) > TOLERANCE:

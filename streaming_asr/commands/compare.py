@@ -60,10 +60,10 @@ def _compare(argv: list[str]) -> int:
     return status
 
 
-def _present(place: Path) -> None:
+def _present(place: Path, audio_from: Sequence[Path]) -> None:
     """Show the results; words without a reference get their times from aligning what was heard."""
     from streaming_asr.align.heard import time_results
     from streaming_asr.run.progress import show
 
     time_results(place)
-    show(place)
+    show(place, audio_from)

@@ -12,13 +12,17 @@ voices in the package, and without the weights the toy model.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.run.obtain import REAL, get_prompts, get_real
 from streaming_asr.terminal import end_if_stopped, with_settings
+
+if TYPE_CHECKING:
+    from streaming_asr.run.command import Present
 
 SWEEPS = (  # each method at a chunk that it keeps up with
     {"method": "offline,whisperrt", "chunk": "300ms"},
@@ -70,7 +74,7 @@ def _demo(argv: list[str]) -> int:
     return status
 
 
-def _run(argv: Sequence[str], settings: dict[str, str], *present: Callable[[Path], None]) -> int:
+def _run(argv: Sequence[str], settings: dict[str, str], *present: Present) -> int:
     from streaming_asr.run import command as run
 
     line = CommandLine(argv)
@@ -79,5 +83,5 @@ def _run(argv: Sequence[str], settings: dict[str, str], *present: Callable[[Path
     return run.main(line.argv, *present)
 
 
-def _nothing(folder: Path) -> None:
+def _nothing(folder: Path, audio_from: Sequence[Path]) -> None:
     """Present no table yet: the last sweep's has the cells of all."""

@@ -19,7 +19,7 @@ from streaming_asr.report.page import build
 from streaming_asr.score.judge import metric_named, parse_limits
 from streaming_asr.score.results import read_results
 from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table, table
-from streaming_asr.terminal import add_json, command_parser, exit_status
+from streaming_asr.terminal import add_audio, add_json, command_parser, exit_status
 
 __all__ = ["build", "main", "table"]
 
@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command_parser("streaming-asr report", about)
     parser.add_argument("folder", type=Path, help="a folder that run wrote, e.g. outputs/default")
     parser.add_argument("--out", type=Path, help="the page; default FOLDER/report.html")
+    add_audio(parser)
     parser.add_argument(
         "--budget",
         nargs="+",
@@ -50,7 +51,7 @@ def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
     limits = parse_limits("--budget", arguments.budget or ())  # before anything is written
     metric_named(arguments.sort or "wer", "--sort")
     results = read_results(arguments.folder)
-    page = build(arguments.folder, arguments.out)
+    page = build(arguments.folder, arguments.out, arguments.audio)
     answer = budget.verdict(results, limits) if limits else []
     if arguments.json is not None:
         runs = [result.row() for result in results]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Any
 from streaming_asr.cells.folder import EVENTS
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import UtteranceLog, committed_words, read_log
-from streaming_asr.files import write_text
+from streaming_asr.files import HERE as PACKAGE
+from streaming_asr.files import cache_root, write_text
 from streaming_asr.method import Word, display_text
 from streaming_asr.metrics import METRICS, trace
 from streaming_asr.metrics.table import CLOCKS
@@ -35,7 +36,7 @@ from streaming_asr.score.table import (
 from streaming_asr.terminal import format_number
 from streaming_asr.text.subtitles import cues
 
-HERE = Path(__file__).parent
+HERE, DATA = Path(__file__).parent, PACKAGE / "data"
 PALETTE = (HERE / "palette.css").read_text(encoding="utf-8")  # the live page's too
 SCRIPT = ("state", "table", "figures", "player", "page")  # each imports only from those before it
 # What browsers play; anything else would be a player that stays silent.
@@ -52,15 +53,18 @@ MEDIA = {
 MAX_AUDIO_BYTES = 24_000_000  # of all audio in a page; base64 adds a third
 
 
-def build(folder: Path | str, out: Path | str | None = None) -> Path:
+def build(
+    folder: Path | str, out: Path | str | None = None, audio_from: Iterable[Path] = ()
+) -> Path:
     """Write the page of the results under `folder` to `out` (default `folder`/report.html).
 
-    Raises UserError where `folder` holds no result.
+    audio_from: whose sound the page may have, too (`sound_file`). Raises UserError where `folder`
+    holds no result.
     """
     from markupsafe import Markup
 
     root = Path(folder)
-    data = page_data(root)
+    data = page_data(root, audio_from)
     audio = data.pop("audio")
     page = render(
         "page.html.j2",
@@ -96,8 +100,8 @@ def script() -> str:
     return re.sub(r"^import [^;]*;\n|^export ", "", "".join(parts), flags=re.MULTILINE)
 
 
-def page_data(folder: Path | str) -> dict[str, Any]:
-    """Return all that the page shows: columns, cells, timelines, audio."""
+def page_data(folder: Path | str, audio_from: Iterable[Path] = ()) -> dict[str, Any]:
+    """Return all that the page shows: columns, cells, timelines, audio. See `build`."""
     results = ranked(read_results(folder))
     shared = shared_settings(results)  # by all runs: shown once, above
     results = [
@@ -122,7 +126,7 @@ def page_data(folder: Path | str) -> dict[str, Any]:
         }
         for name in (*headline, *others)
     ]
-    timelines, audio = _timelines(results)
+    timelines, audio = _timelines(results, [Path(folder), *audio_from])
     by_data: dict[str, list[Result]] = {}
     for result in results:
         by_data.setdefault(result.split, []).append(result)
@@ -214,10 +218,13 @@ def _row(result: Result, on_front: bool | None, digits: Mapping[str, int]) -> di
     }
 
 
-def _timelines(results: list[Result]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def _timelines(
+    results: list[Result], audio_from: Sequence[Path]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return the chosen utterances of every cell, and the audio files they name, each once.
 
-    A cell whose log cannot be read is replaced in `cells` by one with a note.
+    A cell whose log cannot be read is replaced in `results` by one with a note. audio_from: see
+    `sound_file`.
     """
     chosen = choose(results)
     drawn: list[dict[str, Any]] = []
@@ -239,7 +246,7 @@ def _timelines(results: list[Result]) -> tuple[list[dict[str, Any]], dict[str, s
         for logged in sorted(log.utterances, key=lambda each: place[each.utt]):
             name = logged.audio_path
             if name and name not in audio and name not in refused:
-                url, reason = _audio(Path(name), result.folder, room)
+                url, reason = _audio(name, result.folder, audio_from, room)
                 if url is None:
                     refused[name] = reason
                 else:
@@ -274,11 +281,32 @@ def _said(log: UtteranceLog) -> list[tuple[float | None, str]]:
     return [(round(each.start, 2), each.text) for each in cues(words)]
 
 
-def _audio(path: Path, folder: Path, room: int) -> tuple[str | None, str]:
-    """Return the file as a data URL, or None and why not."""
+def sound_file(name: str, folder: Path, audio_from: Iterable[Path]) -> tuple[Path | None, str]:
+    """Return the file that a log in `folder` names as its sound; None, and why, where it is not
+    there or may not be shown.
+
+    A log may be a stranger's and name any recording of this machine, and a page is passed on. So
+    the file must lie, links followed, in `folder`, in the package, among what was downloaded, or
+    in one of `audio_from`: folders, or files such as a manifest, whose folders count.
+    """
+    path = Path(name)
     file = next((p for p in (path, folder / path) if p.is_file()), None)
     if file is None:
         return None, "the audio file is not on this machine"
+    roots = [each.parent if each.is_file() else each for each in audio_from]
+    for root in (folder, DATA, cache_root(), *roots):
+        if file.resolve().is_relative_to(root.resolve()):
+            return file, ""
+    return None, "it lies outside of the results; give --audio FOLDER to have it in the page"
+
+
+def _audio(
+    name: str, folder: Path, audio_from: Iterable[Path], room: int
+) -> tuple[str | None, str]:
+    """Return the file that a log in `folder` names as a data URL, or None and why not."""
+    file, reason = sound_file(name, folder, audio_from)
+    if file is None:
+        return None, reason
     media = MEDIA.get(file.suffix.lower())
     if media is None:
         return None, f"browsers do not play {file.suffix}"

@@ -28,7 +28,7 @@ from streaming_asr.models.hash import model_hash
 from streaming_asr.models.shared import of_files
 from streaming_asr.references import problems
 from streaming_asr.run.method import method_of, samples_of
-from streaming_asr.run.progress import LiveWriter, Progress, report_page
+from streaming_asr.run.progress import LiveWriter, Progress, data_places, report_page
 from streaming_asr.terminal import loading, wrapped
 from streaming_asr.text.normalise import default_kind
 
@@ -184,14 +184,14 @@ def run_cell(
                 return _join(job) or result
             if "WANDB_SWEEP_ID" in os.environ:  # an agent waits for the numbers of every cell
                 with job.tracked(folder) as track:
-                    _send(track, folder, result)
+                    _send(track, folder, result, job.config)
             return result
         folders.save_configuration(folder, config, hydra_node.overrides.task)
         folders.save_code(folder, job.code)
         with job.tracked(folder) as track:
             _simulate(job, track)
             result = job.score(folder)
-            _send(track, folder, result)
+            _send(track, folder, result, job.config)
         if is_piece and (joined := _join(job)) is not None:
             folder, result = whole, joined
         if (folders.header_of(folder) or {}).get("longform"):  # not only a measurement
@@ -348,11 +348,11 @@ def _join(job: Job) -> dict[str, Any] | None:
         return None
     result = job.score(job.whole)
     with job.tracked(job.whole) as track:
-        _send(track, job.whole, result)
+        _send(track, job.whole, result, job.config)
     return result
 
 
-def _send(track: Tracker, folder: Path, result: Mapping[str, Any]) -> None:
+def _send(track: Tracker, folder: Path, result: Mapping[str, Any], config: DictConfig) -> None:
     """Give the tracker, if there is one, the result of a cell."""
     if track.alive:
         from streaming_asr.corpora.rows import text_lines
@@ -364,4 +364,4 @@ def _send(track: Tracker, folder: Path, result: Mapping[str, Any]) -> None:
         lines = text_lines(folder / folders.UTTERANCES)
         track.table("utterances", [json.loads(line) for line in lines])
         track.events(folder / folders.EVENTS)
-        track.report(report_page(folder))
+        track.report(report_page(folder, data_places(config)))

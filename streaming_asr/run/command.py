@@ -17,7 +17,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -36,21 +36,23 @@ from streaming_asr.run.cell import run_cell
 from streaming_asr.run.failures import EXIT_FAILED, cell_failed, failures_told
 from streaming_asr.run.obtain import planned
 from streaming_asr.run.plan import Plan
-from streaming_asr.run.progress import show, show_segments
+from streaming_asr.run.progress import data_places, show, show_segments
 from streaming_asr.terminal import exit_status, stopped
 
+Present: TypeAlias = Callable[[Path, Sequence[Path]], None]
 
-def main(argv: Sequence[str] | None = None, present: Callable[[Path], None] = show) -> int:
+
+def main(argv: Sequence[str] | None = None, present: Present = show) -> int:
     """Run the command line and return its exit status: 0; 1 where a cell or a recording failed; 2
     for bad input; 128 and the number of the signal that stopped it, which is 130 for Ctrl-C.
 
-    present: shows the results of the folder.
+    present: shows the results of a folder; its other argument: what the settings name as data.
     """
     arguments = sys.argv[1:] if argv is None else argv
     return exit_status(lambda: _main(CommandLine(arguments), present))
 
 
-def _main(line: CommandLine, present: Callable[[Path], None]) -> int:
+def _main(line: CommandLine, present: Present) -> int:
     machine.let_waiting_threads_sleep()
     if line.asks:
         # Completion is installed for the command that a shell sees.
@@ -88,12 +90,14 @@ def _main(line: CommandLine, present: Callable[[Path], None]) -> int:
     if status and not is_sweep:
         return status
     status = _join(plan)
+    configs = [cell.config for cell in plan.cells if cell.config is not None]
+    places = [each for config in configs for each in data_places(config)]
     place = plan.sweep or folders.cell_of(plan.cells[0].folder)
     if not is_sweep:
-        present(place)
+        present(place, places)
         show_segments(place)
     elif any(place.rglob(folders.RESULT)):
-        present(place)
+        present(place, places)
     return max(status, failures_told(plan))
 
 

@@ -16,6 +16,8 @@ from streaming_asr.metrics.accuracy import Errors, count, total
 from streaming_asr.text.normalise import normaliser
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
     from streaming_asr.track.tracker import Tracker
     from streaming_asr.utterance import Utterance
 
@@ -132,20 +134,27 @@ class Progress:
         self._bar.stop()
 
 
-def report_page(folder: Path) -> Path:
-    """Return the HTML page of `folder`, made anew only where the results are newer."""
+def data_places(config: DictConfig) -> list[Path]:
+    """Return the files and folders that a settled configuration names as its data."""
+    places = {config.data.get(key) for key in ("path", "root", "audio_root")} - {None, "."}
+    return [Path(str(place)).expanduser() for place in places]
+
+
+def report_page(folder: Path, audio_from: Sequence[Path] = ()) -> Path:
+    """Return the HTML page of `folder`, made anew only where the results are newer. audio_from:
+    what the user gave as data, whose sound the page may have."""
     page, result = folder / "report.html", folder / RESULT
     if page.exists() and result.exists() and page.stat().st_mtime > result.stat().st_mtime:
         return page
 
     from streaming_asr.report import build
 
-    return Path(build(folder))
+    return Path(build(folder, audio_from=audio_from))
 
 
-def show(folder: Path) -> None:
+def show(folder: Path, audio_from: Sequence[Path] = ()) -> None:
     """Print the table of the cells under `folder`, the texts of one that has no reference, and the
-    place of the HTML page."""
+    place of the HTML page. audio_from: see `report_page`."""
     from streaming_asr.score.document import lines_of
     from streaming_asr.score.results import read_results
     from streaming_asr.score.table import print_table
@@ -160,7 +169,7 @@ def show(folder: Path) -> None:
             print(f"{line.utt}: {line.hypothesis or nothing}")
         if len(lines) > TEXTS_SHOWN:
             print(f"and {len(lines) - TEXTS_SHOWN} more: {results[0].folder / UTTERANCES}")
-    page = report_page(folder)
+    page = report_page(folder, audio_from)
     print(f"results: {folder}\nreport:  {page}")
 
 

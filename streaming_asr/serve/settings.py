@@ -101,7 +101,9 @@ class ServerSettings:
         origin = headers.get("origin")
         origins = [*self.pages, *(f"http://{name}:{self.port}" for name in self.own_names)]
         if origin is not None and origin not in origins:
-            return 403, f"the origin {origin} may not connect; start with origins={origin}"
+            # Every file and every sandboxed frame has the origin `null`: it names nobody.
+            remedy = f"start with origins={origin}" if "://" in origin else "serve the page by http"
+            return 403, f"the origin {origin} may not connect; {remedy}"
         if self.token and not hmac.compare_digest(_token(headers).encode(), self.token.encode()):
             return 401, "wrong or no token; send Authorization: Bearer <token>"
         return None

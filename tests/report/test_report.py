@@ -491,7 +491,8 @@ def test_the_page_fetches_nothing(tmp_path: Path) -> None:
 
 
 def test_audio_is_embedded_once_and_unplayable_files_say_so(tmp_path: Path) -> None:
-    sound = tone(tmp_path / "a.ogg")
+    (tmp_path / "grid").mkdir()
+    sound = tone(tmp_path / "grid" / "a.ogg")
     for name, path in (("a", sound), ("b", sound), ("c", tmp_path / "gone.ogg")):
         write_cell(tmp_path / "grid" / name, audio_path=path)
     page = build(tmp_path / "grid")
@@ -505,6 +506,51 @@ def test_audio_is_embedded_once_and_unplayable_files_say_so(tmp_path: Path) -> N
     assert base64.b64decode(coded) == sound.read_bytes()
     silent = {line["cell"]: line["silent"] for line in data["timelines"]}
     assert silent == {0: None, 1: None, 2: "the audio file is not on this machine"}
+
+
+OUTSIDE = "it lies outside of the results; give --audio FOLDER to have it in the page"
+
+
+@pytest.mark.parametrize(
+    ("name", "audio_from", "silent"),
+    [
+        ("grid/a.ogg", [], None),
+        ("grid/a/a.ogg", [], None),
+        ("talks/a.ogg", [], OUTSIDE),
+        ("grid-of-another/a.ogg", [], OUTSIDE),
+        ("grid/a/../../talks/a.ogg", [], OUTSIDE),
+        ("grid/a/linked.ogg", [], OUTSIDE),
+        ("grid/a/linked/a.ogg", [], OUTSIDE),
+        ("talks/a.ogg", ["grid"], OUTSIDE),
+        ("talks/a.ogg", ["grid", "talks"], None),
+        ("talks/a.ogg", ["talks/talks.jsonl"], None),
+        ("grid/a/linked.ogg", ["talks"], None),
+        ("cache/streaming_asr/a.ogg", [], None),
+        ("cache/other/a.ogg", [], OUTSIDE),
+    ],
+)
+@pytest.mark.parametrize("absolute", [True, False])
+def test_only_sound_of_the_results_and_of_what_the_user_names_is_embedded(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    audio_from: list[str],
+    silent: str | None,
+    absolute: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_cell(Path("grid/a"), audio_path=tmp_path / name if absolute else Path(name))
+    places = ("grid", "grid/a", "talks", "grid-of-another", "cache/streaming_asr", "cache/other")
+    for place in places:
+        Path(place).mkdir(parents=True, exist_ok=True)
+        tone(tmp_path / place / "a.ogg")
+    Path("talks/talks.jsonl").touch()
+    Path("grid/a/linked.ogg").symlink_to(tmp_path / "talks/a.ogg")
+    Path("grid/a/linked").symlink_to(tmp_path / "talks")
+    page = build("grid", audio_from=map(Path, audio_from))
+    assert {line["silent"] for line in embedded(page)["timelines"]} == {silent}
+    assert ("data:audio" in page.read_text("utf-8")) == (silent is None)
 
 
 def test_the_median_comes_first_and_the_worst_and_the_slowest_are_named(tmp_path: Path) -> None:

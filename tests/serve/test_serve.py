@@ -319,6 +319,20 @@ def test_a_bad_event_is_told_and_the_session_goes_on(
 
 
 @pytest.mark.parametrize(
+    ("origin", "advice"),
+    [
+        ("https://a.org", "start with origins=https://a.org"),
+        ("null", "serve the page by http"),
+        ("", "serve the page by http"),
+        ("http://[", "start with origins=http://["),
+    ],
+)
+def test_the_origin_of_files_is_never_advised(origin: str, advice: str) -> None:
+    status, reason = ServerSettings().refusal({"origin": origin}) or (0, "")
+    assert (status, reason) == (403, f"the origin {origin} may not connect; {advice}")
+
+
+@pytest.mark.parametrize(
     "given, code",
     [
         ({"format": {"type": "audio/pcm", "rate": 96_000}}, "invalid_format"),
