@@ -255,6 +255,11 @@ def _read_result(
         if isinstance(chosen, dict) and isinstance(chosen.get("name"), str):
             overrides[key] = chosen["name"]
     method = overrides.get("method") or _method(config) or name
+    if label := overrides.pop("method.label", None):  # of a server, instead of its address
+        method = label
+        overrides = {
+            k: v for k, v in overrides.items() if k not in ("method.url", "method.protocol")
+        }
     notes += _notes(document, config)
     notes += _doubts(method, config, metrics)
     return Result(

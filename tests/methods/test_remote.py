@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,16 @@ import numpy as np
 import pytest
 from fakes import FailsOn, Ticker, utterance
 from places import HANG_S
-from remote_fakes import CHUNK, Answered, heard, lines, remote, text, websocket
+from remote_fakes import CHUNK, Answered, heard, lines, lines_apart, remote, text, websocket
 from served import served
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection
 
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import EventWriter, UtteranceLog, read_log
+from streaming_asr.events.log import EventWriter, UtteranceLog, committed_words, read_log
+from streaming_asr.method import Samples
 from streaming_asr.methods.remote import Remote, realtime, wire
+from streaming_asr.methods.remote.wire import Change
 from streaming_asr.metrics import clocks
 from streaming_asr.simulate.feeds import simulate
 
@@ -183,7 +186,7 @@ def test_simulstream_shows_all_as_a_guess_until_the_end(tmp_path: Path) -> None:
                     connection.send(json.dumps({"new": "cat sat", "deleted": "hat"}))
             else:
                 assert n == 8000
-                connection.send(json.dumps({"new": "down", "deleted": ""}))
+                connection.send(json.dumps({"new": " down", "deleted": ""}))
                 connection.send(json.dumps({"end_of_processing": True}))
 
     with websocket(handler) as url:
@@ -208,6 +211,112 @@ def test_lines_of_whisper_online_are_final_as_they_come(tmp_path: Path) -> None:
     assert not any(step.partial for step in said.steps)
     first = next(i for i, step in enumerate(said.steps) if step.committed)
     assert said.steps[first].audio_samples < 8000  # while the audio went on
+
+
+GROWS = [
+    ([" the econ", "omy", ", it is not true", "."], " the economy, it is not true."),
+    ([" un", "repentant", " doesn", "'t"], " unrepentant doesn't"),
+    ([" the", " cat", None, "", " sat"], " the cat sat"),
+    ([" one ", "two", " ", " three ", "."], " one two three ."),
+    (["the", " cat"], "the cat"),
+    ([None], ""),
+]
+
+
+@pytest.mark.parametrize(("texts", "whole"), GROWS)
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_json_line_may_go_on_with_the_word_of_the_one_before(
+    tmp_path: Path, texts: list[str | None], whole: str, apart: bool
+) -> None:
+    """Every line arrives in its own step: a word that grows is final once, and never erased."""
+    sent = [f"{json.dumps({'start': k, 'end': k + 1, 'text': t})}\n" for k, t in enumerate(texts)]
+
+    with lines_apart(*sent) if apart else lines("".join(sent).encode()) as url:
+        answers = {k: k for k in range(1, 1 + len(texts))} if apart else {1: len(texts)}
+        said = heard(tmp_path, Answered(url, "whisper_online", answers), seconds=1.0)
+    assert said.status == "ok", said.error
+    assert text(said).rstrip() == whole
+    assert not any(step.partial or step.retracted for step in said.steps)
+    words = [word for word, _ in committed_words(said.steps)]
+    assert [word.strip() for word in words] == whole.split()
+
+
+def test_plain_lines_of_whisper_online_have_whole_words(tmp_path: Path) -> None:
+    sent = b'0 900 the\n900 1000 cat\n{"text": " s"}\n{"text": "at"}\n1000 1200 down\n'
+    with lines(sent) as url:
+        said = heard(tmp_path, Answered(url, "whisper_online", {1: 5}), seconds=0.5)
+    assert text(said) == " the cat sat down"
+
+
+@pytest.mark.parametrize(("texts", "whole"), GROWS)
+def test_what_simulstream_adds_may_go_on_with_a_word(
+    tmp_path: Path, texts: list[str | None], whole: str
+) -> None:
+    def handler(connection: ServerConnection) -> None:
+        connection.recv()
+        for message in connection:
+            if isinstance(message, str):
+                for each in (*texts, " gone"):
+                    connection.send(json.dumps({"new": each, "deleted": None}))
+                connection.send(json.dumps({"new": "", "deleted": " gone"}))
+                connection.send(json.dumps({"end_of_processing": True}))
+
+    with websocket(handler) as url:
+        said = heard(tmp_path, remote(url, "simulstream"), seconds=0.2)
+    assert said.status == "ok", said.error
+    assert text(said).split() == whole.split()
+
+
+@pytest.mark.parametrize(
+    "protocol", ["simulstream", "deepgram", "vllm_realtime", "openai_realtime"]
+)
+def test_a_server_that_closes_after_the_handshake_is_one_clear_failure(
+    tmp_path: Path, protocol: str
+) -> None:
+    with websocket(lambda connection: connection.close()) as url:
+        method = remote(url, protocol)
+        for k in range(5):  # the close may be noticed at the first message or later
+            said = heard(tmp_path / str(k), method, seconds=0.2)
+            assert said.status == "failed" and "Traceback" not in str(said.error)
+            assert url in str(said.error) or "ended before the audio" in str(said.error), said.error
+
+
+class Echo:
+    """A protocol of one's own: it counts what it got."""
+
+    def __init__(self, url: str, language: str | None, served: str | None, token: str | None):
+        self.settings, self.n, self.over = (url, language, served, token), 0, threading.Event()
+
+    def send(self, samples: Samples) -> None:
+        self.n += len(samples)
+
+    def end(self) -> None:
+        self.over.set()
+
+    def changes(self) -> Iterator[Change]:
+        self.over.wait()
+        yield Change((f" {self.n}",))
+
+    def close(self) -> None:
+        self.over.set()
+
+
+def test_a_protocol_may_be_a_class_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMING_ASR_TOKEN", "secret")
+    method = remote("xyz://host", f"{__name__}.Echo", served="tiny", label="mine")
+    said = heard(tmp_path, method, seconds=0.5)
+    assert (said.status, text(said)) == ("ok", " 8000")
+    wire = method.start(language="de").wire
+    assert isinstance(wire, Echo) and wire.settings == ("xyz://host", "de", "tiny", "secret")
+    for wrong, reason in (
+        ("os.system", "cannot be built"),
+        ("no.such", "cannot be"),
+        ("x", "one of"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            remote("ws://host", wrong)
 
 
 def test_a_server_that_says_nonsense_or_leaves_early_fails_the_utterance(tmp_path: Path) -> None:

@@ -508,6 +508,13 @@ def test_audio_is_embedded_once_and_unplayable_files_say_so(tmp_path: Path) -> N
     assert silent == {0: None, 1: None, 2: "the audio file is not on this machine"}
 
 
+def test_a_server_is_called_by_its_label(tmp_path: Path) -> None:
+    for label in ("one", "two"):
+        keys = f"chunk=20ms,method=remote,method.label={label},method.url=ws___127.0.0.1_8101"
+        write_cell(tmp_path / keys)
+    assert [result.label for result in read_results(tmp_path)] == ["one", "two"]
+
+
 OUTSIDE = "it lies outside of the results; give --audio FOLDER to have it in the page"
 
 

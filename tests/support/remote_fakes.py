@@ -117,6 +117,26 @@ def lines(*sent: bytes) -> Iterator[str]:
         thread.join()
 
 
+@contextmanager
+def lines_apart(*sent: str) -> Iterator[str]:
+    """A TCP server that sends one line for each 100 ms of audio, and ends with the audio."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def run() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                n, waiting = 0, [*sent]
+                while data := connection.recv(65_536):
+                    n += len(data)
+                    while waiting and n >= 3200 * (len(sent) - len(waiting) + 1):
+                        connection.sendall(waiting.pop(0).encode())
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        thread.join()
+
+
 def replay(conversation: Path) -> Callable[..., None]:
     """A server that takes its part in a recorded conversation: `<` it says, `>` it must be told,
     without the sound. What it is told otherwise closes the connection."""

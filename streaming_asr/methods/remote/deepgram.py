@@ -78,7 +78,7 @@ class Deepgram:
 
         Raises UserError where the times of final texts go back.
         """
-        words = pieces(apart(message["channel"]["alternatives"][0]["transcript"]))
+        words = pieces(apart(message["channel"]["alternatives"][0]["transcript"] or ""))
         start_s = float(message["start"])
         end_s = start_s + float(message["duration"])
         if not message.get("is_final"):

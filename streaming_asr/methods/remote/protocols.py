@@ -1,10 +1,12 @@
 """Speaks the formats of ufal/whisper_streaming, SimulStreaming and simulstream.
 
-whisper_online   The TCP lines `beg_ms end_ms text` of ufal/whisper_streaming, or SimulStreaming's
-                 JSON lines. Every line is final as it comes; nothing is guessed. These servers
-                 leave out the text after the end of the audio.
-simulstream      `new` is shown after what `deleted` took off the end. Nothing marks what is final,
-                 so all is a guess until the server ends.
+whisper_online   The TCP lines `beg_ms end_ms text` of ufal/whisper_streaming, whole words that are
+                 final as they come, or SimulStreaming's JSON lines, whose texts carry their own
+                 blanks and may end within a word: the last word is held back until the next one
+                 begins. Nothing is guessed. These servers leave out the text after the end of the
+                 audio.
+simulstream      `new`, with its own blanks, is shown after what `deleted` took off the end. Nothing
+                 marks what is final, so all is a guess until the server ends.
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ from streaming_asr.methods.remote.wire import (
     MOST_BYTES,
     Change,
     EndTimes,
+    T,
     apart,
     connected,
     decoded,
+    grown,
     messages,
     pcm16,
     read,
@@ -42,6 +46,17 @@ class _Shown(msgspec.Struct):
     new: str = ""
     deleted: str = ""
     end_of_processing: bool = False
+
+
+class _Line(msgspec.Struct):
+    text: str = ""
+    start: float | None = None
+    end: float | None = None
+
+
+def _read(message: dict[str, Any], kind: type[T]) -> T:
+    """Return what is read of a message, in which null is as good as no field."""
+    return read({key: value for key, value in message.items() if value is not None}, kind)
 
 
 class Simulstream:
@@ -65,18 +80,18 @@ class Simulstream:
     def changes(self) -> Iterator[Change]:
         """See `Wire`: the whole text as a guess, final when the server ends."""
         for message in messages(self._connection):
-            row = read(message, _Shown)
+            row = _read(message, _Shown)
             if row.end_of_processing:
                 yield Change(pieces(self._text))
                 return
-            deleted = row.deleted.strip()
-            if deleted and self._text.rstrip().endswith(deleted):
-                self._text = self._text.rstrip().removesuffix(deleted).rstrip()
-            elif deleted:
-                # Spelled otherwise than before: as many words are taken off.
+            new, deleted = row.new if self._text else apart(row.new), row.deleted
+            if self._text.endswith(deleted):
+                self._text = self._text.removesuffix(deleted)
+            elif deleted.strip():  # spelled otherwise than before: as many words are taken off
                 words = pieces(self._text)
                 self._text = "".join(words[: len(words) - len(deleted.split())])
-            self._text += apart(row.new)
+                new = apart(new)
+            self._text += new
             yield Change((), pieces(self._text))
 
     def close(self) -> None:
@@ -107,6 +122,7 @@ class WhisperOnline:
     def changes(self) -> Iterator[Change]:
         """See `Wire`: the final words of each line, of either form."""
         end_times = EndTimes()
+        last_word = ""  # which the next JSON line may go on with
         with self._socket.makefile("rb") as lines:
             while line := lines.readline(MOST_BYTES):
                 if len(line) == MOST_BYTES:
@@ -117,16 +133,18 @@ class WhisperOnline:
                     continue
                 match = LINE.fullmatch(text)
                 if text.startswith("{"):
-                    row = decoded(text)
-                    transcript = str(row.get("text", ""))
-                    if "start" in row and "end" in row:
-                        end_times.advance(float(row["start"]), float(row["end"]))
+                    row = _read(decoded(text), _Line)
+                    if row.start is not None and row.end is not None:
+                        end_times.advance(row.start, row.end)
+                    words, last_word = grown(last_word, row.text)
                 elif match is not None:
                     begin_ms, end_ms, transcript = match.groups()
                     end_times.advance(int(begin_ms) / 1000, int(end_ms) / 1000)
+                    words, last_word = (*pieces(last_word), *pieces(apart(transcript))), ""
                 else:
                     raise UserError(f"the server sent what is no line of its: {text[:80]!r}")
-                yield Change(pieces(apart(transcript)))
+                yield Change(words)
+        yield Change(pieces(last_word))
 
     def close(self) -> None:
         self._socket.close()

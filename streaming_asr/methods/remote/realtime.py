@@ -29,6 +29,7 @@ from streaming_asr.methods.remote.wire import (
     apart,
     connected,
     first_message,
+    grown,
     messages,
     pcm16,
     read,
@@ -83,9 +84,9 @@ class _Items:
 
     def _grown(self, delta: str) -> Change:
         """Return what a delta changes: all words but the last, which may go on, become final."""
-        *complete, self._open = pieces(self._open + delta) or ("",)
-        self._words += complete
-        return Change(tuple(complete), (self._open,) if self._open else ())
+        words, self._open = grown(self._open, delta)
+        self._words += words
+        return Change(words, pieces(self._open))
 
     def _completed(self, text: str) -> Change:
         """Return what the text of the whole item changes, and begin the next item.

@@ -14,9 +14,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from streaming_asr.config.types import target_of
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import (
     FRAME_SAMPLES,
@@ -74,16 +76,22 @@ class Remote:
         rate: int,
         patience_s: float,
         end_of_turn: str = "forced",
+        label: str | None = None,
     ) -> None:
         """Check the settings; `start` connects. Raises UserError.
 
-        url: the server's address. protocol: one of PROTOCOLS. feed: that of the run. served: the
-        model to ask for (openai_realtime). rate: Hz of what is sent (openai_realtime). patience_s:
-        how long the end of the text is waited for. end_of_turn: `forced` informs the server that
-        the turn is over with the last of the audio; `natural` goes on with silence until the server
-        ends the turn, for at most patience_s.
+        url: the server's address. protocol: one of PROTOCOLS, or module.Class of a `Wire`. feed:
+        that of the run. served: the model to ask for (openai_realtime). rate: Hz of what is sent
+        (openai_realtime). patience_s: how long the end of the text is waited for. end_of_turn:
+        `forced` informs the server that the turn is over with the last of the audio; `natural` goes
+        on with silence until the server ends the turn, for at most patience_s. label: what tables
+        call the server.
         """
-        check_one_of(PROTOCOLS, **{"method.protocol": protocol})
+        self._own_wire: Any = None
+        if "." in protocol:
+            self._own_wire = target_of(protocol)
+        else:
+            check_one_of(PROTOCOLS, **{"method.protocol": protocol})
         check_one_of(TURNS, **{"method.end_of_turn": end_of_turn})
         check_url(url, protocol)
         if feed != "realtime":
@@ -92,7 +100,7 @@ class Remote:
             )
         if rate not in (16_000, 24_000):
             raise UserError(f"method.rate={rate}: 16000 or 24000")
-        if end_of_turn == "natural" and protocol not in TELL_TURNS:
+        if end_of_turn == "natural" and not (protocol in TELL_TURNS or self._own_wire):
             raise UserError(
                 f"method.end_of_turn=natural: {protocol} does not report the end of a turn; give "
                 f"forced, or a protocol that does: {', '.join(TELL_TURNS)}"
@@ -102,12 +110,22 @@ class Remote:
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> RemoteState:
         """Connect. Raises UserError where the server cannot be reached or refuses."""
-        state = RemoteState(self._connect(language))
+        try:
+            state = RemoteState(self._connect(language))
+        except UserError:
+            raise
+        except Exception as error:  # as a protocol's client raises where the first message fails
+            raise UserError(
+                f"method.url={self._url}: closed at once ({error}); see the server's log"
+            ) from error
         reader = threading.Thread(target=_read, args=(state,), name="remote", daemon=True)
         reader.start()
         return state
 
     def _connect(self, language: str | None) -> Wire:
+        if self._own_wire is not None:
+            wire: Wire = self._own_wire(self._url, language, self._served, os.environ.get(TOKEN))
+            return wire
         if self._protocol == "whisper_online":
             return WhisperOnline(self._url)
         if self._protocol == "simulstream":

@@ -14,6 +14,7 @@ import numpy as np
 
 from streaming_asr.errors import UserError, parts_of_url
 from streaming_asr.method import Samples
+from streaming_asr.text.tokens import pieces
 
 CONNECT_S = 10.0
 CLOSE_S = 2.0
@@ -33,7 +34,13 @@ class Change(NamedTuple):
 
 
 class Wire(Protocol):
-    """A connection to a server. All may raise OSError and UserError."""
+    """A connection to a server. All may raise OSError and UserError.
+
+    `method.protocol=module.Class` takes one of your own, for a server with another protocol.
+    `Class(url, language, served, token)` connects: url, served: the settings of the method;
+    language: a code, or None; token: that of the environment, or None. `changes` runs in a thread
+    of its own. `Deepgram` is an example.
+    """
 
     def send(self, samples: Samples) -> None:
         """Send audio, (n,) at 16 kHz."""
@@ -51,6 +58,17 @@ class Wire(Protocol):
 def apart(text: str) -> str:
     """Return the text with a blank before it, which some servers leave out."""
     return text if not text or text[0].isspace() else f" {text}"
+
+
+def grown(last_word: str, text: str) -> tuple[tuple[str, ...], str]:
+    """Return the words that `text` completes, where it follows `last_word` and carries its own
+    blanks, and the word at its end, which the next text may go on with; a blank where none may."""
+    if last_word.isspace() and text[:1].isspace():
+        last_word = ""
+    words = pieces(last_word + text)
+    if (last_word + text)[-1:].isspace():
+        return words, " "
+    return words[:-1], words[-1] if words else ""
 
 
 def pcm16(samples: Samples) -> bytes:
@@ -165,6 +183,8 @@ def check_url(url: str, protocol: str) -> None:
     """Raise UserError for an address that the protocol does not speak to."""
     schemes = ("tcp",) if protocol == "whisper_online" else ("ws", "wss")
     address = parts_of_url(url, f"method.url={url}")
+    if "." in protocol and address.hostname:  # one's own, which has its own rules
+        return
     if address.scheme not in schemes or not address.hostname:
         example = "tcp://127.0.0.1:43007" if schemes == ("tcp",) else "ws://127.0.0.1:8000"
         raise UserError(
