@@ -226,8 +226,14 @@ def _check_header(file: Any, path: str | Path) -> int:
     """Return the bytes per second of a WAV whose samples have one size, 0 for other files.
 
     A WAV states its channels and bits, and from these its bytes per block (a sample of every
-    channel) and per second. Raises UserError where both of the latter are wrong; one may be.
+    channel) and per second. Raises UserError where both of the latter are wrong, where the second
+    is right for another rate, and where the numbers of an AIFF differ from its size.
     """
+    if "Frame count read from" in file.extra_info and "should be" not in file.extra_info:
+        raise UserError(
+            f"{path}: its header contradicts itself: its number of samples, channels and bits is "
+            "not that of its sound; export it again."
+        )
     stated = dict(
         re.findall(r"^  (Channels|Block Align|Bit Width|Bytes/sec) *: (\d+)", file.extra_info, re.M)
     )
@@ -238,11 +244,20 @@ def _check_header(file: Any, path: str | Path) -> int:
     )
     bits = 8 if file.subtype in ("ULAW", "ALAW") else bits
     needed_block = channels * -(-bits // 8)  # whole bytes a sample
-    if needed_block != block and needed_block * file.samplerate != bytes_per_s:
+    if needed_block * file.samplerate == bytes_per_s:
+        return bytes_per_s
+    if needed_block != block:
         raise UserError(
             f"{path}: its header contradicts itself: {channels} channels of {bits} bits are "
             f"{needed_block} bytes, it states {block}; export it again."
         )
+    contradiction = (
+        f"{path}: its header contradicts itself: {file.samplerate} Hz of {block} bytes are "
+        f"{block * file.samplerate} bytes per second, it states {bytes_per_s}"
+    )
+    if RATES_HZ[0] <= bytes_per_s / block <= RATES_HZ[1] and not bytes_per_s % block:
+        raise UserError(f"{contradiction}, as of {bytes_per_s // block} Hz; export it again.")
+    log.warning(contradiction)
     return needed_block * file.samplerate
 
 

@@ -36,8 +36,6 @@ _PATH = "\0"  # in a message, of the recording
 _idle: list[_Process] = []
 _is_decoder = False  # whether this is such a process
 
-log = logging.getLogger(__name__)
-
 
 class Block(NamedTuple):
     """Samples, (n, channels) float32 in about [-1, 1], at `rate` Hz."""
@@ -87,8 +85,8 @@ class _Process:
         while True:
             began_s = time.monotonic()
             reply, content = self._ask(request, left_s, path)
-            for level, message in reply["logs"]:
-                log.log(level, "%s", message)
+            for name, level, message in reply["logs"]:
+                logging.getLogger(name).log(level, "%s", message)
             if reply["error"] is not None:
                 raise UserError(reply["error"].replace(_PATH, str(path)))
             if reply["is_end"]:
@@ -166,9 +164,9 @@ def serve() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a library may print something
     _limit()
-    logs: list[tuple[int, str]] = []
+    logs: list[tuple[str, int, str]] = []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: logs.append((record.levelno, record.getMessage()))  # type: ignore
+    handler.emit = lambda record: logs.append((record.name, record.levelno, record.getMessage()))  # type: ignore
     logging.getLogger().addHandler(handler)
     job: Iterator[Any] = iter(())
     for line in sys.stdin.buffer:

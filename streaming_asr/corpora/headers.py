@@ -10,6 +10,8 @@ import mmap
 import os
 import re
 import zlib
+from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import IO
 
@@ -21,9 +23,25 @@ TEXT_BYTES = 512  # enough to distinguish a text from a recording
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/+[^/]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _FLAC = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")  # the first block of a FLAC has 34 bytes
+_APPLE_DOUBLE = b"\0\5\x16\7"
+# A later part of a WebM begins with a cluster, or with a block of track 1 in one; of an MP4, with a
+# fragment.
+_PART = re.compile(
+    rb"\x1f\x43\xb6\x75|"
+    rb"\xa3(?:[\x80-\xff]|[\x40-\x7f].|[\x20-\x3f]..|[\x10-\x1f]...)\x81..[\x00\x80]|"
+    rb".{4}(?:moof|styp|sidx)",
+    re.DOTALL,
+)
+RAW = {
+    **dict.fromkeys((".pcm", ".raw", ".s16", ".sw", ".s16le"), "s16le (16-bit integers)"),
+    **dict.fromkeys((".alaw", ".al", ".la", ".g711a"), "alaw"),
+    **dict.fromkeys((".ulaw", ".ul", ".lu", ".mulaw", ".mu", ".g711u"), "mulaw"),
+    ".f32": "f32le (floats)",
+}  # FFmpeg's names
 _SEGMENT = b"\x18\x53\x80\x67"  # the element of a Matroska file that holds all others
 _BITS_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _OGG_HEADER_BYTES = 27
+_LIVE_PAGES = 20  # a client of a live stream gets its header, and then pages from here on
 OGG_PAGE_BYTES = 27 + 255 + 255 * 255  # at most
 
 log = logging.getLogger(__name__)
@@ -48,12 +66,31 @@ def check_recording(path: str | Path) -> None:
         raise UserError(f"{path}: holds 0 bytes; record or export it again")
 
 
-def check_no_text(path: str | Path, begin: bytes) -> None:
-    """Raise UserError where a file that libsndfile does not read begins with a text."""
+def check_begin(path: str | Path, begin: bytes) -> None:
+    """Raise UserError where the first bytes show that a file holds no whole recording."""
     if _is_text(begin[:TEXT_BYTES]):
         raise UserError(
             f"{path}: not readable as audio (it holds text); of a playlist, name the recordings "
             "that it lists"
+        )
+    if begin.startswith(_APPLE_DOUBLE):
+        raise UserError(
+            f"{path}: holds what macOS notes about another file, and no sound; give that file"
+        )
+    if _PART.match(begin) and b"moov" not in begin:
+        raise UserError(
+            f"{path}: is a part of a live recording (MediaRecorder) without the first part, which "
+            "holds the header; join all parts in their order and give that file"
+        )
+
+
+def check_raw(path: str | Path) -> None:
+    """Raise UserError where the name of a file shows that it holds samples without a header."""
+    if (form := RAW.get(Path(path).suffix.lower())) is not None:
+        raise UserError(
+            f"{path}: holds samples without a header, so their rate is not in it, and this name is "
+            f"usual for {form}; make a WAV of it with the rate that you know, as in: ffmpeg -f "
+            f"{form.split()[0]} -ar 8000 -ac 1 -i {Path(path).name} talk.wav"
         )
 
 
@@ -86,9 +123,10 @@ def is_counted(path: str | Path) -> bool:
 
     It does not where several WAVs or FLACs are joined in one file, where an Ogg has several
     streams, and where a WAV has samples after the size that its header states. Raises UserError for
-    an Ogg that is cut off or damaged.
+    an Ogg that is cut off or damaged, and for a WAV with several formats or sounds.
     """
     with Path(path).open("rb", buffering=0) as file:
+        _check_chunks(file, path)
         if len(wav_parts(file)) > 1 or wav_goes_on(file):
             return False
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -103,13 +141,16 @@ def is_counted(path: str | Path) -> bool:
 
 
 def _is_one_ogg(content: mmap.mmap, path: str | Path) -> bool:
-    """Return whether an Ogg holds one stream. Raises UserError for a page that is cut off or whose
-    checksum differs, and warns where the last page is missing.
+    """Return whether an Ogg holds one stream. Raises UserError for a page that is cut off, whose
+    checksum differs, or which does not follow the page before it in its stream, and warns where the
+    last page is missing.
 
-    A page is a header of 27 bytes (byte 5: flags, 14 to 17: the stream's serial number, 22 to 25:
-    the checksum, 26: the number of segments), a byte for the size of each segment, the segments.
+    A page is a header of 27 bytes (byte 5: flags, 6 to 13: the time at its end, 14 to 17: the
+    stream's serial number, 18 to 21: the page's number in it, 22 to 25: the checksum, 26: the
+    number of segments), a byte for the size of each segment, the segments.
     """
-    serials, n_first_pages, is_last_page = set(), 0, False
+    next_pages: dict[bytes, tuple[int, bool]] = {}  # by serial: the number, whether sound has begun
+    n_first_pages, is_last_page = 0, False
     begin = 0  # of the page
     while begin < len(content):
         if content[begin : begin + 4] != b"OggS":
@@ -125,13 +166,27 @@ def _is_one_ogg(content: mmap.mmap, path: str | Path) -> bool:
             raise _bad_ogg(
                 path, f"is damaged: the checksum of its Ogg page at byte {begin} differs"
             )
-        serials.add(header[14:18])
-        n_first_pages += bool(header[5] & 2)
+        serial, number = header[14:18], int.from_bytes(header[18:22], "little")
+        is_first_page = bool(header[5] & 2)
+        if not is_first_page and serial not in next_pages:
+            fault = f"is damaged: its Ogg page at byte {begin} is of a stream without a first page"
+            raise _bad_ogg(path, fault)
+        due, has_sound = next_pages.get(serial, (number, False))
+        if number != due and not is_first_page:
+            if has_sound or number < due + _LIVE_PAGES:
+                fault = (
+                    f"page {due} is missing" if number > due else f"page {number} is out of order"
+                )
+                raise _bad_ogg(path, f"is damaged: {fault} (at byte {begin})")
+            log.warning("%s: begins with page %d of a live stream", path, number)
+        has_time = header[6:14] not in (bytes(8), b"\xff" * 8)
+        next_pages[serial] = number + 1, has_time or (has_sound and not is_first_page)
+        n_first_pages += is_first_page
         is_last_page = bool(header[5] & 4)
         begin = end
     if not is_last_page:
         log.warning("%s: has no last Ogg page; it may be cut off", path)
-    return len(serials) == n_first_pages == 1
+    return len(next_pages) == n_first_pages == 1
 
 
 def is_ogg(path: str | Path) -> bool:
@@ -190,18 +245,18 @@ def wav_goes_on(file: IO[bytes], begin: int = 0, end: int | None = None) -> bool
     if _read(file, begin, 4) != b"RIFF":
         return False
     end = file.seek(0, os.SEEK_END) if end is None else end
-    position, name, bytes_per_s = begin + 12, b"", 0
-    while name != b"data":
-        if position + 8 > end:
-            return False
-        name, size = _chunk_header(file, position)
+    bytes_per_s = 0
+    for name, position, size in _chunks(file, begin + 12, end):
         if name == b"fmt ":
-            bytes_per_s = int.from_bytes(_read(file, position + 16, 4), "little")
-        position += 8 + _padded(size)
+            bytes_per_s = int.from_bytes(_read(file, position + 8, 4), "little")
+        if name == b"data":
+            position += _padded(size)
+            break
+    else:
+        return False
     if end - position <= SHORT_S * bytes_per_s:
         return False
-    name, size = _chunk_header(file, position)
-    if re.fullmatch(rb"[A-Za-z0-9 _]{4}", name) and position + 8 + size <= end + 1:
+    if any(content + size <= end + 1 for _, content, size in _chunks(file, position, end)):
         return False  # a chunk of another kind
     # Zeros are the space that a recorder has reserved.
     pieces = (_read(file, first, 2**20) for first in range(position, end, 2**20))
@@ -213,10 +268,31 @@ def _padded(n_bytes: int) -> int:
     return n_bytes + n_bytes % 2
 
 
-def _chunk_header(file: IO[bytes], position: int) -> tuple[bytes, int]:
-    """Return the name of the chunk of a WAV at this byte, and the size of its content in bytes."""
-    header = _read(file, position, 8)
-    return header[:4], int.from_bytes(header[4:], "little")
+def _chunks(file: IO[bytes], position: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the name, the first byte of the content and its size in bytes of the chunks of a WAV
+    from a byte on, as far as there are chunks."""
+    while position + 8 <= end:
+        header = _read(file, position, 8)
+        name, size = header[:4], int.from_bytes(header[4:], "little")
+        if not re.fullmatch(rb"[A-Za-z0-9 _]{4}", name):
+            return
+        yield name, position + 8, size
+        position += 8 + _padded(size)
+
+
+def _check_chunks(file: IO[bytes], path: str | Path) -> None:
+    """Raise UserError for a WAV with two formats or two sounds, of which a reader takes one."""
+    begin = _read(file, 0, 12)
+    if begin[:4] != b"RIFF" or begin[8:] != b"WAVE":
+        return
+    chunks = _chunks(file, 12, file.seek(0, os.SEEK_END))
+    names = [name for name, _, _ in takewhile(lambda chunk: chunk[0] != b"RIFF", chunks)]
+    for name in (b"fmt ", b"data"):
+        if names.count(name) > 1:
+            raise UserError(
+                f"{path}: is damaged: it has {names.count(name)} chunks `{name.decode()}`, a WAV "
+                "has one; export it again"
+            )
 
 
 def _read(file: IO[bytes], position: int, n_bytes: int) -> bytes:
@@ -228,6 +304,7 @@ def _read(file: IO[bytes], position: int, n_bytes: int) -> bytes:
 
 BEGIN_BYTES = 2**16  # of a file, which contain its sizes
 _UNKNOWN_BYTES = 2**31 - 512  # such a size or a larger one in RIFF means that it is unknown
+_UNKNOWN_UNITS = 2**30
 _ASF_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 
 
@@ -248,6 +325,22 @@ def stated_bytes(begin: bytes) -> int | None:
     if (properties := begin.find(_ASF_PROPERTIES)) > 0:
         return int.from_bytes(begin[properties + 40 : properties + 48], "little") or None
     return None
+
+
+def avi_length_s(begin: bytes) -> float:
+    """Return the length in seconds that the first audio track of an AVI states; 0.0 for others.
+
+    A track's header (`strh`) has the size of 4 bytes, the kind, and from byte 20 on the length of a
+    unit as two numbers, numerator and denominator in seconds, the start, and the number of units.
+    """
+    if begin[:4] != b"RIFF" or begin[8:12] != b"AVI " or (track := begin.find(b"auds")) < 0:
+        return 0.0
+    unit, per_s, _, n_units = (
+        int.from_bytes(begin[at : at + 4], "little") for at in range(track + 20, track + 36, 4)
+    )
+    if n_units >= _UNKNOWN_UNITS or not per_s:  # the recorder could not go back to fill it in
+        return 0.0
+    return n_units * unit / per_s
 
 
 def _caf_bytes(begin: bytes) -> int | None:

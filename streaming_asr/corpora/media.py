@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -22,7 +23,9 @@ from streaming_asr.corpora.decoder import Block
 from streaming_asr.corpora.headers import (
     BEGIN_BYTES,
     SHORT_S,
-    check_no_text,
+    avi_length_s,
+    check_begin,
+    check_raw,
     stated_bytes,
     wav_goes_on,
     wav_parts,
@@ -42,6 +45,10 @@ OTHER_TRACKS_S = 0.5  # where a file has other tracks, they may be a little long
 READ_SHARE = 0.9  # of a file lies before the end of its last packet, if all of them were read
 UNMARKED = (".722", ".g722", ".gsm", ".sln")
 COUNTED = {"aiff", "ape", "au", "caf", "flac", "mp3", "mp4", "tta", "w64", "wav", "wv"}
+# Their packets have a checksum that every encoder fills in.
+CHECKED = {"ape", "flac", "tta", "wavpack"}
+CLOCK_S = 0.003  # times may be rounded to so much,
+DRIFT = 0.1  # and packets may last so much longer or shorter than what is decoded from them
 SILENCE_S = 60  # so much of a gap is in memory
 PLANES = 8  # of a frame with more PyAV reads beyond its memory
 
@@ -191,7 +198,7 @@ def _opened(file: IO[bytes], path: str | Path, begin: int, size: int) -> Iterato
 
     window = file, begin, size
     file.seek(begin)
-    check_no_text(path, file.read(BEGIN_BYTES))
+    check_begin(path, file.read(BEGIN_BYTES))
     options = {"protocol_whitelist": "none"}  # a playlist opens no other file and no address
     if wav_goes_on(file, begin, begin + size):
         log.warning("%s: samples go on behind the end that its header states; all are read", path)
@@ -199,6 +206,7 @@ def _opened(file: IO[bytes], path: str | Path, begin: int, size: int) -> Iterato
     try:
         container = _open(_Window(*window), options)
     except av.FFmpegError:
+        check_raw(path)
         if Path(path).suffix.lower() not in UNMARKED:
             raise
         container = _open(_NamedWindow(Path(path).name, *window), options)
@@ -334,6 +342,9 @@ class _Extent:
     end_byte: int = 0
     undecoded_s: float = 0.0
     error: Exception | None = None  # the last one of the decoder
+    pauses_s: float = 0.0  # of packets that hold no sound, as a phone sends them in a pause
+    n_packets: int = 0  # that were decoded, and of these those that last otherwise than their sound
+    n_other: int = 0
 
     def add(self, packet: Any) -> None:
         if packet.pts is not None:
@@ -354,29 +365,56 @@ def _blocks(media: _Media, path: str | Path, audio_track: int | None) -> Iterato
         start_s = container.start_time / 1e6
         log.warning("%s: its time stamps begin at %.0f s, which is taken as time 0", path, start_s)
     _check_index(media, track, path)
-    is_lossy = not track.codec_context.name.startswith("pcm_")
-    line = _TimeLine(path, _origin_s(container), _has_times(container), is_lossy)
+    codec = track.codec_context
+    if codec.name in CHECKED:
+        codec.options = {"err_detect": "crccheck+explode"}
+    is_lossy = not codec.name.startswith(("pcm_", "wavpack"))
+    total_s = partial(_packets_s, media, track.index)
+    line = _TimeLine(path, _origin_s(container), _has_times(container), total_s, is_lossy)
     extent = _Extent()
     for frame in _frames(container, track, path, extent):
-        yield from line.placed(frame)
+        if isinstance(frame, float):
+            yield from line.silence(frame, codec.layout.nb_channels, codec.sample_rate)
+        else:
+            yield from line.placed(frame)
     if not line.audio_s:
         if extent.error is not None:
-            raise unreadable(path, extent.error)
+            reason = getattr(extent.error, "strerror", None) or extent.error
+            raise UserError(
+                f"{path}: is damaged: none of its audio can be decoded ({reason}); copy or export "
+                "it again."
+            )
         raise UserError(f"{path}: its audio track holds 0 samples; record or export it again")
-    line.check_gaps()
+    if line.has_times and 2 * extent.n_other > extent.n_packets:
+        raise UserError(
+            f"{path}: is damaged: the times of {extent.n_other} of {extent.n_packets} packets are "
+            "not those of their sound; copy or export it again."
+        )
     length_s = max(extent.end_s - _begin_s(media), 0.0)
     if not line.has_times:  # computed time stamps may be wrong, and the samples count
         length_s = max(length_s, line.now_s)
     if _counts_samples(media):
         length_s -= extent.undecoded_s
     _check_end(media, path, length_s, extent.end_byte)
-    if extent.undecoded_s > SHORT_S:
+    if extent.undecoded_s > (0 if codec.name in CHECKED else SHORT_S):
         log.warning("%s: is damaged: %.2f s of it cannot be decoded", path, extent.undecoded_s)
+    if extent.pauses_s:
+        log.warning("%s: its pauses hold no sound; %.2f s are silence", path, extent.pauses_s)
+
+
+def _packets_s(media: _Media, index: int) -> float:
+    """Return how long the packets of a track are together."""
+    with _open(_Window(*media[1:]), {"protocol_whitelist": "none"}) as container:
+        return sum(
+            float((packet.duration or 0) * packet.time_base)
+            for packet in _packets(container)
+            if packet.stream.index == index and packet.duration
+        )
 
 
 def _frames(container: Any, track: Any, path: str | Path, extent: _Extent) -> Iterator[Any]:
-    """Yield the frames (`av.AudioFrame`) of a track that can be decoded, and note in `extent` what
-    was read. Raises UserError for an encrypted track."""
+    """Yield the frames (`av.AudioFrame`) of a track that can be decoded, and the seconds of pauses
+    in it; note in `extent` what was read. Raises UserError for an encrypted track."""
     import av
 
     for packet in _packets(container):
@@ -387,13 +425,30 @@ def _frames(container: Any, track: Any, path: str | Path, extent: _Extent) -> It
             raise UserError(
                 f"{path}: is encrypted (DRM); only the player that has its key reads it"
             )
+        packet_s = float((packet.duration or 0) * packet.time_base)
         try:
             frames = packet.decode()
         except (av.FFmpegError, ValueError) as error:
+            if _is_pause(packet):
+                extent.pauses_s += packet_s
+                yield packet_s
+                continue
             extent.error = error
-            extent.undecoded_s += float((packet.duration or 0) * packet.time_base)
+            extent.undecoded_s += packet_s
             continue
+        sound_s = sum(frame.samples / frame.sample_rate for frame in frames)
+        extent.n_packets += bool(frames)
+        extent.n_other += bool(sound_s and packet_s) and abs(sound_s - packet_s) > max(
+            CLOCK_S, DRIFT * sound_s
+        )
         yield from frames
+
+
+def _is_pause(packet: Any) -> bool:
+    """Return whether a packet of AMR describes the noise of a pause, or nothing: FFmpeg decodes
+    neither. Bits 3 to 6 of its first byte have its kind (3GPP TS 26.101 and 26.201)."""
+    first_of_pauses = {"amrnb": 8, "amrwb": 9}.get(packet.stream.codec_context.name, 16)
+    return packet.size > 0 and bytes(packet)[0] >> 3 & 15 >= first_of_pauses
 
 
 def _packets(container: Any) -> Iterator[Any]:
@@ -429,16 +484,18 @@ def _check_end(media: _Media, path: str | Path, length_s: float, end_byte: int) 
     """
     container = media.container
     media.file.seek(media.begin)
-    n_bytes = stated_bytes(media.file.read(BEGIN_BYTES))
+    begin = media.file.read(BEGIN_BYTES)
+    n_bytes, avi_s = stated_bytes(begin), avi_length_s(begin)
     lacks_bytes = n_bytes is not None and n_bytes > media.size
-    if container.duration is None or _is_discontinuous(container) or not _is_stated(media):
+    is_stated = container.duration and not _is_discontinuous(container) and _is_stated(media)
+    if not is_stated and not avi_s:
         if lacks_bytes:
             raise UserError(
                 f"{path}: is cut off: {media.size} of {n_bytes} bytes are there; copy or export it "
                 "again."
             )
         return
-    stated_s = container.duration / 1e6
+    stated_s = avi_s or container.duration / 1e6
     # With several tracks the stated length is that of the longest.
     tolerance_s = SHORT_S if lacks_bytes or len(container.streams) == 1 else OTHER_TRACKS_S
     if length_s >= stated_s - tolerance_s:
@@ -466,18 +523,18 @@ def _cut_off(path: str | Path, decoded_s: float, stated_s: float) -> UserError:
 class _TimeLine:
     """Puts decoded frames one after another, with silence where their time stamps leave a gap.
 
-    origin_s: the time stamp of time 0. has_times: whether time stamps are used. is_lossy: of the
-    codec, whose damaged frames may have any values.
+    origin_s: the time stamp of time 0. has_times: whether time stamps are used. total_s: returns
+    the length of all audio. is_lossy: of the codec, whose damaged frames may have any values.
     """
 
     path: str | Path
     origin_s: float
     has_times: bool
+    total_s: Callable[[], float] = float
     is_lossy: bool = False
     now_s: float = 0.0  # the end of what was yielded, from time 0
     audio_s: float = 0.0  # of it decoded, not silence
     shift_s: float = 0.0  # is added to time stamps, since some began again
-    longest_gap_s: float = field(default=0.0, init=False)
     is_trimmed: bool = field(default=False, init=False)
 
     def placed(self, frame: Any) -> Iterator[Block]:
@@ -502,15 +559,20 @@ class _TimeLine:
         if not len(data):
             return
         if gap_s < -RESTART_S:  # the stamps began again: this frame follows the last one
+            log.warning(
+                "%s: its time stamps go back by %.2f s at %.2f s; parts of it may be in another "
+                "order, or there twice", self.path, -gap_s, self.now_s,
+            )  # fmt: skip
             self.shift_s -= gap_s
         elif gap_s > JITTER_S:
-            yield from self._silence(gap_s, data.shape[1], rate)
+            self._check_gap(gap_s)
+            yield from self.silence(gap_s, data.shape[1], rate)
         self.now_s += len(data) / rate
         self.audio_s += len(data) / rate
         yield Block(data, rate)
 
-    def _silence(self, gap_s: float, channels: int, rate: int) -> Iterator[Block]:
-        """Yield zeros for a gap, SILENCE_S at a time. Raises UserError where it is too long."""
+    def _check_gap(self, gap_s: float) -> None:
+        """Raise UserError for a gap that is too long, also for the audio around it."""
         if gap_s > LONGEST_GAP_S:
             raise UserError(
                 f"{self.path}: its time stamps leave a gap of {gap_s:.0f} s after "
@@ -522,20 +584,19 @@ class _TimeLine:
                 f"{self.path}: its time stamps reach {self.now_s + gap_s:.0f} s, {MOST_S:.0f} s at "
                 "most are read; export it again or cut it."
             )
-        self.longest_gap_s = max(self.longest_gap_s, gap_s)
-        n_samples = round(gap_s * rate)
+        if gap_s > LONG_GAP_S and gap_s > GAP_OF_AUDIO * (total_s := self.total_s()):
+            raise UserError(
+                f"{self.path}: its time stamps leave a gap of {gap_s:.0f} s, and it holds "
+                f"{total_s:.2f} s of audio; export it again or cut it."
+            )
+
+    def silence(self, length_s: float, channels: int, rate: int) -> Iterator[Block]:
+        """Yield zeros, SILENCE_S at a time."""
+        n_samples = round(length_s * rate)
         self.now_s += n_samples / rate
         for begin in range(0, n_samples, SILENCE_S * rate):
             size = min(SILENCE_S * rate, n_samples - begin)
             yield Block(np.zeros((size, channels), np.float32), rate)
-
-    def check_gaps(self) -> None:
-        """Raise UserError for a gap that is long, and many times as long as the audio."""
-        if self.longest_gap_s > max(LONG_GAP_S, GAP_OF_AUDIO * self.audio_s):
-            raise UserError(
-                f"{self.path}: its time stamps leave a gap of {self.longest_gap_s:.0f} s, and it "
-                f"holds {self.audio_s:.2f} s of audio; export it again or cut it."
-            )
 
 
 def _floats(frame: Any) -> NDArray[np.float32]:

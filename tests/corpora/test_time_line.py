@@ -146,7 +146,7 @@ def test_a_corpus_reads_the_track_that_it_is_asked_for(tmp_path: Path) -> None:
     ("gap_s", "message"),
     [
         (590.0, None),
-        (610.0, "leave a gap of 610 s, and it holds 2.40 s of audio"),
+        (610.0, "leave a gap of 610 s, and it holds 2.41 s of audio"),
         (3700.0, "leave a gap of 3700 s after 1.2. s of audio, 3600 s at most"),
     ],
 )
