@@ -102,8 +102,11 @@ def _program(argv: list[str]) -> Callable[[], int | None]:
 def _refuse(argv: Sequence[str]) -> None:
     from streaming_asr.config.command_line import check_bare
     from streaming_asr.errors import UserError, did_you_mean
+    from streaming_asr.score.command import COMMANDS as OF_SCORE
 
     check_bare(argv)
+    if argv[0] in OF_SCORE:
+        raise UserError(f"{argv[0]}: a command of score; write streaming-asr score {argv[0]}")
     raise UserError(
         f"{argv[0]}: no such command{did_you_mean(argv[0], COMMANDS)}; "
         f"there are {', '.join(COMMANDS)}, and bare key=value runs"

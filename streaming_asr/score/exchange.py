@@ -29,7 +29,8 @@ formats
 
 references
   --manifest takes a manifest (JSONL, as the corpora are written), an STM file, or a cell of
-  results, whose references are taken. Recordings of it that FILE does not hold count as failed.
+  results, whose references are taken. Recordings of it that FILE does not hold count as failed;
+  --only-these leaves them out.
   An instances.log holds its own references; the others need --manifest.
 
   A manifest names its language, an instances.log and an STM do not: --language. It decides the
@@ -59,6 +60,9 @@ def import_command(argv: Sequence[str]) -> int:
     parser.add_argument("format", choices=FORMATS, metavar="FORMAT")
     parser.add_argument("file", type=Path, metavar="FILE", help="the log, or a folder of them")
     parser.add_argument("--manifest", type=Path, help="the references: JSONL, STM or a cell")
+    parser.add_argument(
+        "--only-these", action="store_true", help="count only the recordings that FILE holds"
+    )
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="outputs/imported/NAME")
     parser.add_argument("--name", help="what the method is called in tables; default: FILE's name")
     parser.add_argument(
@@ -88,6 +92,13 @@ def import_command(argv: Sequence[str]) -> int:
     recordings, metadata = FORMATS[arguments.format].read(arguments.file, **_options(arguments))
     if not recordings:
         raise UserError(f"{arguments.file}: no recording in it; was the run finished?")
+    if arguments.only_these and expected is None:
+        raise UserError(
+            "--only-these: the references are those of FILE; give --manifest, or not it"
+        )
+    if arguments.only_these:
+        names = {name for recording in recordings for name in recording.names}
+        expected = [each for each in expected or () if each.id in names] or expected
     notes: list[str] = []
     utterances = meet(
         recordings,
@@ -123,13 +134,17 @@ def import_command(argv: Sequence[str]) -> int:
         "units of the format, and its references those of this audio?"
     )
     result = write_cell(folder, header, utterances, advice)
-    wer = result["metrics"]["wer"]
     n_absent = len(utterances) - len(recordings)
+    absent = f", {n_absent} of them absent from the file (--only-these leaves them out)"
+    clock = "ca" if result["metrics"]["al_ca_ms"] is not None else "cu"
+    figures = {"WER {:.2f} %": "wer", "AL {:.0f} ms": f"al_{clock}_ms"}
+    figures["LAAL {:.0f} ms"] = f"laal_{clock}_ms"
+    values = {text: result["metrics"][name] for text, name in figures.items()}
     print(
         f"{folder}: {len(utterances)} utterances"
-        + (f", {n_absent} of them absent from the file" if n_absent else "")
+        + (absent if n_absent else "")
         + f"; knows {', '.join(sorted(metadata))}"
-        + ("" if wer is None else f"; WER {wer:.2f} %")
+        + "".join(f"; {text.format(value)}" for text, value in values.items() if value is not None)
     )
     for warning in result["warnings"]:
         print(f"warning: {warning}")

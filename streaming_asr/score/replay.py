@@ -295,7 +295,7 @@ def _policy(hold: str, reading: str | None) -> Policy:
     policy = Policy(name=hold)
     if re.fullmatch(r"\d{1,4}", hold):
         policy = policy._replace(words=int(hold))
-    elif re.fullmatch(r"[+-]?[\d.]*", hold):
+    elif not re.fullmatch(r"[\d.]+ ?m?s", hold):
         raise UserError(f"--hold {hold}: a whole number of words, or a time as in 500ms")
     else:
         policy = policy._replace(samples=parse_duration(hold, "--hold") * SAMPLE_RATE // 1000)

@@ -322,6 +322,8 @@ def _notes(document: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
         notes.append(f"{n_streams} streams on one device, {config.get('batch')} in a step")
     elif (config.get("batch") or 1) != 1:
         notes.append(f"batch {config['batch']}: no latency")
+    if config.get("imported") and document["metrics"].get("word_latency_coverage") is None:
+        notes.append("no word times, so no latency of words; score --metrics al_ca_ms,laal_ca_ms")
     notes += [f"warning: {text}" for text in document.get("warnings") or ()]
     units = document.get("unit") or ["word"]
     if units != ["word"]:

@@ -164,6 +164,8 @@ def test_bare_settings_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["reprot", "outputs"]) == 2
     assert "reprot: no such command; did you mean report?" in capsys.readouterr().err
+    assert cli.main(["retime", "outputs/demo"]) == 2
+    assert "a command of score; write streaming-asr score retime" in capsys.readouterr().err
 
 
 def test_bad_input_is_one_line_without_a_traceback_and_status_2(

@@ -176,3 +176,44 @@ def test_a_log_cut_short_says_how_many_recordings_were_promised(tmp_path: Path) 
         writer.write_utterance(UtteranceLog("u", "yes", 16_000, steps=[step]))
     (warning,) = score_folder(tmp_path)["warnings"]
     assert warning == "the log has 1 of the 3 recordings that its header promises"
+
+
+def test_only_these_counts_only_the_recordings_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A manifest of three recordings, and the log of one, with every word right."""
+    references = a_manifest(tmp_path)
+    row = json.loads(references.read_text())
+    rows = [row | {"audio_filepath": f"{name}.wav"} for name in "abc"]
+    for each in rows:
+        (tmp_path / each["audio_filepath"]).touch()
+    references.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    content = simulstream([1.0, 2.0, 3.3])
+    assert an_import(tmp_path, "simulstream", content, references) == 0
+    printed = capsys.readouterr().out
+    assert "3 utterances, 2 of them absent from the file (--only-these leaves them out)" in printed
+    assert "WER 66.67 %" in printed
+    arguments = ["import", "simulstream", str(tmp_path / "a.txt"), "--only-these", "--into"]
+    manifest = ["--manifest", str(references)]
+    assert command.main([*arguments, str(tmp_path / "only"), *manifest]) == 0
+    printed = capsys.readouterr().out
+    assert "1 utterances; knows" in printed and "WER 0.00 %" in printed
+    assert command.main([*arguments, str(tmp_path / "none")]) == 2
+    assert "--only-these: the references are those of FILE" in capsys.readouterr().err
+    row["audio_filepath"] = "z.wav"
+    (tmp_path / "z.wav").touch()
+    references.write_text(json.dumps(row))
+    assert command.main([*arguments, str(tmp_path / "other"), *manifest]) == 2
+    assert "is in none of the 1 references (such as 'z')" in capsys.readouterr().err
+
+
+def test_an_import_without_word_times_shows_its_lagging(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    delays = [1000.0, 1000.0, 2000.0, 2000.0, 3000.0, 3300.0]
+    assert an_import(tmp_path, "simuleval", simuleval(delays)) == 0
+    # Six words in 3.3 s: (1000 + 450 + 900 + 350 + 800 + 550) / 6, with 550 ms a word.
+    assert "; AL 675 ms; LAAL 675 ms" in capsys.readouterr().out
+    assert command.main([str(tmp_path / "cell")]) == 0
+    note = "no word times, so no latency of words; score --metrics al_ca_ms,laal_ca_ms"
+    assert note in " ".join(capsys.readouterr().out.split())

@@ -218,6 +218,15 @@ def test_show_prints_a_row_for_each_policy_and_writes_cells(
     assert score_folder(into / names[0])["n_failed"] == 1
 
 
+@pytest.mark.parametrize("hold", ["x", "ms", "1 word", ""])
+def test_what_is_held_is_words_or_a_time(
+    hold: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", str(a_cell(tmp_path / "a", draft())), f"--hold={hold}"]) == 2
+    expected = f"--hold {hold}: a whole number of words, or a time as in 500ms"
+    assert expected in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "option", ["--hold=-1", "--hold=1.5", "--hold=5 apples", "--reading=fast", "--reading=0"]
 )

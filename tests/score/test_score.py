@@ -406,14 +406,14 @@ def test_scoring_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_metrics_pages_name_every_metric_and_no_other() -> None:
-    pages = (ROOT / "docs" / "metrics").glob("*.md")
-    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+def test_the_metrics_page_names_no_metric_that_is_not_there() -> None:
+    """It shows metrics.tsv, and tells more of some."""
+    lines = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines()
     cells = [line.split("|")[1] for line in lines if line.startswith("| `")]
     named = {
         name for cell in cells for text in re.findall(r"`(.+?)`", cell) for name in spell(text)
     }
-    assert named == set(METRICS)
+    assert named and named <= set(METRICS)
 
 
 def spell(text: str) -> list[str]:
