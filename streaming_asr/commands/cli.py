@@ -20,6 +20,7 @@ COMMANDS = {
     "serve": ("serve", "the same for a browser and programs: OpenAI's Realtime wire format"),
     "run": ("run.command", "one method over one corpus, or a sweep (the default)"),
     "train": ("train", "train what a method needs: an adapter, a model"),
+    "check": ("commands.check", "whether a method, yours too, keeps the contract of all methods"),
     "align": ("align", "word times of a corpus by forced alignment: mfa, ctc or whisper"),
     "data": ("data.command", "check a corpus; make training shards of it"),
     "score": ("score.command", "score, retime, compare logs; other tools' logs in and out"),

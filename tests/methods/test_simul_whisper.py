@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from contract import committed
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.config.build import new_method
+from streaming_asr.contract import committed
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
 from streaming_asr.methods.simul_whisper.alignatt import (

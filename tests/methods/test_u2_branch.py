@@ -8,17 +8,17 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import contract
 import numpy as np
 import pytest
 import torch
 from branches import TEXTS, random_adapter, random_branch
-from contract import CHECKS, Setting
 from tiny import noise, tiny_folder
 
 from experiments.real.language_model import in_classes, tokenizer_of
+from streaming_asr import contract
 from streaming_asr.align.ctc import U2Head
 from streaming_asr.config.build import new_method
+from streaming_asr.contract import OF_ANY_AUDIO, Setting
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.branch import Branch, in_pairs
 from streaming_asr.methods.u2.branch_files import is_branch, sha256_of
@@ -402,7 +402,7 @@ def on_mini():
     return build(config.method), Setting(4800, 9600, *heard)
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", OF_ANY_AUDIO, ids=lambda check: check.__name__)
 def test_a_branch_on_mini_keeps_the_contract(check) -> None:
     check(*on_mini())
 

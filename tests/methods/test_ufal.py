@@ -11,13 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import contract
 import numpy as np
 import pytest
 from places import FIXTURES
 from tiny import noise, tiny_folder
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
+from streaming_asr import contract
 from streaming_asr.chunking import Schedule
 from streaming_asr.config.build import new_method
 from streaming_asr.corpora import MINI

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import contract
 import numpy as np
 import pytest
-from contract import Setting, committed
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
+from streaming_asr import contract
 from streaming_asr.config.build import new_method
+from streaming_asr.contract import Setting, committed
 from streaming_asr.errors import UserError
 from streaming_asr.method import Samples, Update
 from streaming_asr.simulate.recorder import StepRecorder

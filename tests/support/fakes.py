@@ -160,6 +160,30 @@ class FailsOn(Ticker):
         return update
 
 
+class FailsOnEmpty(FailsOn):
+    """Raises in a stream without audio."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda audio, heard: len(heard) == 0)
+
+
+class FailsOnOneSample(FailsOn):
+    """Raises in a stream of one sample."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda audio, heard: len(heard) == 1)
+
+
+class FailsAtTheEnd(Ticker):
+    """Raises in the last step."""
+
+    def step(self, state: TickerState, audio: Samples, *, last: bool) -> Update:
+        update = super().step(state, audio, last=last)
+        if last:
+            raise ArithmeticError("the fake was told to fail here")
+        return update
+
+
 class InventsWords(Ticker):
     """Speaks where nothing was heard at all."""
 
@@ -180,6 +204,29 @@ class TimesRunAhead(Ticker):
 
     def words(self, heard: Samples) -> tuple[Word, ...]:
         return tuple(replace(w, end=(w.end or 0.0) + 1.0) for w in super().words(heard))
+
+
+class Draws(Ticker):
+    """Outputs words that a generator of the process draws."""
+
+    def words(self, heard: Samples) -> tuple[Word, ...]:
+        number = np.random.randint(10**6)
+        return tuple(replace(w, text=f"{w.text}{number}") for w in super().words(heard))
+
+
+class CountsPieces(Ticker):
+    """Outputs a word for each piece, whatever its length."""
+
+    def step(self, state: TickerState, audio: Samples, *, last: bool) -> Update:
+        state.n_committed += 1
+        return Update((Word(f" w{state.n_committed}"),) if len(audio) else ())
+
+
+class NoBlanks(Ticker):
+    """Its words lack the blank before them."""
+
+    def words(self, heard: Samples) -> tuple[Word, ...]:
+        return tuple(replace(w, text=w.text.strip()) for w in super().words(heard))
 
 
 def noise(seconds: float, seed: int = 0) -> Samples:

@@ -6,9 +6,9 @@ import fakes
 import numpy as np
 import pytest
 import torch
-from contract import CHECKS, Setting
 from tiny import tiny_folder
 
+from streaming_asr.contract import OF_ANY_AUDIO, Setting
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, Update
 from streaming_asr.whisper.detect import DetectsLanguage, IgnoresLanguage
@@ -142,7 +142,7 @@ def test_a_language_that_is_named_is_taken_and_the_corpus_s_is_not_told(whisper)
     assert method.began == ["zh", "de"]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", OF_ANY_AUDIO, ids=lambda check: check.__name__)
 def test_a_method_that_detects_keeps_the_contract(whisper, check) -> None:
     setting = Setting(4800, 9600, fakes.noise(3.0, seed=1), fakes.noise(1.7, seed=2))
     check(DetectsLanguage(fakes.Ticker(2, 200), whisper), setting)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import contract
 import fakes
 import numpy as np
 import pytest
-from contract import committed
 
+from streaming_asr import contract
+from streaming_asr.contract import committed
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples, Update, Word, display_text
 from streaming_asr.simulate.stepper import Stepper

@@ -8,13 +8,13 @@ import fakes
 import numpy as np
 import pytest
 import torch
-from contract import assert_same
 from star_tiny import star_folder
 from tiny import tiny_folder
 
 from streaming_asr.commands.export import export
 from streaming_asr.config.build import new_method
 from streaming_asr.config.settle import compose
+from streaming_asr.contract import require_same
 from streaming_asr.errors import UserError
 from streaming_asr.method import Update
 from streaming_asr.methods.chunkformer.load import load
@@ -71,7 +71,7 @@ def test_a_stream_says_beside_a_louder_one_what_it_says_alone(name: str) -> None
         return updates
 
     alone = said(quiet)
-    assert_same(said(quiet, loud), alone, "alone and in company")
+    require_same(said(quiet, loud), alone, "alone and in company")
     assert any(update.committed for update in alone)
 
 
