@@ -103,9 +103,9 @@ def same_words(a: Sequence[Word], b: Sequence[Word]) -> bool:
     )
 
 
-def require_same(got: Sequence[Update], wanted: Sequence[Update], what: str) -> None:
-    require(len(got) == len(wanted), f"{what}: {len(got)} updates, not {len(wanted)}")
-    for k, (a, b) in enumerate(zip(got, wanted, strict=True)):
+def require_same(got: Sequence[Update], expected: Sequence[Update], what: str) -> None:
+    require(len(got) == len(expected), f"{what}: {len(got)} updates, not {len(expected)}")
+    for k, (a, b) in enumerate(zip(got, expected, strict=True)):
         equal = same_words(a.committed, b.committed) and same_words(a.partial, b.partial)
         same = equal and a.endpoint == b.endpoint
         require(same, f"{what}: step {k} gives {_shown(a)}, not {_shown(b)}")
@@ -133,8 +133,8 @@ def committed_only_grows(method: Method[Any], setting: Setting) -> None:
 
 def partial_is_empty_at_the_end(method: Method[Any], setting: Setting) -> None:
     last = run(method, setting.audio, setting)[-1]
-    left = display_text(last.partial)
-    require(not last.partial, f"partial words are left after the last step: {left!r:.80}")
+    rest = display_text(last.partial)
+    require(not last.partial, f"partial words are left after the last step: {rest!r:.80}")
 
 
 def same_chunks_twice_give_the_same_updates(method: Method[Any], setting: Setting) -> None:
@@ -161,8 +161,8 @@ def interleaved_streams_equal_each_alone(method: Method[Any], setting: Setting) 
         for updates, mine, state in zip(together, pieces, states, strict=True):
             if k < len(mine):
                 updates.append(method.step(state, mine[k], last=k == len(mine) - 1))
-    for got, wanted in zip(together, alone, strict=True):
-        require_same(got, wanted, "two streams in turns: one changes the other")
+    for got, expected in zip(together, alone, strict=True):
+        require_same(got, expected, "two streams in turns: one changes the other")
 
 
 def step_many_equals_step(method: Method[Any], setting: Setting) -> None:
