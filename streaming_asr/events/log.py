@@ -359,7 +359,8 @@ class _Reader:
         config = row.get("config") or {}
         self._is_imported = "imported" in config
         is_live = isinstance(data := config.get("data"), dict) and data.get("name") == "live"
-        self._planned_feed = None if is_live or self._is_imported else config.get("feed")
+        has_feed = not is_live and "knows" not in row  # not texts of another program
+        self._planned_feed = config.get("feed") if has_feed else None
         return problem
 
     def _opening(self, row: dict[str, Any], number: int) -> str | None:

@@ -21,11 +21,9 @@ from streaming_asr.text.languages import LANGUAGES, language_code
 from streaming_asr.text.normalise import NORMALISERS, default_kind
 from streaming_asr.utterance import Utterance
 
-IMPORT_EPILOG = """\
-formats
-  simuleval       SimulEval's instances.log
-  simulstream     simulstream's JSONL
-  whisper_online  whisper_online's text lines, a file per recording
+_FORMATS = "\n".join(["formats", *(f"  {name:<15} {f.files}" for name, f in FORMATS.items())])
+IMPORT_EPILOG = f"""\
+{_FORMATS}
 
 references
   --manifest takes a manifest (JSONL, as the corpora are written), an STM file, or a cell of
@@ -42,10 +40,10 @@ examples
   streaming-asr score import simuleval instances.log --into outputs/rivals/theirs
   streaming-asr score import whisper_online lines/ --manifest test.jsonl --name ufal
 """
-EXPORT_EPILOG = """\
-formats
-  simuleval, simulstream, whisper_online; files go to FOLDER/FORMAT/ or, below --into, to the same
-  place for every cell.
+EXPORT_EPILOG = f"""\
+{_FORMATS}
+
+  Files go to FOLDER/FORMAT/ or, below --into, to the same place for every cell.
 
 examples
   streaming-asr score export simuleval outputs/default

@@ -19,8 +19,7 @@ from streaming_asr.metrics.longform import long_yaal, stream_laal
 from streaming_asr.metrics.table import EVERYTHING, unmeasured
 from streaming_asr.score.command import main
 from streaming_asr.score.exchange import references
-from streaming_asr.score.formats import FORMATS, simuleval, simulstream
-from streaming_asr.score.formats import whisper_online as lines
+from streaming_asr.score.formats import FORMATS, readers, writers
 from streaming_asr.score.formats.foreign import ForeignRecording, meet, reference
 from streaming_asr.utterance import Utterance
 
@@ -86,7 +85,7 @@ def test_simuleval_and_omnisteval_give_our_lagging_for_the_exported_log() -> Non
 
 def test_a_log_that_went_through_simuleval_keeps_its_scores() -> None:
     log = the_log()
-    streams, known = simuleval.read(FIXTURES / "written" / "simuleval" / "instances.jsonl")
+    streams, known = readers.simuleval(FIXTURES / "written" / "simuleval" / "instances.jsonl")
     assert known == {"audio clock", "compute clock", "commits"}
     # Failed and silent look alike in instances.log: both are silent when read back.
     ours = compute([trace(utterance) for utterance in log.utterances])
@@ -112,7 +111,7 @@ def test_simulevals_elapsed_is_taken_apart_into_audio_and_compute(tmp_path: Path
         "source": ["/data/talk 1.wav", "samplerate: 16000 Hz"],
         "source_length": 4000,
     }
-    streams, known = simuleval.read(a_file(tmp_path, "instances.log", json.dumps(row) + "\n"))
+    streams, known = readers.simuleval(a_file(tmp_path, "instances.log", json.dumps(row) + "\n"))
     (utterance,) = meet(streams, None, tmp_path)
     assert utterance.utt == "talk 1" and known == {"audio clock", "compute clock", "commits"}
     assert [step.finished_s for step in trace(utterance).steps] == [2.5, 4.0, 5.5, 7.0]
@@ -121,7 +120,7 @@ def test_simulevals_elapsed_is_taken_apart_into_audio_and_compute(tmp_path: Path
 
 def test_an_instances_log_without_compute_has_no_compute_clock(tmp_path: Path) -> None:
     row = {"prediction": "ab", "delays": [500, 700], "reference": "ab", "source_length": 900}
-    streams, known = simuleval.read(a_file(tmp_path, "i.log", json.dumps(row) + "\n"))
+    streams, known = readers.simuleval(a_file(tmp_path, "i.log", json.dumps(row) + "\n"))
     assert known == {"audio clock", "commits"}
     (utterance,) = meet(streams, None, tmp_path)
     # Latency unit char: two delays for one word.
@@ -131,7 +130,7 @@ def test_an_instances_log_without_compute_has_no_compute_clock(tmp_path: Path) -
 
 def test_simulstream_gives_our_figures_for_the_exported_log() -> None:
     log = the_log()
-    streams, known = simulstream.read(FIXTURES / "written" / "simulstream" / "metrics.jsonl")
+    streams, known = readers.simulstream(FIXTURES / "written" / "simulstream" / "metrics.jsonl")
     assert known == EVERYTHING - {"method"}
     imported = meet(streams, references_of(log), LOG)
     traces = [trace(utterance) for utterance in imported]
@@ -200,7 +199,7 @@ def test_omnistevals_long_laal_is_our_stream_laal() -> None:
 
 def test_a_log_that_went_through_simulstream_keeps_what_was_displayed() -> None:
     log = the_log()
-    streams, _ = simulstream.read(FIXTURES / "written" / "simulstream" / "metrics.jsonl")
+    streams, _ = readers.simulstream(FIXTURES / "written" / "simulstream" / "metrics.jsonl")
     ours = [trace(utterance) for utterance in log.utterances]
     theirs = [trace(u) for u in meet(streams, references_of(log), LOG)]
     for mine, other in zip(ours[:3], theirs[:3], strict=True):  # the fourth failed
@@ -217,7 +216,7 @@ def test_simulstreams_subwords_become_whole_words(tmp_path: Path) -> None:
         _chunk(3.0, ["▁was", "▁red"], ["▁is"]),
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    streams, known = simulstream.read(a_file(tmp_path, "log.jsonl", text))
+    streams, known = readers.simulstream(a_file(tmp_path, "log.jsonl", text))
     assert "commits" not in known  # nothing says which words are final before the end
     emissions = streams[0].emissions
     assert [each.partial for each in emissions] == [(" the", " ga"), (" the", " garden", " is"), ()]
@@ -242,8 +241,8 @@ def test_a_log_that_went_through_whisper_online_keeps_one_clock(
     comp_unaware: bool, tmp_path: Path
 ) -> None:
     log = the_log()
-    lines.write(log, tmp_path, comp_unaware=comp_unaware)
-    streams, known = lines.read(tmp_path, comp_unaware=comp_unaware)
+    writers.whisper_online(log, tmp_path, comp_unaware=comp_unaware)
+    streams, known = readers.whisper_online(tmp_path, comp_unaware=comp_unaware)
     lost = unmeasured(known)
     ours = compute([trace(utterance) for utterance in log.utterances])
     theirs = figures(streams, references_of(log))
@@ -256,7 +255,7 @@ def test_a_log_that_went_through_whisper_online_keeps_one_clock(
 def test_whisper_onlines_own_lines_are_read(tmp_path: Path) -> None:
     text = "2691.4399 300 1380  And so, my\n6914.5501 1940 4960  fellow Americans.\n"
     a_file(tmp_path, "jfk.txt", text)
-    streams, known = lines.read(tmp_path)
+    streams, known = readers.whisper_online(tmp_path)
     assert known == {"compute clock", "commits"}
     given = [reference("jfk", "And so, my fellow Americans.", 5.0)]
     (utterance,) = meet(streams, given, tmp_path)
@@ -269,8 +268,10 @@ def test_whisper_onlines_own_lines_are_read(tmp_path: Path) -> None:
 
 def test_lines_without_the_words_blank_are_joined_by_one(tmp_path: Path) -> None:
     a_file(tmp_path, "a.txt", "100.0000 0 90 And so\n200.0000 90 180 my\n")
-    streams, _ = lines.read(tmp_path / "a.txt", comp_unaware=True)
-    assert [emission.committed for emission in streams[0].emissions] == [(" And", " so"), (" my",)]
+    streams, _ = readers.whisper_online(tmp_path / "a.txt", comp_unaware=True)
+    given = [reference("a", "And so my", 0.2)]
+    (utterance,) = meet(streams, given, tmp_path)
+    assert [step.committed for step in utterance.steps] == [[" And", " so"], [" my"]]
 
 
 def test_an_stm_gives_references_without_comments_and_labels(tmp_path: Path) -> None:
@@ -359,7 +360,9 @@ def test_export_goes_into_another_folder_cell_by_cell(tmp_path: Path) -> None:
 
 def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path: Path) -> None:
     given = [reference("u1", "the cat", 1.0), reference("u2", "the dog", 1.0)]
-    streams, _ = lines.read(a_file(tmp_path, "u1.txt", "400 100 400 the\n900 400 900 cat\n"))
+    streams, _ = readers.whisper_online(
+        a_file(tmp_path, "u1.txt", "400 100 400 the\n900 400 900 cat\n")
+    )
     imported = meet(streams, given, tmp_path / "u1.txt")
     assert [(u.utt, u.status, u.error) for u in imported] == [
         ("u1", "ok", None),
@@ -379,7 +382,7 @@ def test_recordings_of_one_stem_are_named_by_their_paths(tmp_path: Path) -> None
     row |= {"reference": "the cat", "source_length": 1000}
     rows = [row | {"index": i, "source": [f"{s}/1.wav"]} for i, s in enumerate(("p1", "p2"))]
     path = a_file(tmp_path, "instances.log", "".join(json.dumps(r) + "\n" for r in rows))
-    streams, _ = simuleval.read(path)
+    streams, _ = readers.simuleval(path)
     assert [each.utt for each in meet(streams, None, path)] == ["p1/1.wav", "p2/1.wav"]
     with pytest.raises(UserError, match=r"'p1/1\.wav' and 'p2/1\.wav' both fit the reference '1'"):
         meet(streams, [reference("1", "the cat", 1.0)], path)
@@ -390,19 +393,19 @@ def test_recordings_of_one_stem_are_named_by_their_paths(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("read", "text", "says"),
     [
-        (simuleval.read, '{"prediction": "a b", "delays": [1]}', "2 words with 1 delays"),
+        (readers.simuleval, '{"prediction": "a b", "delays": [1]}', "2 words with 1 delays"),
         (
-            simuleval.read,
+            readers.simuleval,
             '{"prediction": "a", "delays": [-1]}',
             ">= 0.0 - at `$.delays[0]`",
         ),
-        (simuleval.read, '{"prediction": "/a.wav"}', "missing required field `delays`"),
-        (simuleval.read, '{"prediction": "a"', "line 1: not JSON"),
-        (simuleval.read, '{"prediction": NaN, "delays": [1, 2, 3]}', "line 1: not JSON (NaN is"),
-        (simuleval.read, "[1]", "not an object"),
-        (simulstream.read, json.dumps(_chunk(1.0, ["a"], [])), "no `metadata` line before it"),
-        (simulstream.read, json.dumps(_chunk(1.0, ["a"], []) | {"id": None}), "line 1: no `id`"),
-        (lines.read, "INFO loading model", "is not `emission_ms beg_ms end_ms text`"),
+        (readers.simuleval, '{"prediction": "/a.wav"}', "missing required field `delays`"),
+        (readers.simuleval, '{"prediction": "a"', "line 1: not JSON"),
+        (readers.simuleval, '{"prediction": NaN, "delays": [1, 2, 3]}', "line 1: not JSON (NaN is"),
+        (readers.simuleval, "[1]", "not an object"),
+        (readers.simulstream, json.dumps(_chunk(1.0, ["a"], [])), "no `metadata` line before it"),
+        (readers.simulstream, json.dumps(_chunk(1.0, ["a"], []) | {"id": None}), "line 1: no `id`"),
+        (readers.whisper_online, "INFO loading model", "is not `emission_ms beg_ms end_ms text`"),
     ],
 )
 def test_a_damaged_file_is_refused_with_its_line(
@@ -417,25 +420,27 @@ def test_tokens_deleted_that_were_not_shown_are_refused(tmp_path: Path) -> None:
     rows = [{"id": 7, "metadata": {"wav_name": "a.wav"}}, _chunk(1.0, ["b"], ["a"])]
     path = a_file(tmp_path, "log.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UserError, match="not the last ones"):
-        simulstream.read(path)
-    rows[1] = _chunk(1.0, ["Ġthe"], [])
+        readers.simulstream(path)
+    rows[1] = _chunk(1.0, ["the", "hat", "##s"], [])
     a_file(tmp_path, "log.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(UserError, match="byte-level BPE"):
-        simulstream.read(path)
+    with pytest.raises(UserError, match="WordPiece"):
+        readers.simulstream(path)
 
 
 def test_what_a_format_cannot_say_is_refused(tmp_path: Path) -> None:
     step = Step("flush", 16_000, {"wall": 0}, committed=[" a"])
     batched = Log({}, [UtteranceLog("u", "a", 16_000, batch=4, steps=[step])])
     with pytest.raises(UserError, match="batch=1"):
-        simulstream.write(batched, tmp_path)
+        writers.simulstream(batched, tmp_path)
     with pytest.raises(UserError, match="add --comp-unaware"):
-        lines.write(batched, tmp_path)
-    (path,) = simuleval.write(batched, tmp_path)
+        writers.whisper_online(batched, tmp_path)
+    (path,) = writers.simuleval(batched, tmp_path)
     assert "elapsed" not in path.read_text(encoding="utf-8")
     back = Step("flush", 16_000, {"wall": 0}, committed=[" b"], retracted=1)
     with pytest.raises(UserError, match="takes committed words back"):
-        lines.write(Log({}, [UtteranceLog("u", "b", 16_000, steps=[step, back])]), tmp_path)
+        writers.whisper_online(
+            Log({}, [UtteranceLog("u", "b", 16_000, steps=[step, back])]), tmp_path
+        )
 
 
 def test_a_flag_that_means_nothing_for_a_format_is_refused(

@@ -218,6 +218,9 @@ SIMULEVAL: dict[str, Callable[[Rows, int], Any]] = {
     "WordPiece": lambda rows, at: rows[at].update(
         prediction=rows[at]["prediction"].rsplit(" ", 1)[0] + " ##ing"
     ),
+    "a queue below its compute": lambda rows, at: rows[at].update(
+        elapsed_fifo=[seen - 2 for seen in rows[at]["elapsed"][:-1]] + [rows[at]["delays"][-1]],
+    ),
     "another number": lambda rows, at: rows[at].update(prediction_length=99),
     "twice": lambda rows, at: rows.append(rows[at]),
     "no length": lambda rows, at: rows[at].pop("source_length"),  # where there is no manifest
@@ -267,6 +270,7 @@ SIMULSTREAM: dict[str, Callable[[Rows, int], Any]] = {
     "no audio": lambda rows, at: _chunk(rows, at).pop("total_audio_processed"),
     "no tokens": lambda rows, at: _chunk(rows, at).pop("generated_tokens"),
     "no deleted tokens": lambda rows, at: _chunk(rows, at).pop("deleted_tokens"),
+    "a chunk twice": lambda rows, at: rows.insert(-1, _chunk(rows[:-1], at)),
     "compute of some": lambda rows, at: _chunk(rows, at).pop("computation_time"),
     "WordPiece": lambda rows, at: _chunk(rows, at)["generated_tokens"].insert(0, "##ing"),
     "subwords of BPE": lambda rows, at: _chunk(rows, at)["generated_tokens"].insert(0, "go@@"),
@@ -294,6 +298,8 @@ WHISPER_ONLINE: dict[str, Callable[[Rows, int], Any]] = {
     "a time goes back": lambda rows, at: rows.append(_time_of_line(rows[0], lambda ms: ms - 1)),
     "in seconds": _lines(lambda ms: ms / 1000),
     "no number": _line(1, "1e3 0 100 a"),
+    "an exponent": lambda rows, at: rows.append(rows[-1].replace(" ", " 1e5 ", 1)),
+    "twice": lambda rows, at: rows.append(rows[-1]),
     "no times": _line(0, "loading the model"),
     "a time alone": _line(1, "1000.0"),
     "times that are none": _line(1, "nan 0 0 a"),

@@ -8,36 +8,32 @@ a file does not tell is listed in the log's header as `unmeasured`: metrics that
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
-
-from streaming_asr.corpora.rows import json_rows
 from streaming_asr.errors import UserError
 from streaming_asr.events.invariants import WINDOW_S
-from streaming_asr.events.log import Log, Step, UtteranceLog
+from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.text.languages import language_code
-from streaming_asr.text.units import Unit, unit_of
+from streaming_asr.text.units import unit_of
 from streaming_asr.utterance import LENGTH_TOLERANCE_S, Utterance
 
-T = TypeVar("T")
-LATENCY_UNITS: dict[Unit, str] = {"word": "word", "character": "char"}  # as others call them
 LEAST_CHUNK_MS = 20  # a smaller divisor of a tool's counts is chance
 MOST_LONGER = 20  # an STM may leave most of a recording out, but not nearly all of it
 ROUNDING_NS = 1_000_000  # tools round their times, to a millisecond at the coarsest
+# Real-time factors outside of which times are more likely in other units.
+LEAST_RTF, MOST_RTF = 5e-4, 20.0
 
 
 @dataclass(frozen=True)
 class Emission:
     """One moment at which a tool spoke; times in seconds from the start of the recording."""
 
-    committed: tuple[str, ...] = ()  # as appended to the text, blanks included
+    committed: tuple[str, ...] = ()  # as appended to the text
     partial: tuple[str, ...] = ()
     audio_s: float | None = None  # a_k; None where the file does not tell
     finished_s: float | None = None  # f_k, the time it was seen
@@ -55,44 +51,9 @@ class ForeignRecording:
     duration_s: float | None = None
     error: str | None = None  # why it failed, where the file tells
     has_steps: bool = False  # every step is an emission, so that none must be added
+    is_bare: bool = False  # words lack the blanks before them, which languages with spaces have
     text_end_s: float | None = None  # the latest end of a word, where the file tells ends
     notes: tuple[str, ...] = ()  # what is doubtful in the file
-    # Where the reader put a blank that the file lacks: before each of its "tokens" or "lines". In a
-    # language without spaces it is taken away again.
-    blank_before: str | None = None
-
-
-# How tokenizers mark what is no whole word: GPT-2's blank and line end, WordPiece, subword-nmt, the
-# end of a word in OpenAI's first GPT.
-SUBWORDS = {
-    "of byte-level BPE": re.compile("^[ĠĊ]."),
-    "of WordPiece": re.compile("^##."),
-    "of BPE": re.compile("(.@@|.</w>)$"),
-}
-
-
-def check_words(tokens: Iterable[str], where: str, allowed: str = "words") -> None:
-    """Raise UserError where tokens are no words, but pieces that only their tokenizer can join."""
-    tokens = list(tokens)
-    for kind, pattern in SUBWORDS.items():
-        if matches := [token for token in tokens if pattern.search(token)]:
-            examples = ", ".join(map(repr, matches[:3]))
-            raise UserError(
-                f"{where}: tokens {kind} ({examples}), which only their tokenizer turns into text; "
-                f"write {allowed}."
-            )
-
-
-def typed_rows(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
-    """Yield ("file, line n", row) of a file of one JSON object per line, each as `kind`, a struct
-    of msgspec. Raises UserError for a line whose fields are of other types."""
-    for where, row in json_rows(path):
-        try:
-            yield where, msgspec.convert(row, kind)
-        except msgspec.ValidationError as error:
-            raise UserError(
-                f"{where}: {error}; is the file in the format that was named?"
-            ) from error
 
 
 def reference(utt: str, text: str, duration_s: float, **fields: Any) -> Utterance:
@@ -102,17 +63,6 @@ def reference(utt: str, text: str, duration_s: float, **fields: Any) -> Utteranc
 
 def _no_sound() -> Samples:
     raise UserError("this utterance is known only by its reference; it has no audio")
-
-
-def unit_of_log(log: Log) -> Unit:
-    """Return the unit of a log's languages, since a file has one. Raises UserError for two."""
-    units = {unit_of(utterance.language) for utterance in log.utterances}
-    if len(units) > 1:
-        raise UserError(
-            "this log has languages with spaces and without; a file of this format counts either "
-            "words or characters: run and export each language by itself."
-        )
-    return units.pop() if units else "word"
 
 
 def meet(
@@ -174,7 +124,8 @@ def meet(
         notes += [f"{utterance.id}: {note}" for note in recording.notes]
         _check_ends(recording, utterance, path)
         recording = _within(recording, utterance, notes)
-        logged[utterance.id] = _utterance(recording, utterance)
+        log = logged[utterance.id] = _utterance(recording, utterance)
+        notes += _odd_compute(recording, log)
     for name in by_name.keys() - logged.keys():
         recording = ForeignRecording((name,), (), error=f"absent from {path.name}")
         logged[name] = _utterance(recording, by_name[name])
@@ -252,12 +203,7 @@ def _utterance(recording: ForeignRecording, utterance: Utterance) -> UtteranceLo
     n_samples = round(utterance.duration_s * SAMPLE_RATE)
     if recording.error is not None:
         return UtteranceLog.of(utterance, status="failed", error=recording.error, is_imported=True)
-    if recording.blank_before and unit_of(utterance.language) == "character":
-        emissions = tuple(
-            _without_blanks(each, recording.blank_before) for each in recording.emissions
-        )
-        recording = replace(recording, emissions=emissions)
-    steps = _steps(recording, n_samples)
+    steps = _steps(recording, n_samples, with_blanks=unit_of(utterance.language) == "word")
     return UtteranceLog.of(
         utterance,
         steps=steps,
@@ -266,27 +212,34 @@ def _utterance(recording: ForeignRecording, utterance: Utterance) -> UtteranceLo
     )
 
 
-def _without_blanks(emission: Emission, blank_before: str) -> Emission:
-    """Return the emission without the blanks that the reader added: before each of its `tokens`, or
-    only before the first (of `lines`)."""
+def _odd_compute(recording: ForeignRecording, log: UtteranceLog) -> list[str]:
+    """Return a note where a recording's compute is so long or so short that its times must be in
+    another unit. Without the audio's times it is at least what the file shows, and may be 0."""
+    compute_s = sum(step.compute_s for step in log.steps)
+    is_given = any(each.compute_s is not None for each in recording.emissions)
+    least_s = LEAST_RTF * log.duration_s if is_given and compute_s else 0.0
+    if least_s <= compute_s <= MOST_RTF * max(log.duration_s, 1.0):
+        return []
+    return [
+        f"{log.utt}: {compute_s:g} s of computing or waiting for {log.duration_s:g} s of audio; "
+        "are the times in the units of the format?"
+    ]
 
-    def cleaned(tokens: tuple[str, ...]) -> tuple[str, ...]:
-        n = len(tokens) if blank_before == "tokens" else 1
-        return (*(token.removeprefix(" ") for token in tokens[:n]), *tokens[n:])
 
-    return replace(
-        emission, committed=cleaned(emission.committed), partial=cleaned(emission.partial)
-    )
-
-
-def _steps(recording: ForeignRecording, n_samples: int) -> list[Step]:
+def _steps(recording: ForeignRecording, n_samples: int, *, with_blanks: bool) -> list[Step]:
     """Return the steps of a recording of `n_samples`, one for each emission, from which the clocks
-    compute the times of the emissions; the last step is the flush.
+    compute the times of the emissions; the last step is the flush. with_blanks: whether its
+    language has blanks between words.
 
     If f_k is known, c_k = f_k - max(a_k, f_{k-1}): with this compute a first-in first-out queue
     ends at f_k. If a_k is unknown it is the latest that is possible, the audio up to f_k.
     Impossible times give steps that break an invariant of logs, which `write_cell` then refuses.
     """
+
+    def words(tokens: Sequence[str]) -> list[str]:
+        blank = " " if recording.is_bare and with_blanks else ""
+        return [token if token[:1].isspace() else f"{blank}{token}" for token in tokens]
+
     steps: list[Step] = []
     n_received, finished_ns = 0, 0
     for emission in recording.emissions:
@@ -309,8 +262,8 @@ def _steps(recording: ForeignRecording, n_samples: int) -> list[Step]:
                 "audio",
                 n_received,
                 {"wall": compute_ns},
-                committed=list(emission.committed),
-                partial=list(emission.partial),
+                committed=words(emission.committed),
+                partial=words(emission.partial),
                 retracted=emission.retracted,
             )
         )
