@@ -168,6 +168,16 @@ def check_writable(folder: Path, setting: str = "output=<folder>") -> None:
         ) from error
 
 
+def check_links(folder: Path) -> None:
+    """Raise UserError for a link among the files of a cell, whoever made it: what is written there
+    would land elsewhere."""
+    for path in (*folder.glob("*"), *folder.glob(f"{SAVED}/*")):
+        if path.is_symlink():
+            raise UserError(
+                f"{path}: is a link; results are written to their folder only; remove it"
+            )
+
+
 def saved_code(folder: Path) -> dict[str, str]:
     """Return the digest of each module of a cell's code; {} of a cell that saved none."""
     try:

@@ -71,11 +71,13 @@ def _make(arguments: argparse.Namespace) -> None:
     is_offline = arguments.offline or mode in ("offline", "dryrun") or not has_login()
     entity = arguments.entity or os.environ.get("WANDB_ENTITY")
     place = arguments.folder / FOLDER
+    if place.is_symlink():
+        raise UserError(f"{place}: is a link; remove it")
     place.mkdir(exist_ok=True)
     file = place / SPECIFICATION
     if is_offline:
         _send_cells(cells, group, arguments, entity, mode="offline")
-        file.write_text(_specification(group, entity or "ENTITY", arguments.project))
+        write_text(file, _specification(group, entity or "ENTITY", arguments.project))
         folder = shlex.quote(str(arguments.folder))
         print(
             f"{file}: the dashboard's specification; nothing was sent. To send it:\n"
@@ -85,7 +87,7 @@ def _make(arguments: argparse.Namespace) -> None:
         return
     try:
         entity = entity or _default_entity()
-        file.write_text(_specification(group, entity, arguments.project))
+        write_text(file, _specification(group, entity, arguments.project))
         _send_cells(cells, group, arguments, entity, mode="online")
         workspace, report = _save(place / SAVED, group, entity, arguments.project)
     except Exception as error:  # of the client: a server that is away, refuses or answers badly

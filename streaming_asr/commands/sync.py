@@ -44,6 +44,12 @@ def _sync(arguments: argparse.Namespace) -> int:
             f"{arguments.folder}: holds no offline run of W&B; run with tracker=wandb, or name the "
             "folder of a sweep"
         )
+    root = arguments.folder.resolve()
+    for path in (path for run in runs for path in (run, *run.parent.rglob("*"))):
+        if not path.resolve().is_relative_to(root):
+            raise UserError(
+                f"{path}: leads out of {arguments.folder}, so it is not sent; remove it"
+            )
     todo = [str(run.parent) for run in runs if not Path(f"{run}.synced").exists()]
     n_old = len(offline) - len(runs)
     left_out = f" ({n_old} of unfinished or replaced results left out)" if n_old else ""

@@ -164,6 +164,7 @@ def run_cell(
     whole, is_piece = job.whole, folders.is_piece(folder)
     waiting = partial(job.report, "another process is writing it; waiting")
     with folders.lock(folder, waiting if number is None else None):
+        folders.check_links(folder)
         folders.forget_failure(folder)
         header = folders.header_of(folder)
         if is_piece and folders.finished(whole, job.hashes, METRICS_VERSION):
