@@ -462,6 +462,21 @@ def test_a_language_model_ranks_the_first_pass_in_chunks_of_any_size(beeper, tmp
     assert stream(none, audio) == stream(plain, audio)
 
 
+def test_a_language_model_gets_a_wider_search_unless_one_is_set(beeper, tmp_path) -> None:
+    folder = str(language_model(tmp_path / "lm", method_of(beeper), beeper[2][0]))
+
+    def search(**options) -> tuple[int, int]:
+        made = method_of(beeper, **{"rescore": None, **options})
+        return made._beam, made._rescore
+
+    assert search() == (10, 6)
+    assert search(beam=4) == (4, 4)
+    assert search(lm=folder) == (32, 32)
+    assert search(lm=folder, beam=10, rescore=6) == (10, 6)
+    assert search(lm=folder, beam=16) == (16, 16)
+    assert search(lm=folder, rescore=0) == (32, 0)
+
+
 def test_a_language_model_of_another_head_is_refused(beeper, tmp_path) -> None:
     folder = language_model(tmp_path / "lm", method_of(beeper), beeper[2][0])
     with pytest.raises(UserError, match="another vocabulary than the 256 classes"):
@@ -480,6 +495,8 @@ def test_a_language_model_of_another_head_is_refused(beeper, tmp_path) -> None:
         ({"head": "new"}, "one of trained, embedding"),
         ({"word_times": "none"}, "one of alignment, ctc"),
         ({"beam": 4, "rescore": 6}, "rescore=6: 0 or more, 4 at most"),
+        ({"rescore": 11}, "rescore=11: 0 or more, 10 at most"),
+        ({"beam": 0}, "beam=0: 1 or more"),
         ({"ctc_tokens": 90}, "cannot spell every text"),
         ({"chunk_s": 0.01}, "chunk_s=0.01: must be a positive multiple of 0.02 s"),
         ({"max_delay_s": 3.9}, "do not fit into this model's context of 4 s"),

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -350,7 +350,7 @@ def spans(rng: random.Random, n: int, share: float, length: int) -> list[tuple[i
     return [(first, first + length) for first in firsts]
 
 
-def _drop_out(layers: Iterable[nn.Module], p: float) -> None:
+def _drop_out(layers: Iterable[Any], p: float) -> None:
     """Let each part of encoder layers, in training, drop out a share `p` of what it adds."""
 
     def dropped(module: nn.Module, inputs: object, output: Tensor) -> Tensor:

@@ -39,6 +39,11 @@ from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
 from streaming_asr.whisper.window import FRAME_S, BlockWindow
 from streaming_asr.whisper.words import probability_of
 
+SEARCH = (10, 6)
+"""Prefixes of the first pass and hypotheses that the decoder scores, as in the paper."""
+FUSED_SEARCH = (32, 32)
+"""With a language model, which the paper lacks: for it ten prefixes are too few."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentWord:
@@ -81,7 +86,8 @@ class U2(SharedPasses, Chunked):
     (from that folder) or embedding (untrained, of `ctc_tokens` classes; default all text tokens).
     beam: prefixes of the first pass. lm: a language model of its classes (none, auto: next to the
     weights, or a folder), which ranks them too, with lm_weight times its log-probability and
-    lm_bonus for each token. rescore: how many of them the decoder scores, 0 for none. word_times:
+    lm_bonus for each token. rescore: how many of them the decoder scores, 0 for none. None: the
+    paper's `SEARCH`, with a language model `FUSED_SEARCH`. word_times:
     alignment (cross-attention of the committed text, one more pass) or ctc (where the first pass
     emitted). Times of endpoints: see `endpoint`; max_delay_s by default 12 s scaled to the
     context.
@@ -92,11 +98,11 @@ class U2(SharedPasses, Chunked):
     weights: str | None
     head: str
     ctc_tokens: int | None
-    beam: int
+    beam: int | None
     lm: str | None
     lm_weight: float
     lm_bonus: float
-    rescore: int
+    rescore: int | None
     attention_weight: float
     ctc_weight: float
     trailing_silence_s: float
@@ -110,8 +116,11 @@ class U2(SharedPasses, Chunked):
     def __post_init__(self) -> None:
         check_one_of(("trained", "embedding"), head=self.head)
         check_one_of(("alignment", "ctc"), word_times=self.word_times)
+        beam, rescore = FUSED_SEARCH if self.lm not in (None, "none") else SEARCH
         check_range(1, beam=self.beam)
-        check_range(0, self.beam, rescore=self.rescore)
+        self._beam = beam if self.beam is None else self.beam
+        check_range(0, self._beam, rescore=self.rescore)
+        self._rescore = min(rescore, self._beam) if self.rescore is None else self.rescore
         super().__post_init__()
         folder = trained(self.weights)
         if self.head == "trained" and folder is None:
@@ -157,11 +166,11 @@ class U2(SharedPasses, Chunked):
         shape = (whisper.n_mels, 2 * whisper.context_frames + 1)
         return U2State(
             encoder=StreamingEncoder(whisper.model),
-            cache=DecoderCache(self._decoder, rows=max(1, self.rescore)),
+            cache=DecoderCache(self._decoder, rows=max(1, self._rescore)),
             mel=torch.zeros(shape, device=whisper.device),
             features=StreamingLogMel(whisper.n_mels, device=whisper.device),
             first=self._first_pass.start(),
-            search=PrefixBeamSearch(self._tokenizer.blank, self.beam, fusion=self._fusion),
+            search=PrefixBeamSearch(self._tokenizer.blank, self._beam, fusion=self._fusion),
             prompt=whisper.prompt(language),
             language=language,
             recorder=recorder,
@@ -247,10 +256,10 @@ class U2(SharedPasses, Chunked):
         The segment ends with it: the first pass flushes what waits for more frames.
         """
         state.search.advance(state.first.flush())
-        hypotheses = state.search.hypotheses(max(1, self.rescore))
+        hypotheses = state.search.hypotheses(max(1, self._rescore))
         candidates = [self._tokenizer.retokenise(hypothesis) for hypothesis in hypotheses]
         best, log_probs = candidates[0], None
-        if self.rescore and any(candidate.tokens for candidate in candidates):
+        if self._rescore and any(candidate.tokens for candidate in candidates):
             scored = rescore(
                 self._decoder,
                 state.cache,
