@@ -7,7 +7,9 @@ that occurs c times in a row at the end of a text is unsupported
 - where it occurs there too often: more than `SHORT_COPIES` times for phrases of fewer than `LONG`
   tokens, more than `LONG_COPIES` times for longer ones; or
 - where it came too fast: the audio since the first of them holds fewer than `FRAMES_PER_TOKEN`
-  frames for each of their c * k tokens, twice the rate of fast speech.
+  frames for each of their c * k tokens, twice the rate of fast speech; or, of a phrase of `LONG`
+  tokens or more, the audio since the phrase before it holds fewer for each of its k tokens. So a
+  sentence is not output again because the one that is spoken now begins alike.
 
 People repeat a short phrase that often too ("no, no, no, no"), and their next words must not be
 lost. So the token that would complete a short copy is refused, and the text goes on with the next
@@ -63,6 +65,8 @@ def unsupported(tokens: Sequence[int], frames_since: Callable[[int], float]) -> 
         if n_copies > (SHORT_COPIES if k < LONG else LONG_COPIES):
             return Copy(k, too_often=True)
         if frames_since(n_tokens - n_copied) < FRAMES_PER_TOKEN * n_copied:
+            return Copy(k, too_often=False)
+        if k >= LONG and frames_since(n_tokens - k - 1) < FRAMES_PER_TOKEN * k:
             return Copy(k, too_often=False)
     return None
 

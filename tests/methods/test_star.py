@@ -56,6 +56,7 @@ NETWORKS = {
     "cif": {"compressor": "cif"},
     "cnn": {"compressor": "cnn", "rate": 12.0},
     "none": {"compressor": "none"},
+    "copies": {"copies": True, "layers": 1},
 }
 SETTINGS = {
     "wait 1": {"wait_k": 1},

@@ -8,15 +8,20 @@ import math
 import pytest
 import torch
 from star_tiny import randomise
-from tiny import tiny_folder
+from tiny import noise, tiny_folder
 
 from streaming_asr.errors import UserError
 from streaming_asr.methods.star.anchors import accumulate, fixed, rescale, top_k
 from streaming_asr.methods.star.compressors import Compressed
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
-from streaming_asr.methods.star.network import compressor
+from streaming_asr.methods.star.features import EXTRACTORS
+from streaming_asr.methods.star.network import StarConfig, StarNetwork, compressor
 from streaming_asr.methods.star.semantic import SemanticEncoder, visible
+from streaming_asr.whisper.encoder import encode, encoder_of
+from streaming_asr.whisper.features import log_mel
+from streaming_asr.whisper.flops import layer_flops
 from streaming_asr.whisper.load import load_whisper
+from streaming_asr.whisper.masks import mask_from_ends
 
 D = 16
 
@@ -315,3 +320,37 @@ def test_a_query_sees_the_segments_of_wait_k():
     assert [seen(i, 3, 2, ready) for i in range(8)] == [2, 2, 2, 3, 4, 4, 4, 4]
     assert seen(0, 3, None, ready) == 4
     assert [seen(i, 1, 1, [10, 20, 25]) for i in range(4)] == [10, 20, 25, 25]
+
+
+def test_copies_over_all_frames_before_are_the_encoder_they_are_copied_from():
+    whisper = load_whisper(tiny_folder(), trainable=True)
+    full = encoder_of(whisper.model)
+    n, sizes = 40, whisper.config
+    ends = list(range(1, n + 1))  # every frame is a block, so that it sees those before it only
+    audio = torch.from_numpy(noise(n * 0.02 + 0.1, seed=2))
+    mask = mask_from_ends(ends)
+    config = StarConfig(layers=1, copies=True)
+    network = StarNetwork(whisper, config)
+    semantic = network.compressor.encoder
+    semantic.begin_as(full)
+    semantic.mask = "history"
+    with torch.no_grad():
+        below = network.extractor.windows([audio], [ends])[0]
+        mel = log_mel(audio, whisper.n_mels, block_ends=ends)
+        expected = encode(whisper.model, mel[None], mask)[0]
+        found = semantic(below, torch.zeros(n, dtype=torch.bool))
+    assert not torch.allclose(below, expected, atol=1e-2)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    # The copied layer is not computed by the extractor.
+    plain = StarNetwork(whisper, StarConfig(layers=1)).extractor
+    whole = plain.flops(10, [25, 40])
+    layer = layer_flops(sizes, 15, 25) + layer_flops(sizes, 15, 40)
+    assert network.extractor.flops(10, [25, 40]) == pytest.approx(whole - layer)
+
+
+@pytest.mark.parametrize("options", [{"layers": 0}, {"layers": 3}, {"features": "other"}])
+def test_copies_that_the_encoder_does_not_have_are_refused(options, monkeypatch):
+    monkeypatch.setitem(EXTRACTORS, "other", None)
+    whisper = load_whisper(tiny_folder(), trainable=True)
+    with pytest.raises(UserError, match=r"layers=|copies=true, features=other"):
+        StarNetwork(whisper, StarConfig(**{"copies": True, "layers": 1, **options}))

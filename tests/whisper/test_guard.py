@@ -54,6 +54,25 @@ def test_two_tokens_need_sixteen_frames_and_a_phrase_of_five_eighty() -> None:
     assert unsupported([9, 9, 1], lambda i: 0.0) is None  # it has gone on
 
 
+def test_the_last_of_two_long_phrases_needs_its_own_time() -> None:
+    phrase = [1, 2, 3, 4, 5]
+
+    def last_within(n_frames: float, k: int = 5) -> Any:
+        """The first phrase came slowly, the last one within `n_frames` after it."""
+        return lambda i: n_frames if i >= k - 1 else 400.0
+
+    assert unsupported(phrase * 2, last_within(39)) == Copy(5, too_often=False)
+    assert unsupported(phrase * 2, last_within(40)) is None
+    assert unsupported([1, 2, 3, 4] * 2, last_within(0, k=4)) is None  # short: may be spoken fast
+
+
+@pytest.mark.parametrize("n_tokens, n_frames", [(10, 80.0), (14, 112.0), (40, 400.0)])
+def test_tokens_of_unknown_place_fail_by_the_first_phrase_only(n_tokens, n_frames) -> None:
+    phrase = list(range(n_tokens // 2))
+    assert unsupported(phrase * 2, even(n_tokens, n_frames)) is None
+    assert unsupported(phrase * 2, even(n_tokens, 8.0 * n_tokens - 1)) is not None
+
+
 def test_tokens_of_unknown_place_share_the_audio() -> None:
     frames_since = even(10, 50.0)
     assert [frames_since(i) for i in (0, 5, 9)] == [50.0, 25.0, 5.0]

@@ -7,20 +7,28 @@ whose kept frames it then encodes again. `EXTRACTORS` takes others; experiments/
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from streaming_asr.whisper.batched import encode_windows
-from streaming_asr.whisper.encoder import Part, StreamingEncoder
+from streaming_asr.whisper.batched import encode_windows, in_slices
+from streaming_asr.whisper.encoder import (
+    Part,
+    StreamingEncoder,
+    encode_parts,
+    encoder_of,
+    part_of,
+    run_layers,
+)
 from streaming_asr.whisper.features import (
     LOOKAHEAD_SAMPLES,
     StreamingLogMel,
     log_mel,
     mel_of_frames,
 )
-from streaming_asr.whisper.flops import block_flops
+from streaming_asr.whisper.flops import block_flops, layer_flops
 from streaming_asr.whisper.load import Whisper
 
 EXTRACTORS: dict[str, Callable[[str, Whisper], Any]] = {}
@@ -41,15 +49,17 @@ class _WhisperState:
 
 
 class WhisperFeatures:
-    """The block-causal Whisper encoder after its last norm; the weights are frozen.
+    """The block-causal Whisper encoder after its last norm, or the states in front of its last
+    `n_above` layers; the weights are frozen.
 
     lookahead_samples: past a frame's end, that the frame needs. context_frames: the longest window.
     """
 
     lookahead_samples = LOOKAHEAD_SAMPLES
 
-    def __init__(self, whisper: Whisper) -> None:
+    def __init__(self, whisper: Whisper, n_above: int = 0) -> None:
         self._whisper = whisper
+        self._n_above = n_above
         self.context_frames = whisper.context_frames
 
     def start(self) -> _WhisperState:
@@ -75,6 +85,13 @@ class WhisperFeatures:
         state.position = ends[-1]
         return state.encoder.part(mel, start, ends)
 
+    def run(self, parts: Sequence[Part]) -> list[Tensor]:
+        """Return the frames (1, n, d) of each part of a pass."""
+        model = self._whisper.model
+        if not self._n_above:
+            return encode_parts(model, parts)
+        return run_layers(encoder_of(model).layers[: -self._n_above], parts)
+
     @torch.inference_mode()
     def move(self, state: _WhisperState, start: int) -> None:
         """Let the window begin at its frame `start`; all later frames are to be encoded again."""
@@ -84,7 +101,10 @@ class WhisperFeatures:
 
     def flops(self, start: int, ends: Sequence[int]) -> float:
         """Return the FLOPs of encoding the blocks from frame `start` on."""
-        return block_flops(self._whisper.config, start, ends)
+        config = self._whisper.config
+        blocks = zip([start, *ends[:-1]], ends, strict=True)
+        above = sum(layer_flops(config, end - begin, end) for begin, end in blocks)
+        return block_flops(config, start, ends) - self._n_above * above
 
     def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
         """Return the frames of whole windows, (ends[i][-1], d) each, equal to those of a stream.
@@ -96,4 +116,11 @@ class WhisperFeatures:
             log_mel(samples, n_mels, block_ends=block_ends)
             for samples, block_ends in zip(audio, ends, strict=True)
         ]
-        return encode_windows(self._whisper.model, mels, ends)
+        model = self._whisper.model
+        if not self._n_above:
+            return encode_windows(model, mels, ends)
+        parts = [
+            replace(part_of(model, mel[None]), attend=in_slices(block_ends, mel.device))
+            for mel, block_ends in zip(mels, ends, strict=True)
+        ]
+        return [frames[0] for frames in self.run(parts)]

@@ -23,7 +23,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
@@ -33,7 +32,7 @@ from streaming_asr.methods.star.compressors import Compressed
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
 from streaming_asr.methods.star.network import load_star
 from streaming_asr.methods.star.state import StarState
-from streaming_asr.whisper.encoder import Part, encode_parts
+from streaming_asr.whisper.encoder import Part
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.settings import Chunked, trained
 from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
@@ -141,7 +140,7 @@ class Star(SharedPasses, Chunked):
         with state.recorder.part("encode"):
             x = self._extractor.encode(state.features, ends)
         if isinstance(x, Part):
-            (x,) = yield Wanted("encode", partial(encode_parts, self._whisper.model), x)
+            (x,) = yield Wanted("encode", self._extractor.run, x)
         state.encoded(ends, self._extractor.flops(start, ends))
         # The last block is filled up with zeros, which no anchor may hold.
         n_real = max(0, min(state.n_real, stop) - start)
