@@ -22,7 +22,7 @@ from msgspec import UNSET
 from streaming_asr.chunking import parse_duration
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import InvalidLog, step_of, violation
-from streaming_asr.events.invariants import broken, too_early
+from streaming_asr.events.invariants import broken
 from streaming_asr.events.record import Opening, Step, StepLine, UtteranceLog, committed_words
 from streaming_asr.files import check_file, replacing
 from streaming_asr.method import SAMPLE_RATE
@@ -330,9 +330,6 @@ class _Reader:
                 problem = violation(row) or self._row(row, number)
             if problem is not None:
                 self._violations.append(f"line {number}: {problem}")
-        is_own = not self._is_imported and self._only is None
-        if is_own and not self._violations and (fault := too_early(self._utterances)):
-            self._violations.append(f"the whole log: {fault}")
         if self._violations:
             raise InvalidLog(self._path, self._violations)
         if self._header is None:

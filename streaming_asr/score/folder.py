@@ -18,7 +18,7 @@ from streaming_asr.cells.folder import (
 from streaming_asr.cells.pieces import join, number_of_pieces, unfinished
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import N_LISTED, InvalidLog
-from streaming_asr.events.invariants import broken
+from streaming_asr.events.invariants import broken, contract_faults, too_early
 from streaming_asr.events.log import SLIP_S, EventWriter, Log, UtteranceLog, read_log
 from streaming_asr.files import replacing, write_text
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
@@ -74,6 +74,10 @@ def score_folder(
     metrics = compute(utterances) | dict.fromkeys(unmeasured)
     failed = [{"utt": t.utt, "error": t.error} for t in utterances if t.error is not None]
     warnings = [*_lacking(log), *(log.header.get("warnings") or ()), *language_warnings(utterances)]
+    faults = []
+    if not any(utterance.is_imported for utterance in log.utterances):
+        faults = contract_faults(log.utterances)
+        warnings += filter(None, [too_early(log.utterances)])
     result = {
         **names,
         "config": dict(config if config is not None else log.header.get("config") or {}),
@@ -84,6 +88,7 @@ def score_folder(
         "normaliser": normalisers(utterances),
         "unit": sorted({trace.unit for trace in utterances}),
         "warnings": warnings,
+        "faults": faults,  # of the method's contract
         "n_utterances": len(utterances),
         "n_failed": len(failed),
         "n_slipped": sum((u.pacing_slip_s or 0.0) > SLIP_S for u in log.utterances),

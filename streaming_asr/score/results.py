@@ -277,6 +277,7 @@ def _read_result(
         error=error,
         notes=tuple(notes),
         document=document,
+        is_odd=bool(document.get("faults")),
         config=config,
     )
 
@@ -324,6 +325,7 @@ def _notes(document: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
         notes.append(f"batch {config['batch']}: no latency")
     if config.get("imported") and document["metrics"].get("word_latency_coverage") is None:
         notes.append("no word times, so no latency of words; score --metrics al_ca_ms,laal_ca_ms")
+    notes += [f"breaks the contract: it {text}" for text in document.get("faults") or ()]
     notes += [f"warning: {text}" for text in document.get("warnings") or ()]
     units = document.get("unit") or ["word"]
     if units != ["word"]:

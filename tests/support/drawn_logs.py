@@ -290,12 +290,6 @@ def in_order(log: UtteranceLog) -> None:
     timed(log)
 
 
-def before_they_begin(log: UtteranceLog, at: int) -> None:
-    in_order(log)
-    log.words = [TimedWord(w, i + 2.5, i + 2.8) for i, w in enumerate(WORDS[:5])]
-    log.words.append(TimedWord(WORDS[5], 7.5, 7.9))
-
-
 def reference_at_zero(log: UtteranceLog, at: int) -> None:
     log.words = [TimedWord(word, 0.0, 0.0) for word in log.text.split()]
 
@@ -364,7 +358,6 @@ BREAKS: dict[Callable[[UtteranceLog, int], None], str] = {
     a_step_twice: "one chunk apart",
     a_step_is_lost: "one chunk apart",
     three_chunks_apart: "one chunk apart",
-    before_they_begin: "before they begin",
     text_before_sound: "20 ms",
     seconds_as_milliseconds: "20 words",
 }
