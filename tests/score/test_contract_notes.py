@@ -59,7 +59,7 @@ def test_a_log_without_a_fault_has_no_note(tmp_path: Path) -> None:
 
 
 def test_words_final_before_they_begin_are_a_warning_with_numbers(tmp_path: Path) -> None:
-    text = "a b c d e f g h"
+    text = "a b c d e f g h i j k l"
     cell = write_cell(tmp_path / CELL, texts={"u1": (text, text)})
     path = cell / EVENTS
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
