@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import shutil
 import subprocess
@@ -13,17 +14,33 @@ from pathlib import Path
 from typing import Any
 
 import corpora_layouts as layouts
+import numpy as np
 import pytest
+import soundfile
 from corpora_layouts import sound, write
 
 from streaming_asr.commands import get
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.corpora import lists, obtain
+from streaming_asr.corpora import Manifest, lists, obtain
+from streaming_asr.corpora.alignments import match
 from streaming_asr.corpora.audio import File
 from streaming_asr.corpora.lists import held_by, speaker_hash, speech_list, text_hash
+from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.corpora.shards import read_shards, write_shards
+from streaming_asr.corpora.trials import (
+    LONG_VOICE,
+    MANIFEST,
+    NUMBERS,
+    SPEECH,
+    make,
+    recordings,
+    voices_of,
+)
+from streaming_asr.data.check import check
 from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE
+from streaming_asr.references import problems
 from streaming_asr.utterance import TimedWord, Utterance
 
 IDS = ("1089-134686-0001", "121-121726-0000")
@@ -384,3 +401,227 @@ def test_get_refuses_another_commit_and_other_audio_and_leaves_nothing(
     told = capsys.readouterr().err
     assert "git cannot fetch https://github.com/owner/speech" in told and "data.path=" in told
     assert not (tmp_path / "cache" / "streaming_asr" / "speech" / "toy").exists()
+
+
+# -- The trials: made by a seed, each kind as its name says --
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trials") / "dev"
+    make("dev", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trials(dev: Path) -> dict[str, Utterance]:
+    return {each.id: each for each in read_manifest(dev / MANIFEST)}
+
+
+def decibels(samples: np.ndarray) -> float:
+    return 10 * np.log10(np.mean(np.square(samples, dtype=np.float64)))
+
+
+def test_what_is_said_and_when_is_the_same_everywhere(dev: Path) -> None:
+    digest = hashlib.sha256((dev / MANIFEST).read_bytes()).hexdigest()
+    assert digest.startswith("de0c0fc046ebeebe")
+
+
+def test_the_same_seed_gives_the_same_sounds(trials: dict[str, Utterance]) -> None:
+    again = itertools.takewhile(lambda each: each.kind != "pauses", recordings("dev"))
+    for made, heard in zip(again, trials.values(), strict=False):
+        assert heard.id.startswith(made.kind)
+        assert np.allclose(heard.load(), made.samples, atol=2**-15)  # of 16 bits
+
+
+def test_nothing_is_said_in_a_third_and_silence_is_silent(trials: dict[str, Utterance]) -> None:
+    quiet = {name.partition("-")[0] for name, each in trials.items() if not each.text}
+    assert quiet == {"silence", "room", "noise", "hum", "tones", "breath"}
+    assert all(each.words == () for each in trials.values() if not each.text)
+    assert not np.any(trials["silence-dev-0"].load())
+    assert decibels(trials["room-dev-0"].load()) == pytest.approx(-60, abs=0.1)
+
+
+@pytest.mark.parametrize(("name", "mains_hz"), [("hum-dev-0", 50), ("hum-dev-1", 60)])
+def test_hum_has_its_frequency(trials: dict[str, Utterance], name: str, mains_hz: int) -> None:
+    spectrum = np.abs(np.fft.rfft(trials[name].load()[: 2 * SAMPLE_RATE]))  # by 0.5 Hz
+    assert np.argmax(spectrum[:150]) == 2 * mains_hz
+
+
+def test_words_lie_where_the_sound_is(trials: dict[str, Utterance]) -> None:
+    for name in ("pauses-dev-0", "ends-dev-0"):
+        samples = trials[name].load()
+        loud = np.zeros(len(samples), dtype=bool)
+        for word in trials[name].words or ():
+            loud[int((word.start - 0.3) * SAMPLE_RATE) : int((word.end + 0.3) * SAMPLE_RATE)] = True
+        assert decibels(samples[loud]) > -40 > -60 > decibels(samples[~loud] + 1e-9)
+
+
+def test_pauses_and_ends_are_as_long_as_they_should_be(trials: dict[str, Utterance]) -> None:
+    for name in ("pauses-dev-0", "pauses-dev-1"):
+        gaps_s = [b.start - a.end for a, b in itertools.pairwise(trials[name].words or ())]
+        longest = sorted(gaps_s)[-3:] if name == "pauses-dev-0" else sorted(gaps_s)[-2:]
+        assert all(5 < gap_s < 21 for gap_s in longest)
+    for name in ("ends-dev-0", "ends-dev-1"):
+        words = trials[name].words
+        assert words and 10 <= trials[name].duration_s - words[-1].end < 11
+
+
+def test_levels_and_bands(trials: dict[str, Utterance]) -> None:
+    assert decibels(trials["low-dev-0"].load()) == pytest.approx(-52, abs=0.1)
+    loud = np.abs(trials["clipped-dev-0"].load())
+    assert 0.02 < np.mean(loud > 0.999) < 0.2
+    power = np.abs(np.fft.rfft(trials["8khz-dev-0"].load())) ** 2
+    above = np.linspace(0, SAMPLE_RATE / 2, len(power)) > 4200
+    assert power[above].sum() < 1e-5 * power.sum()
+
+
+def test_a_menu_is_said_twice_and_numbers_are_numbers(trials: dict[str, Utterance]) -> None:
+    words = trials["menu-dev-0"].text.split()
+    assert words[: len(words) // 2] == words[len(words) // 2 :]
+    assert any(map(str.isdigit, trials["numbers-dev-0"].text))
+
+
+def test_the_long_one_is_ten_minutes_of_one_voice_and_says_no_clip_twice_at_once(
+    trials: dict[str, Utterance],
+) -> None:
+    long = trials["long-dev-0"]
+    assert 580 < long.duration_s <= 601
+    words = long.text.split()
+    for clip in voices_of(SPEECH["dev"])[LONG_VOICE["dev"]]:
+        said = clip.text.split()
+        at = [i for i in range(len(words)) if words[i : i + len(said)] == said]
+        assert len(at) > 3 and all(b - a > len(said) for a, b in itertools.pairwise(at))
+
+
+def test_test_says_nothing_that_dev_says() -> None:
+    texts = {
+        half: {
+            clip.text
+            for file in (SPEECH[half], NUMBERS[half])
+            for clips in voices_of(file).values()
+            for clip in clips
+        }
+        for half in ("dev", "test")
+    }
+    assert len(texts["dev"]) > 50 and not texts["dev"] & texts["test"]
+
+
+def test_a_half_is_made_once_and_another_one_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made: list[str] = []
+
+    def fake(half: str, target: Path) -> None:
+        made.append(half)
+        target.mkdir()
+        (target / MANIFEST).write_text('{"text": "", "id": "a", "audio_filepath": "a.flac"}\n')
+        (target / "a.flac").write_bytes(b"x")
+
+    monkeypatch.setattr("streaming_asr.corpora.trials.make", fake)
+    corpus = build(compose_raw(["data=trials", "data.split=test"]).data)
+    assert (corpus.name, corpus.split) == ("trials", "test")
+    assert corpus.data_hash() == corpus.data_hash() and made == ["test"]
+    with pytest.raises(UserError, match="split='train': one of dev, test"):
+        build(compose_raw(["data=trials", "data.split=train"]).data)
+
+
+# -- References that break a rule are refused before any audio is processed, with file and line --
+
+
+TEXT = "And it is tempting, to believe."
+WORDS = [
+    ["And", 0.25, 0.35],
+    ["it", 0.375, 0.425],
+    ["is", 0.475, 0.575],
+    ["tempting,", 0.65, 1.025],
+    ["to", 1.075, 1.125],
+    ["believe.", 1.15, 1.55],
+]
+
+
+def said(text: str, words: list[Any], language: str = "en", length_s: float = 2.0) -> Utterance:
+    def nothing() -> Any:
+        raise AssertionError("read")
+
+    timed = tuple(TimedWord(*word) for word in words)
+    return Utterance("u", text, nothing, length_s, language=language, words=timed)
+
+
+def scaled(by: float) -> list[Any]:
+    return [[word, by * start, by * end] for word, start, end in WORDS]
+
+
+BROKEN: dict[str, tuple[list[Any], str]] = {
+    "unsorted": ([WORDS[1], WORDS[0], *WORDS[2:]], "comes after that at"),
+    "of another text": ([["They", 0.1, 0.5], ["cancelled", 0.6, 1.5]], "of another text"),
+    "in milliseconds": (scaled(1000), "ends at 350.0 s of 2 s"),
+    "in kiloseconds": (scaled(0.001), "which nobody can speak"),
+    "at zero": (scaled(0.0), "which nobody can speak"),
+    "without length": ([[w, a, a] for w, a, _ in WORDS], "which nobody can speak"),
+    "half without length": (
+        [[w, a, a + 0.3 * (a > 1)] for w, a, _ in WORDS],
+        "4 of 6 `words` last",
+    ),
+    "beyond the end": ([*WORDS[:5], ["believe.", 1.15, 2.6]], "ends at 2.6 s of 2 s"),
+    "one lacks": (WORDS[:5], "5 words have times, the text has 6"),
+    "one too many": ([*WORDS, ["it", 1.6, 1.7]], "7 words have times, the text has 6"),
+    "two swapped": (
+        [*WORDS[:4], ["believe.", 1.075, 1.125], ["to", 1.15, 1.55]],
+        "not in the order of the text",
+    ),
+    "ends first": ([*WORDS[:5], ["believe.", 1.55, 1.15]], "ends before it starts"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_manifest_whose_words_break_a_rule_is_refused_with_its_line(
+    what: str, tmp_path: Path
+) -> None:
+    words, message = BROKEN[what]
+    soundfile.write(tmp_path / "a.wav", np.zeros(32_000), 16_000)
+    good = {"audio_filepath": "a.wav", "text": TEXT, "words": WORDS, "language": "en"}
+    rows = [{**good, "id": "whole"}, {**good, "id": "broken", "words": words}]
+    path = tmp_path / "m.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match=message) as refused:
+        read_manifest(path)
+    assert "m.jsonl, line 2: broken: " in str(refused.value)
+    corpus = Manifest(path=path)
+    with pytest.raises(UserError, match="line 2"):
+        corpus.utterances()
+    totals = check(corpus, decode=False)
+    assert totals.n_whole == 1 and "line 2: broken: " in totals.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "language"),
+    [
+        (TEXT, WORDS, "en"),
+        # Spelled otherwise, without its punctuation, and with more of it.
+        ("four - 4 cats", [["Four", 0.1, 0.3], ["four", 0.4, 0.6], ["cats!", 0.7, 1.0]], "en"),
+        ("我们去。", [["我", 0.1, 0.2], ["们", 0.2, 0.4], ["去", 0.4, 0.6]], "zh-CN"),
+        ("我们去。", [["我们", 0.1, 0.4], ["去。", 0.4, 0.6]], "zh"),  # words of several characters
+        ("ที่นี่", [["ที่นี่", 0.1, 0.6]], "th"),
+        ("", [], "en"),
+        ("Yes.", [["Yes.", 0.1, 0.15]], "en"),
+    ],
+)
+def test_references_that_are_right_break_nothing(text: str, words: Any, language: str) -> None:
+    assert not list(problems(said(text, words, language)))
+
+
+def test_a_duration_that_is_unknown_bounds_nothing() -> None:
+    assert not list(problems(said(TEXT, WORDS, length_s=0.0)))
+    assert "in other units" in next(problems(said(TEXT * 8, [], length_s=0.01)))
+
+
+def test_characters_get_the_times_of_an_alignment_by_words() -> None:
+    aligned = [TimedWord("今天", 0.0, 0.4), TimedWord("好", 0.5, 0.7)]
+    assert match("今天，好！", aligned, "character") == (
+        TimedWord("今", 0.0, 0.2),
+        TimedWord("天，", 0.2, 0.4),
+        TimedWord("好！", 0.5, 0.7),
+    )
+    assert match("他走了", aligned, "character") is None

@@ -8,11 +8,13 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from places import FIXTURES
 from traces import a_trace
 
-from streaming_asr.metrics import Trace, compute
+from streaming_asr.events.log import Step, UtteranceLog
+from streaming_asr.metrics import Trace, clocks, compute, trace
 from streaming_asr.metrics.latency import (
     WordLatency,
     WordTimes,
@@ -293,3 +295,177 @@ def test_yaal_counts_the_words_before_the_end_as_omnisteval_does(
         )
     )
     assert ours == (None if theirs is None else pytest.approx(theirs))
+
+
+# -- From a logged utterance to what the metrics read --
+
+
+def a_log(**fields: object) -> UtteranceLog:
+    steps = [
+        Step("audio", 9_600, {"wall": 100_000_000, "encode": 60_000_000}, partial=["The"]),
+        Step("audio", 14_400, {"wall": 600_000_000}, committed=["The", " hat"], partial=[" s"]),
+        Step("flush", 16_000, {"wall": 50_000_000}, committed=[" cat", " sat."], retracted=1),
+    ]
+    log = UtteranceLog("u1", "The cat sat.", 16_000, [TimedWord("The", 0.1, 0.2)], steps=steps)
+    for name, value in fields.items():
+        setattr(log, name, value)
+    return log
+
+
+def test_texts_are_joined_as_the_method_spelt_them() -> None:
+    steps = trace(a_log()).steps
+    assert [step.displayed for step in steps] == ["The", "The hat s", "The cat sat."]
+    assert [step.committed for step in steps] == ["", "The hat", "The cat sat."]
+
+
+def test_times_follow_the_queue() -> None:
+    steps = trace(a_log()).steps
+    assert [step.audio_s for step in steps] == [0.6, 0.9, 1.0]
+    assert [step.finished_s for step in steps] == pytest.approx([0.7, 1.5, 1.55])
+    assert [step.wait_s for step in steps] == pytest.approx([0.0, 0.0, 0.5])
+
+
+def test_retracted_words_leave_the_committed_text_and_are_counted() -> None:
+    made = trace(a_log())
+    assert made.hypothesis == "The cat sat."
+    assert compute([made])["retracted_words"] == 1
+
+
+def test_the_text_of_a_failed_utterance_is_not_looked_at() -> None:
+    made = trace(a_log(status="failed", error="out of memory"))
+    assert made.steps == () and made.hypothesis == "" and made.error == "out of memory"
+    assert trace(a_log(status="failed")).error  # a failure without a message is still one
+
+
+def test_a_display_that_runs_into_the_committed_text_still_has_word_times() -> None:
+    # A partial text without its space: "The" is on screen as "Then", so it counts when committed.
+    steps = [
+        Step("audio", 16_000, {"wall": 0}, committed=["The"], partial=["n"]),
+        Step("flush", 32_000, {"wall": 0}, partial=["n"]),
+    ]
+    log = UtteranceLog("u1", "The", 32_000, [TimedWord("The", 0.1, 0.4)], steps=steps)
+    figures = compute([trace(log)])
+    assert figures["word_latency_shown_p50_cu_s"] == pytest.approx(0.6)
+    assert figures["word_latency_stable_p50_cu_s"] == pytest.approx(0.6)
+
+
+# --  --
+
+
+def step(audio_samples: int = 0, wall_ns: int = 0, **fields: object) -> Step:
+    return Step("audio", audio_samples, {"wall": wall_ns}, **fields)  # type: ignore[arg-type]
+
+
+SLOW = [step(16_000 * k, 1_500_000_000) for k in (1, 2, 3, 4)]  # 1 s chunks, 1.5 s compute
+
+
+@pytest.mark.parametrize(
+    ("clock", "times_s"),
+    [
+        ("cu", [1.0, 2.0, 3.0, 4.0]),
+        ("ca", [2.5, 4.0, 5.5, 7.0]),
+        ("simuleval", [2.5, 5.0, 7.5, 10.0]),
+        ("fbk", [2.5, 3.5, 4.5, 5.5]),
+    ],
+)
+def test_one_second_chunks_with_a_second_and_a_half_of_compute(
+    clock: str, times_s: list[float]
+) -> None:
+    assert clocks.step_times(SLOW, clock).tolist() == times_s
+
+
+def test_the_queue_empties_and_fills_again() -> None:
+    a = np.array([1.0, 2.0, 3.0, 6.0, 6.5])
+    c = np.array([1.75, 0.5, 0.5, 1.0, 0.25])
+    assert clocks.fifo(a, c).tolist() == [2.75, 3.25, 3.75, 7.0, 7.25]
+    assert clocks.queue_wait(a, c).tolist() == [0.0, 0.75, 0.25, 0.0, 0.5]
+
+
+def test_the_closed_form_equals_the_recursion() -> None:
+    rng = np.random.default_rng(0)
+    a, c = np.cumsum(rng.uniform(0, 1, 500)), rng.uniform(0, 1.1, 500)
+    f, expected = 0.0, []
+    for arrival, needed in zip(a, c, strict=True):
+        f = max(arrival, f) + needed
+        expected.append(f)
+    np.testing.assert_allclose(clocks.fifo(a, c), expected, rtol=1e-12)
+
+
+def test_without_compute_both_clocks_agree() -> None:
+    a = np.array([0.6, 0.9, 1.0])
+    assert clocks.fifo(a, np.zeros(3)).tolist() == a.tolist()
+
+
+def test_no_steps_give_no_times() -> None:
+    assert clocks.step_times([], "ca").tolist() == []
+    assert clocks.queue_wait(np.zeros(0), np.zeros(0)).tolist() == []
+
+
+def test_a_queue_that_loses_half_a_second_per_second_grows_by_a_half() -> None:
+    a, c = clocks.audio_times(SLOW * 1), clocks.compute_times(SLOW)
+    assert clocks.queue_wait(a, c).tolist() == [0.0, 0.5, 1.0, 1.5]
+    assert clocks.queue_growth(a, c) == 0.5
+
+
+def test_one_late_chunk_is_no_growth() -> None:
+    a, c = np.arange(1.0, 41.0), np.full(40, 0.1)
+    c[35] = 1.5
+    assert clocks.queue_wait(a, c).max() == pytest.approx(0.5)
+    assert clocks.queue_growth(a, c) == 0.0
+
+
+@pytest.mark.parametrize("first_s", [1.0, 1.0125, 0.3, 2.0])
+@pytest.mark.parametrize("n", [4, 8, 40])
+@pytest.mark.parametrize(
+    ("last_s", "room"),
+    [
+        ((), 12.5),
+        ((0.011,), 12.5),
+        ((0.5,), 12.5),
+        ((0.0,), 12.5),
+        # The second of two short pieces waits for two steps: 2 * 0.08 s - 0.5 s is at most 1 s.
+        ((0.5, 0.0), 9.375),
+        ((0.011, 0.0), 6.319),
+    ],
+)
+def test_a_shorter_last_piece_is_a_wait_and_no_growth(
+    last_s: tuple[float, ...], room: float, n: int, first_s: float
+) -> None:
+    a = np.cumsum([first_s, *[1.0] * (n - 1), *last_s])
+    c = np.full(len(a), 0.08)
+    assert clocks.whole_steps(a) == n
+    assert clocks.queue_growth(a, c) == 0.0
+    assert clocks.headroom([(a, c)]) == pytest.approx(room, rel=2e-3)
+
+
+def test_a_queue_that_grows_is_seen_whatever_the_last_piece() -> None:
+    a, c = np.arange(1.0, 9.0), np.full(9, 1.5)
+    for last_s in (0.011, 0.5, 1.0):
+        assert clocks.queue_growth(np.append(a, 8.0 + last_s), c) == pytest.approx(0.5)
+
+
+def test_headroom_is_the_chunk_over_its_compute() -> None:
+    a, c = 0.3 * np.arange(1, 201), np.full(200, 0.03)
+    assert clocks.headroom([(a, c)]) == pytest.approx(10.0, rel=2e-3)
+    assert clocks.headroom([(a, c), (a, 4 * c)]) == pytest.approx(2.5, rel=2e-3)
+
+
+def test_headroom_ends_where_one_wait_passes_the_budget() -> None:
+    a, c = np.arange(1.0, 41.0), np.full(40, 0.01)
+    c[20] = 1.0  # at a slowdown of s the next chunk waits s - 1 seconds
+    assert clocks.headroom([(a, c)], budget_s=1.0) == pytest.approx(2.0, rel=1e-3)
+    assert clocks.headroom([(a, c)], budget_s=0.5) == pytest.approx(1.5, rel=1e-3)
+
+
+def test_headroom_is_below_one_where_the_machine_does_not_keep_up() -> None:
+    a, c = np.arange(1.0, 41.0), np.full(40, 1.25)
+    assert clocks.headroom([(a, c)]) == pytest.approx(0.8, rel=2e-3)
+
+
+def test_headroom_is_infinite_where_nothing_takes_time() -> None:
+    assert clocks.headroom([(np.arange(1.0, 9.0), np.zeros(8))]) == math.inf
+
+
+def test_the_median_trace_is_taken_step_by_step() -> None:
+    traces = [np.array([1.0, 5.0]), np.array([3.0, 1.0]), np.array([2.0, 9.0])]
+    assert clocks.median_trace(traces).tolist() == [2.0, 5.0]

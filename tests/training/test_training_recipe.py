@@ -9,15 +9,21 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from toy_corpus import toy_corpus
 
 from streaming_asr.method import Update, Word
+from streaming_asr.training import vocabulary
 from streaming_asr.training.recipe import (
     CorpusRecipe,
     first_chunk_frames,
     random_chunk,
     stream_dev_wer,
 )
+from streaming_asr.training.samples import as_int16, from_int16
+from streaming_asr.training.vocabulary import vocabulary_loss
+from streaming_asr.training.word_tokens import tokens_in_frames, write_labels
 from streaming_asr.utterance import Utterance
 
 
@@ -116,3 +122,109 @@ def test_the_card_tells_corpora_seed_and_what_the_recipe_adds(tmp_path):
         "method": "of tests", "seed": 7, "augment": None, "n_dev": 1, "dev": "dev.jsonl",
         "train_data": tmp_path.name, "train_hours": round(hours, 2), "languages": ["en"],
     }  # fmt: skip
+
+
+# -- Samples of 16 bits: what the shards hold comes back, other samples are rounded --
+
+
+def test_samples_of_16_bits_come_back_as_they_were_and_others_are_rounded():
+    exact = np.array([-32768, -1, 0, 1, 32767], np.int16)
+    samples = exact.astype(np.float32) / np.float32(32768)  # as a shard gives them
+    assert as_int16([samples]).tolist() == [exact.tolist()]
+    assert np.array_equal(from_int16(as_int16([samples]))[0].numpy(), samples)
+    other = np.array([1.0, -1.0, 0.4 / 32768, 0.6 / 32768])
+    assert as_int16([other]).tolist() == [[32767, -32768, 0, 1]]
+
+
+def test_zeros_stand_behind_shorter_windows():
+    windows = [np.ones(3, np.float32), -np.ones(1, np.float32)]
+    assert as_int16(windows).tolist() == [[32767] * 3, [-32768, 0, 0]]
+
+
+# -- The loss over a vocabulary in slices: the numbers and gradients of one product --
+
+
+def example(n: int):
+    torch.manual_seed(n)
+    hidden = torch.randn(n, 16, requires_grad=True)
+    return hidden, torch.randn(50, 16), torch.randint(0, 50, (n,))
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 20])
+def test_loss_gradient_and_likeliest_are_those_of_one_product(n, monkeypatch):
+    monkeypatch.setattr(vocabulary, "ROWS", 8)
+    hidden, weight, labels = example(n)
+    loss, likeliest = vocabulary_loss(hidden, weight, labels)
+    (3 * loss).backward()
+    found = hidden.grad.clone()
+    hidden.grad = None
+    logits = hidden @ weight.T
+    expected = F.cross_entropy(logits, labels)
+    (3 * expected).backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert torch.allclose(found, hidden.grad, atol=1e-6)
+    assert likeliest.tolist() == logits.argmax(-1).tolist()
+
+
+def test_autocast_multiplies_in_its_type_and_the_gradient_keeps_the_hidden_states(monkeypatch):
+    hidden, weight, labels = example(20)
+    exact, _ = vocabulary_loss(hidden, weight, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, _ = vocabulary_loss(hidden, weight, labels)
+    loss.backward()
+    assert hidden.grad.dtype == torch.float32
+    assert loss.item() != exact.item() and loss.item() == pytest.approx(exact.item(), rel=0.02)
+
+
+def test_nothing_is_learned_of_no_row():
+    hidden = torch.zeros(0, 16, requires_grad=True)
+    loss, likeliest = vocabulary_loss(hidden, torch.randn(50, 16), torch.zeros(0, dtype=torch.long))
+    loss.backward()
+    assert loss.item() == 0 and len(likeliest) == 0 and hidden.grad.shape == (0, 16)
+
+
+# -- Tests of the one rule that places a word's tokens in frames --
+
+
+WORD = [("word", 0.10, 0.42, 0)]
+TOKENS = (7, 8, 9)
+
+
+@pytest.mark.parametrize(
+    "options, frames",
+    [
+        # Edges at 0.1, 0.2067, 0.3133 and 0.42 s; frames of 20 ms, their middles at 10, 30, ... ms.
+        ({}, [(5, 10), (10, 16), (16, 21)]),
+        # WhisperRT: where each of 20 ms begins.
+        ({"point_s": 0.0}, [(5, 11), (11, 16), (16, 21)]),
+        # U2's rows of 40 ms.
+        ({"frame_s": 0.04}, [(2, 5), (5, 8), (8, 10)]),
+        # ChunkFormer's frames, centred at 82.5, 162.5, 242.5, 322.5 and 402.5 ms.
+        ({"frame_s": 0.08, "point_s": 0.0825}, [(1, 2), (2, 3), (3, 5)]),
+        # Middles at 0.1, 0.3 and 0.5 s: the third token is spoken at none of them.
+        ({"frame_s": 0.2}, [(0, 1), (1, 2), (2, 2)]),
+    ],
+)
+def test_the_tokens_of_a_word_share_its_time(options, frames):
+    placed = list(tokens_in_frames(WORD, lambda word: TOKENS, **options))
+    assert placed == [(token, *each) for token, each in zip(TOKENS, frames, strict=True)]
+
+
+@pytest.mark.parametrize("middle", range(0, 100))
+def test_an_edge_in_the_middle_of_a_frame_gives_it_to_what_begins_there(middle):
+    edge_s = 0.01 + 0.02 * middle  # a float on either side of the middle
+    words = [("a", edge_s - 0.01, edge_s, 0), ("b", edge_s, edge_s + 0.1, 0)]
+    (_, _, end), (_, first, stop) = tokens_in_frames(words, lambda word: [1])
+    assert (end, first, stop) == (middle, middle, middle + 5)
+
+
+def test_a_word_without_tokens_has_no_frames_and_none_lies_before_the_window():
+    words = [("...", 0.0, 0.2, 0), ("b", -0.3, 0.1, 0)]
+    tokens_of = {"...": [], "b": [1, 2]}.__getitem__
+    assert list(tokens_in_frames(words, tokens_of)) == [(1, 0, 0), (2, 0, 5)]
+
+
+def test_a_token_without_a_frame_gets_one_if_no_other_begins_there():
+    labels = np.zeros(6, np.int64)
+    tokens = [(1, 0, 2), (2, 2, 2), (3, 2, 3), (4, 4, 4)]
+    assert write_labels(labels, iter(tokens)).tolist() == [1, 1, 3, 0, 4, 0]
