@@ -46,7 +46,7 @@ def test_librispeech_in_five_commands(tmp_path: Path, monkeypatch, capsys) -> No
         shutil.copytree(chapter, root / name / "121/121726")
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text(encoding="utf-8")
-    section = text.partition("## LibriSpeech in five commands\n")[2].partition("\n##")[0]
+    section = text.partition("## From LibriSpeech to a table\n")[2].partition("\n##")[0]
     command = r"^ {4}(?:python -m \w+\.|streaming-asr )(\w+) (.*)$"
     commands = re.findall(command, section, flags=re.MULTILINE)
     changed = {
