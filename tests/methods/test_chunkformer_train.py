@@ -104,16 +104,6 @@ def test_a_vocabulary_smaller_than_the_alphabet_is_refused() -> None:
 # -- batches ------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_a_function_of_seed_step_and_rank(recipe: Make) -> None:
-    made = recipe(full_until=0.0)
-    a, b, other = (
-        made.draw(step, rank=rank, world=2, progress=0.5) for step, rank in ((7, 0), (7, 0), (7, 1))
-    )
-    assert a.texts == b.texts and all(map(torch.equal, a.mels, b.mels))
-    assert a.context == b.context == other.context
-    assert a.texts != other.texts or len(a.mels) != len(other.mels)
-
-
 def test_the_context_is_full_first_and_then_random(recipe: Make) -> None:
     made = recipe(full_until=0.5, chunks=[4, 8, -1], lefts=[16, 32], rights=[0, 3])
 
@@ -199,22 +189,6 @@ def test_ctc_alone_leaves_the_decoder_out_of_the_loss(recipe: Make) -> None:
     made = recipe(ctc_weight=1.0, frame_weight=0.0)
     loss, logs = made.loss(made.model, made.draw(0, rank=0, world=1, progress=0.1))
     assert float(loss.detach()) == pytest.approx(logs["ctc_loss"])
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"ctc_weight": 0.0}, "ctc_weight=0.0"),
-        ({"chunks": [0]}, "-1 in chunks is the full context"),
-        ({"rights": [-1]}, "rights="),
-        ({"lefts": []}, "at least one number"),
-        ({"initial": "nowhere"}, "no such folder"),
-    ],
-)
-def test_settings_out_of_range_are_refused(recipe: Make, options, text: str) -> None:
-    with pytest.raises(UserError) as refusal:
-        recipe(**options)
-    assert text in str(refusal.value)
 
 
 # -- training -----------------------------------------------------------------------------------

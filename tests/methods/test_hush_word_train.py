@@ -13,7 +13,6 @@ from toy_corpus import toy_corpus
 from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.config.build import new_method
-from streaming_asr.errors import UserError
 from streaming_asr.methods.hush_word.padding import FILE_NAME, load_hush
 from streaming_asr.methods.hush_word.train import HushExample, HushWordRecipe, HushWords
 from streaming_asr.models.hash import weights_hash
@@ -154,15 +153,8 @@ def test_dev_is_heard_without_loops(monkeypatch):
     assert looping[: len(text)] == text and len(looping) > len(text)
 
 
-def test_batches_depend_on_seed_step_and_rank_alone(corpus):
-    one, other = recipe(corpus), recipe(corpus)
-
-    def drawn(source, step, rank):
-        batch = source.draw(step, rank=rank, world=2, progress=0.3)
-        return [(round(float(e.audio.sum()), 3), tuple(e.tokens)) for e in batch]
-
-    assert drawn(one, 4, 0) == drawn(other, 4, 0) != drawn(one, 4, 1)
-    assert drawn(one, 4, 0) != drawn(one, 5, 0)
+def test_an_example_has_room_for_the_word_and_ends_with_the_text(corpus):
+    one = recipe(corpus)
     for step in range(6):
         for each in one.draw(step, rank=0, world=1, progress=0.0):
             assert each.tokens[-1] == one.whisper.eot
@@ -217,20 +209,3 @@ def test_at_the_log_mel_s_level_the_word_is_half_a_second_of_it(corpus, tmp_path
     assert trained.model.tails.grad.shape == (1, 80, 50)
     trained.save(tmp_path)
     assert load_hush(tmp_path / FILE_NAME, trained.whisper).mel.shape == (80, 50)
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"level": "waveform"}, "one of raw, mel"),
-        ({"level": "mel"}, "clamps=\\[none\\]"),
-        ({"clamps": []}, "one clamp or more"),
-        ({"clamps": [-0.1]}, "a positive bound"),
-        ({"clamps": ["loud"]}, "a positive bound"),
-        ({"length_s": 3.0}, "half of it"),
-        ({"batch": 0}, "1 or more"),
-    ],
-)
-def test_settings_out_of_range_are_refused(corpus, options, told):
-    with pytest.raises(UserError, match=told):
-        recipe(corpus, **options)

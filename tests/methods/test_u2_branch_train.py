@@ -372,16 +372,6 @@ def test_a_run_of_both_losses_ends_in_a_method_that_runs_and_goes_on_from_there(
     load_first_pass(str(tiny_folder()), tmp_path / "two" / "final")
 
 
-def test_a_run_that_was_killed_goes_on_to_the_same_weights(recipe, tmp_path) -> None:
-    whole, part, resumed = (recipe(frames_share=0.0) for _ in range(3))
-    train(whole, tmp_path / "whole", 4)
-    train(part, tmp_path / "parts", 2)
-    train(resumed, tmp_path / "parts", 4)
-    other = weights(resumed)
-    for name, value in weights(whole).items():
-        assert torch.allclose(value, other[name], atol=1e-6), name
-
-
 def test_some_steps_on_one_batch_lower_its_nats(recipe) -> None:
     made = recipe(augment=None)
     batch = batch_of(made, 1, progress=0.5)
@@ -415,25 +405,6 @@ def test_dev_is_scored_in_nats_a_word_by_what_the_stream_hears(recipe, tmp_path)
 
 
 # -- refusals -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "answer"),
-    [
-        ({"start": None}, "start=null: the branch is trained behind a WhisperRT adapter"),
-        ({"start": "nowhere"}, "start=nowhere: no such folder"),
-        ({"branch_layers": 3}, "branch_layers=3: 1 or more, 2 at most"),
-        ({"branch_layers": 0}, "branch_layers=0: 1 or more"),
-        ({"branch_rank": -1}, "branch_rank=-1: 0 or more"),
-        ({"pieces": 20}, "pieces=20: 28 or more"),
-        ({"frames_share": 1.5}, "frames_share=1.5: 0 or more, 1 at most"),
-        ({"language": "de"}, "holds de, and the branch spells English"),
-    ],
-)
-def test_a_wrong_setting_is_refused(recipe, options, answer) -> None:
-    with pytest.raises(UserError) as refusal:
-        recipe(**options)
-    assert answer in str(refusal.value)
 
 
 def test_a_start_of_another_recipe_is_refused(recipe, corpus, adapter, tmp_path) -> None:

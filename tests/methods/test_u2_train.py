@@ -80,21 +80,15 @@ def test_the_losses_are_those_of_each_window_alone_weighted_by_its_tokens(recipe
     assert float(attention) == pytest.approx(attention_sum / n_labels, rel=1e-5)
 
 
-def test_a_batch_depends_on_seed_step_and_rank_alone_and_has_one_chunk_of_100_ms_to_1_s(
-    recipe,
-) -> None:
-    one, other = recipe(), recipe()
+def test_a_batch_has_one_chunk_of_100_ms_to_1_s(recipe) -> None:
+    one = recipe()
     chunks = set()
     for step in range(8):
         a = batch_of(one, step)
         lengths = {e[i + 1] - e[i] for e in a.ends for i in range(len(e) - 2)}
         assert len(lengths) <= 1
         chunks |= lengths
-    b = batch_of(other, 7)
-    assert a.ends == b.ends and a.classes == b.classes
-    assert all(torch.equal(x, y) for x, y in zip(a.mels, b.mels, strict=True))
     assert len(chunks) > 2 and chunks <= set(range(5, 51))
-    assert one.draw(0, rank=1, world=2, progress=0.0).texts != batch_of(one).texts
 
 
 def test_the_hybrid_tokenizer_gives_the_head_finer_targets(recipe) -> None:
@@ -262,23 +256,6 @@ def test_a_subset_of_the_corpus_is_no_longer_than_asked_for(recipe) -> None:
     assert sum(i.n_samples for i in part.items) >= 3 * 16_000
     assert sum(i.n_samples for i in part.items[:-1]) < 3 * 16_000
     assert {i.text for i in part.items} < {i.text for i in full.items}
-
-
-@pytest.mark.parametrize(
-    ("options", "answer"),
-    [
-        ({"stage": "both"}, "stage='both': one of attention, frames, ctc, hybrid"),
-        ({"head_init": "zero"}, "head_init='zero': one of random, embedding"),
-        ({"ctc_weight": 1.5}, "ctc_weight=1.5: more than 0, 1 at most"),
-        ({"hours": -1}, "hours=-1: more than 0"),
-        ({"start": "nowhere"}, "start=nowhere: no such folder"),
-        ({"ctc_tokens": 100}, "cannot spell every text"),
-    ],
-)
-def test_a_wrong_setting_is_refused(recipe, options, answer) -> None:
-    with pytest.raises(UserError) as refusal:
-        recipe(**options)
-    assert answer in str(refusal.value)
 
 
 def test_an_adapter_of_another_rank_is_refused(recipe, tmp_path) -> None:

@@ -1,0 +1,165 @@
+"""What every recipe keeps: batches, refused settings, a killed run that goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from branches import random_adapter
+from recipes import settings_of, train, weights
+from tiny import tiny_folder
+from toy_corpus import toy_corpus
+
+from streaming_asr.errors import UserError
+from streaming_asr.methods.chunkformer.train import ChunkFormerRecipe
+from streaming_asr.methods.hush_word.train import HushWordRecipe
+from streaming_asr.methods.simul_whisper.train import TruncationRecipe
+from streaming_asr.methods.star.train import StarRecipe
+from streaming_asr.methods.u2.branch_train import U2BranchRecipe
+from streaming_asr.methods.u2.train import U2Recipe
+from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
+
+Make = Callable[..., Any]
+RECIPES: Mapping[str, tuple[type, Mapping[str, Any]]] = {
+    "chunkformer": (
+        ChunkFormerRecipe,
+        {"vocabulary": 60, "d": 16, "heads": 2, "layers": 2, "hidden": 32, "decoder_layers": 1}
+        | {"batch_s": 6.0, "full_until": 0.0},
+    ),
+    "hush_word": (HushWordRecipe, {}),
+    "simul_whisper": (TruncationRecipe, {"batch": 4, "encoder_bf16": False}),
+    "star": (StarRecipe, {"rank": 4, "batch": 2, "layers": 1, "stage": "segmenter"}),
+    "u2": (U2Recipe, {"rank": 4, "batch": 2, "stage": "hybrid"}),
+    "u2_branch": (
+        U2BranchRecipe,
+        {"branch_layers": 1, "branch_rank": 4, "pieces": 60, "batch": 3, "frames_share": 0.0},
+    ),
+    "whisperrt": (WhisperRTRecipe, {"rank": 4, "batch": 3}),
+}
+"""By the name of conf/recipe: the class, and settings that make it small."""
+SHARED = {"star": "wait_k", "chunkformer": "context"}
+"""What is drawn for all ranks of a step together."""
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Makes a recipe by its name on 8 utterances; dev has word times too."""
+    corpus = toy_corpus(tmp_path_factory.mktemp("corpus"), n=8, n_lengths=3, word_s=0.4)
+    words = [["the", 0.2, 0.6], ["quick", 0.6, 1.0], ["fox", 1.1, 1.4]]
+    rows = map(json.loads, (corpus / "dev.jsonl").read_text().splitlines())
+    text = "".join(json.dumps(row | {"words": words}) + "\n" for row in rows)
+    (corpus / "dev.jsonl").write_text(text)
+    adapter = str(random_adapter(tiny_folder(), tmp_path_factory.mktemp("adapter")))
+
+    def recipe(name: str, **options: Any) -> Any:
+        torch.manual_seed(0)
+        kind, small = RECIPES[name]
+        model = None if name == "chunkformer" else tiny_folder()
+        start = {"start": adapter} if name == "u2_branch" else {}
+        return kind(**settings_of(name, corpus, model, **{**start, **small, **options}))
+
+    return recipe
+
+
+def content(value: Any) -> Any:
+    """All that a batch holds, comparable."""
+    if isinstance(value, torch.Tensor):
+        value = value.float().numpy()
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    if is_dataclass(value):
+        return [content(getattr(value, each.name)) for each in fields(value)]
+    if isinstance(value, Mapping):
+        return {key: content(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [content(each) for each in value]
+    return repr(value)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_batch_follows_from_seed_step_and_rank(make: Make, name: str) -> None:
+    one, same, seeded = make(name), make(name), make(name, seed=1)
+
+    def drawn(recipe: Any, step: int = 3, rank: int = 0) -> Any:
+        return recipe.draw(step, rank=rank, world=2, progress=0.3)
+
+    drawn(same, 5)  # what was drawn before does not matter
+    batch = content(drawn(one))
+    assert content(drawn(same)) == batch
+    others = [drawn(one, step=4), drawn(one, rank=1), drawn(seeded)]
+    assert all(content(each) != batch for each in others)
+    if name in SHARED:
+        assert getattr(others[1], SHARED[name]) == getattr(drawn(one), SHARED[name])
+
+
+@pytest.mark.parametrize("name", ["star", "u2_branch"])
+def test_a_killed_run_goes_on_to_the_same_weights(make: Make, name: str, tmp_path: Path) -> None:
+    whole, part, resumed = (make(name) for _ in range(3))
+    train(whole, tmp_path / "whole", 4)
+    train(part, tmp_path / "parts", 2)
+    train(resumed, tmp_path / "parts", 4)
+    other = weights(resumed)
+    for key, weight in weights(whole).items():
+        torch.testing.assert_close(weight, other[key], rtol=1e-4, atol=1e-6, msg=key)
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("chunkformer", {"ctc_weight": 0.0}, "ctc_weight=0.0"),
+    ("chunkformer", {"chunks": [0]}, "-1 in chunks is the full context"),
+    ("chunkformer", {"rights": [-1]}, "rights="),
+    ("chunkformer", {"lefts": []}, "at least one number"),
+    ("chunkformer", {"initial": "nowhere"}, "no such folder"),
+    ("hush_word", {"level": "waveform"}, "one of raw, mel"),
+    ("hush_word", {"level": "mel"}, "clamps=[none]"),
+    ("hush_word", {"clamps": []}, "one clamp or more"),
+    ("hush_word", {"clamps": [-0.1]}, "a positive bound"),
+    ("hush_word", {"clamps": ["loud"]}, "a positive bound"),
+    ("hush_word", {"length_s": 3.0}, "half of it"),
+    ("hush_word", {"batch": 0}, "1 or more"),
+    ("simul_whisper", {"at_word_end": 1.5}, "at_word_end=1.5: 0 or more, 1 at most"),
+    ("star", {"stage": "last"}, "plain, segmenter, frozen"),
+    ("star", {"waits": [0, 1]}, "1 or more"),
+    ("star", {"start": "nowhere"}, "no such folder"),
+    ("star", {"compressor": "none"}, "stage=plain"),
+    ("star", {"compressor": "cnn"}, "needs its rate"),
+    ("star", {"features": "hubert"}, "experiments.star.wav2vec2"),
+    ("star", {"rescale": False}, "stage=frozen"),
+    ("u2", {"stage": "both"}, "stage='both': one of attention, frames, ctc, hybrid"),
+    ("u2", {"head_init": "zero"}, "head_init='zero': one of random, embedding"),
+    ("u2", {"ctc_weight": 1.5}, "ctc_weight=1.5: more than 0, 1 at most"),
+    ("u2", {"hours": -1}, "hours=-1: more than 0"),
+    ("u2", {"start": "nowhere"}, "start=nowhere: no such folder"),
+    ("u2", {"ctc_tokens": 100}, "cannot spell every text"),
+    ("u2_branch", {"start": None}, "start=null: the branch is trained behind a WhisperRT adapter"),
+    ("u2_branch", {"start": "nowhere"}, "start=nowhere: no such folder"),
+    ("u2_branch", {"branch_layers": 3}, "branch_layers=3: 1 or more, 2 at most"),
+    ("u2_branch", {"branch_layers": 0}, "branch_layers=0: 1 or more"),
+    ("u2_branch", {"branch_rank": -1}, "branch_rank=-1: 0 or more"),
+    ("u2_branch", {"pieces": 20}, "pieces=20: 28 or more"),
+    ("u2_branch", {"frames_share": 1.5}, "frames_share=1.5: 0 or more, 1 at most"),
+    ("u2_branch", {"language": "de"}, "holds de, and the branch spells English"),
+    ("whisperrt", {"mode": "slow"}, "mode='slow'"),
+    ("whisperrt", {"init": "zero"}, "init='zero'"),
+    ("whisperrt", {"modules": "fc"}, "modules='fc': one of attention, all"),
+    ("whisperrt", {"learn": "ear"}, "learn='ear': one of all, encoder, decoder"),
+    ("whisperrt", {"last_tokens": 0}, "last_tokens=0"),
+    ("whisperrt", {"augment": {"nose": 0.5}}, "did you mean noise"),
+    ("whisperrt", {"point_fraction": 0.0}, "point_fraction=0.0"),
+    ("whisperrt", {"distil": "words"}, "distil"),
+    ("whisperrt", {"distil": "frames", "distil_weight": 0.0}, "distil"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "answer"), REFUSED, ids=str)
+def test_a_setting_out_of_range_is_refused(
+    make: Make, name: str, options: dict[str, Any], answer: str
+) -> None:
+    with pytest.raises(UserError) as refusal:
+        make(name, **options)
+    assert answer in str(refusal.value)
