@@ -222,7 +222,7 @@ def find(config: DictConfig, say: Any = print) -> list[tuple[int, int]]:
 
     from streaming_asr.whisper.load import load_whisper
 
-    whisper = load_whisper(config.model.path, device=config.device, trainable=True)
+    whisper = load_whisper(config.model.path, device=config.device)
     forced = Forced(whisper)
     examples = [e for e in map(forced.example, utterances) if e is not None]
     if len(examples) < 2:

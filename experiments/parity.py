@@ -36,7 +36,6 @@ from streaming_asr.corpora.prompts import Prompts
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.utterance import Utterance
-from streaming_asr.whisper.from_ctranslate2 import locate
 
 REFERENCES = {
     "ufal": "experiments.ufal.parity",
@@ -183,7 +182,7 @@ def write(name: str, module: Any, commit: str, rows: Sequence[Mapping[str, Any]]
     header = {
         "reference": f"{module.CODE}@{commit}",
         "versions": {package: version(package) for package in module.PACKAGES},
-        "model": weights_hash(locate(MODEL)),
+        "model": weights_hash(MODEL),
         "data": Prompts(language="en").data_hash(),
         "settings": module.SETTINGS,
         "counts": counts(rows),

@@ -90,7 +90,7 @@ def our_tokens(method: Any, audio: np.ndarray) -> list[list[int]]:
 
 def rows(checkout: Path, clips: Sequence[Utterance]) -> Iterator[dict[str, Any]]:
     """A row for each clip."""
-    model = reference(checkout, load_whisper(parity.MODEL, trainable=True))
+    model = reference(checkout, load_whisper(parity.MODEL))
     method = our_method()
     for clip in clips:
         theirs, ours = their_tokens(model, clip.load()), our_tokens(method, clip.load())

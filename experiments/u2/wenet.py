@@ -127,11 +127,10 @@ def import_checkpoint(checkpoint: Path, base: str, out: Path, blank: int | None 
         raise UserError(f"{checkpoint}: no such file; give WeNet's final.pt")
     content = load_pickled(checkpoint, str(checkpoint))
     weights = {k: v for k, v in content.items() if isinstance(v, torch.Tensor)}
-    whisper = load_whisper(base, trainable=True)
+    whisper = load_whisper(base)
     head = convert(weights, whisper, blank)
     out.mkdir(parents=True, exist_ok=True)
-    whisper.model.save_pretrained(out / MODEL_FOLDER)
-    whisper.tokenizer.save_pretrained(out / MODEL_FOLDER)
+    whisper.save(out / MODEL_FOLDER)
     save_head(head, out)
 
 

@@ -200,7 +200,7 @@ def text_row(steps: Collection[Sequence[int]]) -> dict[str, Any]:
 
 def rows(checkout: Path, clips: Sequence[Utterance]) -> Iterator[dict[str, Any]]:
     """A row for each chunk and clip."""
-    whisper = load_whisper(parity.MODEL, trainable=True)
+    whisper = load_whisper(parity.MODEL)
     for chunk_s, first_s in CHUNKS_S.items():
         chunk, first = (round(s * FRAMES_PER_S) for s in (chunk_s, first_s))
         author, method = Author(checkout, whisper, chunk, first), our_method(chunk_s, first_s)

@@ -25,9 +25,9 @@ from streaming_asr.config.defaults import aligner_of
 from streaming_asr.corpora.noise import Noisy
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR, cache_root
+from streaming_asr.models.find import find
 from streaming_asr.text.normalise import light_key
 from streaming_asr.utterance import Utterance
-from streaming_asr.whisper.from_ctranslate2 import locate
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class AutoAligner:
         OmegaConf.resolve(config)
         try:
             if kind == "ctc":  # its `path`, the CTC model, is the package's
-                config.aligner.model_path = locate(config.aligner.model_path)
+                config.aligner.model_path = str(find(config.aligner.model_path).folder)
                 english.branch_folder(config.aligner.model_path)
             else:
-                config.aligner.path = locate(config.aligner.path)
+                config.aligner.path = str(find(config.aligner.path).folder)
         except UserError as error:
             raise UserError(f"data.align={choice}: {error}") from error
         return cls(config, settings_of(config))

@@ -71,7 +71,7 @@ def export(
         if ctranslate2:
             from streaming_asr.methods.ufal.convert import convert
 
-            convert(str(folder), folder / CT2)
+            convert(folder, folder / CT2)
         (folder / "README.md").write_text(
             card(config, settings, adapter, reached, ctranslate2), encoding="utf-8"
         )
@@ -108,7 +108,6 @@ def _write_model(folder: Path, config: Any, adapter: Path | None) -> None:
         dtype=config.dtype,
         adapter=adapter,
         adapter_scale=scale,
-        trainable=True,
     )
     whisper.save(folder)
 

@@ -1,7 +1,6 @@
 """Where a model's files are: a local folder, the hub's cache, a package, or, only then, the hub.
 
-A folder is in Hugging Face's form or in CTranslate2's; `whisper.from_ctranslate2.locate` makes the
-first of the second.
+A folder is in Hugging Face's form or in CTranslate2's; `whisper/model_files.py` reads both.
 """
 
 from __future__ import annotations

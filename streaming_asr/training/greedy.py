@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.guard import even, unsupported
 from streaming_asr.whisper.load import Whisper
 
@@ -20,29 +21,31 @@ def greedy(
     They are without prompt, timestamps and <|endoftext|>. A text ends before its first copy that no
     speech supports (`whisper/guard.py`), or one utterance with a loop would decide the score.
     """
-    from transformers import DynamicCache, EncoderDecoderCache
-
-    decoder = whisper.model.model.decoder
-    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    n = len(encoded)
-    tokens = torch.tensor([list(prompt)] * n, device=encoded.device)
-    ended = torch.zeros(n, dtype=torch.bool, device=encoded.device)
-    texts: list[list[int]] = [[] for _ in range(n)]
+    decoder = Decoder(whisper)
+    with_control_tokens = torch.zeros_like(whisper.suppressed)
+    caches = [DecoderCache(decoder) for _ in encoded]
+    for cache, frames in zip(caches, encoded, strict=True):
+        decoder.append_frames(cache, frames[None], 0)
+    n_frames = encoded.shape[1]
+    texts: list[list[int]] = [[] for _ in caches]
+    feed = {row: list(prompt) for row in range(len(caches))}  # of those that have not ended
+    start = 0
     for _ in range(min(max_tokens, whisper.max_tokens - len(prompt))):
-        hidden = decoder(
-            input_ids=tokens, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True
-        )
-        best = whisper.model.proj_out(hidden.last_hidden_state[:, -1]).argmax(-1)
-        ended |= best == whisper.eot
-        if bool(ended.all()):
-            break
-        for row, token in enumerate(best.tolist()):
-            if not ended[row] and token < whisper.eot:
+        parts = [
+            decoder.part(caches[row], [tokens], [start], n_frames, bias=with_control_tokens)
+            for row, tokens in feed.items()
+        ]
+        best = torch.cat(decoder.next_log_probs(parts)).argmax(-1).tolist()
+        start += len(next(iter(feed.values())))
+        feed = {row: [token] for row, token in zip(feed, best, strict=True) if token != whisper.eot}
+        for row, (token,) in list(feed.items()):
+            if token < whisper.eot:
                 text = texts[row]
                 text.append(token)
-                copy = unsupported(text, even(len(text), encoded.shape[1]))
+                copy = unsupported(text, even(len(text), n_frames))
                 if copy is not None:
                     del text[-copy.n_tokens :]
-                    ended[row] = True
-        tokens = best[:, None]
+                    del feed[row]
+        if not feed:
+            break
     return texts

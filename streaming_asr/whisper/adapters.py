@@ -18,12 +18,29 @@ from typing import Any
 import torch
 
 from streaming_asr.errors import UserError
+from streaming_asr.files import json_of
 from streaming_asr.whisper.adapter_config import CONFIG_FILE, check_base, check_rank, read_config
 from streaming_asr.whisper.tensors import load_pickled, load_tensors, refuse_not_finite, save_half
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")  # of all three attentions
 LINEAR = (*ATTENTION, "fc1", "fc2")
 MODULES = {"attention": ATTENTION, "all": LINEAR}
+# What a plain adapter's configuration may hold next to what is checked; all else must be unset.
+CHECKED = {
+    *("peft_type", "r", "lora_alpha", "lora_dropout", "bias", "init_lora_weights"),
+    "target_modules",
+}
+IDLE_OPTIONS = {
+    "auto_mapping",
+    "base_model_name_or_path",
+    "inference_mode",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "task_type",
+}
+SWITCHES = ("use_", "lora_bias", "fan_in_", "ensure_")  # true or false, never null
 WEIGHTS_FILE = "adapter_model.safetensors"
 PICKLED_FILE = "adapter_model.bin"  # of older versions of peft
 
@@ -129,7 +146,7 @@ def save_lora(wrapped: Any, folder: Path, base: str) -> None:
 
 def check_adapter(adapter: str | Path) -> None:
     """Raise UserError where the adapter is missing, or its configuration cannot be merged."""
-    if not os.path.isfile(adapter):
+    if not os.path.isfile(adapter) and not _is_plain(Path(adapter)):
         read_config(Path(adapter))
 
 
@@ -138,21 +155,84 @@ def merge_adapter(model: Any, adapter: str | Path, scale: float = 1.0) -> Any:
 
     adapter: a folder of peft's, whose form may be any that peft can merge, or a published
     checkpoint. scale: the share of its change, the same in every tensor that the adapter changes.
-    Raises UserError for an adapter of another kind or model.
+    A folder of LoRA with one rank and alpha is merged here, to the same bits: peft's import takes
+    longer than most recordings. Raises UserError for an adapter of another kind or model.
     """
-    base = {}
-    if scale != 1:  # merging overwrites the weights of `model`
-        base = {name: value.clone() for name, value in model.state_dict().items()}
     path = Path(adapter)
-    merged = merge_published(model, path) if os.path.isfile(path) else _merge_peft(model, path)
-    refuse_not_finite(f"adapter {str(path)!r}, merged", merged.state_dict().items())
-    if base:
-        with torch.no_grad():
-            for name, value in merged.named_parameters():  # a tied tensor comes once
-                value.copy_(torch.lerp(base[name].float(), value.float(), scale))
-    if merged.proj_out.weight is not merged.model.decoder.embed_tokens.weight:
-        merged.config.tie_word_embeddings = False  # or a saved copy would tie them again
-    return merged
+    is_published = os.path.isfile(path)
+    changed = _published(model, path) if is_published else _plain_lora(model, path)
+    if changed is None:
+        base = {name: x.clone() for name, x in model.state_dict().items()} if scale != 1 else {}
+        model = _merge_peft(model, path)
+        changed = dict(model.named_parameters())  # a tied tensor comes once
+    else:
+        base = model.state_dict()
+    refuse_not_finite(f"adapter {str(path)!r}, merged", changed.items())
+    with torch.no_grad():
+        for name, value in changed.items():
+            weight = model.get_parameter(name)
+            share = value if scale == 1 else torch.lerp(base[name].float(), value.float(), scale)
+            if share is not weight:
+                weight.copy_(share)
+    if model.proj_out.weight is not model.model.decoder.embed_tokens.weight:
+        model.config.tie_word_embeddings = False  # or a saved copy would tie them again
+    return model
+
+
+def _is_plain(folder: Path) -> bool:
+    """Return whether a folder holds LoRA of linear layers with one rank and alpha, and no other
+    option of peft is in use."""
+    content = json_of(folder / CONFIG_FILE)
+    modules = content.get("target_modules")
+    is_plain = (
+        content.get("peft_type") == "LORA"
+        and type(content.get("r")) is int
+        and content["r"] > 0
+        and type(content.get("lora_alpha")) in (int, float)
+        and type(content.get("lora_dropout", 0.0)) in (int, float)
+        and content.get("bias", "none") == "none"
+        and content.get("init_lora_weights", True) in (True, False, "gaussian")
+        and isinstance(modules, list)
+        and bool(modules)
+        and set(map(str, modules)) <= set(LINEAR)
+    )
+    others = content.keys() - CHECKED - IDLE_OPTIONS
+    are_unset = all(
+        content[name] is False
+        or content[name] in ([], {})
+        or (content[name] is None and not name.startswith(SWITCHES))
+        for name in others
+    )
+    return is_plain and are_unset and (folder / WEIGHTS_FILE).is_file()
+
+
+def _plain_lora(model: Any, folder: Path) -> dict[str, torch.Tensor] | None:
+    """Return the weights that a plain adapter changes; None where it is another, or does not fit,
+    which peft's way then reports. Raises UserError for an adapter of another base model, and for
+    a damaged one."""
+    if not _is_plain(folder):
+        return None
+    content = json_of(folder / CONFIG_FILE)
+    check_base(content, model.config, folder / CONFIG_FILE)
+    pairs = load_tensors(folder / WEIGHTS_FILE)
+    rank, modules = content["r"], set(content["target_modules"])
+    factor, changed, expected = content["lora_alpha"] / rank, {}, {}
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] not in modules:
+            continue
+        keys = [f"base_model.model.{name}.lora_{side}.weight" for side in "AB"]
+        n_out, n_in = module.weight.shape
+        expected |= dict(zip(keys, ((rank, n_in), (n_out, rank)), strict=True))
+        if any(key not in pairs or tuple(pairs[key].shape) != expected[key] for key in keys):
+            return None
+        a, b = (pairs[key].float() for key in keys)
+        changed[f"{name}.weight"] = _plus(module.weight, (b @ a) * factor)
+    return changed if expected.keys() == pairs.keys() else None
+
+
+def _plus(weight: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
+    """Return the sum in the type of `weight`, added in float32."""
+    return (weight + change.to(weight.device)).to(weight.dtype)
 
 
 def _merge_peft(model: Any, path: Path) -> Any:
@@ -218,8 +298,9 @@ def _adapter_tensors(folder: Path) -> dict[str, torch.Tensor]:
     return dict(tensors)
 
 
-def merge_published(model: Any, path: Path) -> Any:
-    """Add a published WhisperRT checkpoint to `model`: its weights and its low-rank updates.
+def _published(model: Any, path: Path) -> dict[str, torch.Tensor]:
+    """Return the weights that a published WhisperRT checkpoint changes: whole tensors, and sums
+    with low-rank updates.
 
     path: a file that holds the tensors, or, as Lightning saves them, a state_dict next to the
     settings and the state of the training, which are passed over. Raises UserError where it is not
@@ -231,31 +312,27 @@ def merge_published(model: Any, path: Path) -> Any:
         _check_dims(what, content.get("dims"), model.config)
         if isinstance(content.get("state_dict"), Mapping):
             content = content["state_dict"]
-    base = model.model.state_dict()
-    low_rank: dict[str, dict[str, torch.Tensor]] = {}  # lora_A and lora_B by module
-    replaced: dict[str, torch.Tensor] = {}  # whole tensors, which take the place of the model's
+    base = model.state_dict()
+    low_rank: dict[str, dict[str, torch.Tensor]] = {}  # lora_A and lora_B by weight
+    changed: dict[str, torch.Tensor] = {}
     for key, tensor in _tensors(content):
         name, leaf = _our_name(key)
         if name is None:
             raise UserError(f"{what}: unknown key {key!r}")
         if leaf in ("lora_A", "lora_B"):
-            low_rank.setdefault(name, {})[leaf] = tensor
+            low_rank.setdefault(f"model.{name}.weight", {})[leaf] = tensor
         else:
-            replaced[name if leaf == "" else f"{name}.{leaf}"] = tensor
+            name = f"model.{name}.{leaf}" if leaf else f"model.{name}"
+            _check_shape(what, name, tensor, base)
+            changed[name] = tensor.to(base[name])
     if not low_rank:
         raise UserError(f"{what} holds no lora_A / lora_B keys; it is not a WhisperRT adapter")
     refuse_not_finite(what, _tensors(content))
-    for name, value in replaced.items():
-        _check_shape(what, name, value, base)
-    updated = {name: value.to(base[name]) for name, value in replaced.items()}
-    for module, pair in low_rank.items():
-        name = f"{module}.weight"
-        delta = _low_rank_update(what, module, pair)
-        _check_shape(what, name, delta, base)
-        weight = updated.get(name, base[name])
-        updated[name] = (weight.float() + delta.to(weight.device)).to(base[name].dtype)
-    model.model.load_state_dict(updated, strict=False)
-    return model
+    for name, pair in low_rank.items():
+        change = _low_rank_update(what, name, pair)
+        _check_shape(what, name, change, base)
+        changed[name] = _plus(changed.get(name, base[name]), change)
+    return changed
 
 
 def _check_dims(what: str, dims: object, config: Any) -> None:
@@ -296,7 +373,7 @@ def _check_shape(
     """Raise UserError where the model, whose tensors are `base`, has no `name` of this shape."""
     if name not in base or value.shape != base[name].shape:
         raise UserError(
-            f"{what}: update {name} is {tuple(value.shape)}, this model has "
+            f"{what}: update {name.removeprefix('model.')} is {tuple(value.shape)}, this model has "
             f"{tuple(base[name].shape) if name in base else 'no such weight'}; "
             "load it on the size it was trained on"
         )

@@ -1,9 +1,9 @@
-"""Load Whisper weights from a Hugging Face folder or hub name, with a LoRA adapter merged."""
+"""Loads a Whisper from a folder of either form or a hub name, with an adapter merged; saves it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,13 @@ import torch
 
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
-from streaming_asr.models.find import MULTILINGUAL_TOKENS
-from streaming_asr.models.hash import check_floats
+from streaming_asr.models.find import MULTILINGUAL_TOKENS, Found, find
 from streaming_asr.models.shared import shared
-from streaming_asr.whisper.from_ctranslate2 import locate
-from streaming_asr.whisper.light import has_plain_lora, load_plain
-from streaming_asr.whisper.model_files import check_added_tokens, check_sizes
+from streaming_asr.whisper import model_files
+from streaming_asr.whisper.model_files import Tokens
+from streaming_asr.whisper.network import WhisperNetwork
 from streaming_asr.whisper.quantise import check_device, quantise
-from streaming_asr.whisper.tensors import quiet, refuse_not_finite
+from streaming_asr.whisper.tensors import refuse_not_finite
 from streaming_asr.whisper.words import Detokenizer, refuse_other_than_english
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -50,15 +49,42 @@ class Whisper:
         return self.context_frames * FRAME_SAMPLES / SAMPLE_RATE
 
     def save(self, folder: Path) -> None:
-        """Write a Hugging Face folder: weights, tokenizer and feature extractor."""
-        from transformers import WhisperFeatureExtractor
+        """Write a Hugging Face folder: weights, settings, tokenizer, feature extractor's."""
+        from safetensors.torch import save_file
 
-        with quiet():
-            self.model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
-        WhisperFeatureExtractor(
-            feature_size=self.n_mels, chunk_length=round(self.context_s)
-        ).save_pretrained(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        # Training may have untied them.
+        is_tied = self.model.proj_out.weight is self.model.get_input_embeddings().weight
+        weights = {name: x.contiguous() for name, x in self.model.state_dict().items()}
+        if is_tied:
+            del weights["proj_out.weight"]
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        n_samples = self.context_frames * FRAME_SAMPLES
+        contents = {
+            "config": {
+                **self.config.to_dict(),
+                "dtype": str(self.model.dtype).removeprefix("torch."),
+                "tie_word_embeddings": is_tied,
+            },
+            "generation_config": self.generation.to_dict(),
+            "preprocessor_config": {
+                "feature_extractor_type": "WhisperFeatureExtractor",
+                "feature_size": self.n_mels,
+                "sampling_rate": SAMPLE_RATE,
+                "hop_length": FRAME_SAMPLES // 2,
+                "n_fft": 400,
+                "chunk_length": round(self.context_s),
+                "n_samples": n_samples,
+                "nb_max_frames": 2 * self.context_frames,
+                "padding_side": "right",
+                "padding_value": 0.0,
+                "return_attention_mask": False,
+            },
+        }
+        for name, content in contents.items():
+            text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+            (folder / f"{name}.json").write_text(text, encoding="utf-8")
+        self.tokenizer.save(folder)
 
     def _id(self, token: str) -> int:
         """Return the id of a control token. Raises UserError where the tokenizer lacks it."""
@@ -147,7 +173,6 @@ def load_whisper(
     adapter: str | Path | None = None,
     tokenizer_path: str | Path | None = None,
     adapter_scale: float = 1.0,
-    trainable: bool = False,
 ) -> Whisper:
     """Return the Whisper at `path` (folder, hub name, name@revision), with an adapter merged.
 
@@ -155,16 +180,14 @@ def load_whisper(
     tokenizer_path: the model whose tokenizer it shares, by default its own.
     dtype: float32, float16, bfloat16, or int8 on a CPU: the linear layers of encoder and decoder in
     8 bits, the adapter merged before; the output layer, which is the embedding too, in float32.
-    trainable: load transformers' class, which training, saving and peft need; without it a plain
-    model is loaded without transformers (`light.py`), with the same numbers.
     The cells of a sweep share it (`models.shared`): a training changes only a model of its own.
     Raises UserError where the model or the adapter is missing or of another form.
     """
     check_one_of(LOADED_AS, dtype=dtype)
     named = [None if each is None else str(each) for each in (path, adapter, tokenizer_path)]
     return shared(
-        ("whisper", device, dtype, adapter_scale, trainable, *named),
-        lambda: _loaded(path, device, dtype, adapter, tokenizer_path, adapter_scale, trainable),
+        ("whisper", device, dtype, adapter_scale, *named),
+        lambda: _loaded(path, device, dtype, adapter, tokenizer_path, adapter_scale),
         lambda whisper: sum(each.nbytes for each in whisper.model.parameters()),
     )
 
@@ -176,143 +199,64 @@ def _loaded(
     adapter: str | Path | None,
     tokenizer_path: str | Path | None,
     adapter_scale: float,
-    trainable: bool,
 ) -> Whisper:
     """Load the model that `load_whisper` describes, without sharing it."""
+    from streaming_asr.whisper.adapters import check_adapter, merge_adapter
+
     check_device(dtype, device)
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")
-    plain = None
-    has_plain_adapter = adapter is None or has_plain_lora(Path(adapter))
-    if has_plain_adapter and not trainable:
-        folder = Path(locate(path))
-        check_sizes(folder)
-        plain = load_plain(
-            folder,
-            Path(locate(tokenizer_path or path)),
-            dtype=LOADED_AS[dtype],
-            adapter=None if adapter is None else Path(adapter),
-            adapter_scale=adapter_scale,
-        )
-    model: Any
-    tokenizer: Any
-    if plain is None or not _can_spell(path, *plain):
-        model, tokenizer = _by_transformers(path, dtype, adapter, tokenizer_path, adapter_scale)
-    else:
-        model, tokenizer = plain
-    # Only now, so that merging the adapter costs no memory of the device.
-    model.to(torch.device(device))
-    if dtype == "int8":
-        quantise(model.model.encoder, model.model.decoder)
-    return Whisper(model, tokenizer)
-
-
-def _can_spell(path: str | Path, model: Any, tokenizer: Any) -> bool:
-    """Return whether the tokenizer spells every token of text; adds timestamps that it lacks.
-
-    Raises UserError for the tokenizer of another model, and for one with added tokens of text.
-    """
-    _add_timestamps(model.config, tokenizer)
-    _check_tokenizer(path, model.config, tokenizer)
-    eot = tokenizer.convert_tokens_to_ids("<|endoftext|>")
-    if eot is None:
-        return False
-    check_added_tokens(path, tokenizer, eot)
-    return None not in tokenizer.convert_ids_to_tokens(range(eot))  # text lies before the end
-
-
-def _by_transformers(
-    path: str | Path,
-    dtype: str,
-    adapter: str | Path | None,
-    tokenizer_path: str | Path | None,
-    adapter_scale: float,
-) -> tuple[Any, Any]:
-    """Return transformers' model with the adapter merged, and its tokenizer.
-
-    Raises UserError where a file is missing or damaged, or does not fit the others.
-    """
-    from transformers import AutoTokenizer, WhisperForConditionalGeneration
-
     if adapter is not None:
-        from streaming_asr.whisper.adapters import check_adapter, merge_adapter
-
         check_adapter(adapter)
-    source = locate(path)
-    check_sizes(Path(source))
+    found = find(path)
     try:
-        for file in sorted(Path(source).glob("*.safetensors")):
-            check_floats(file)  # transformers would take integers for weights
-        with quiet():
-            result: Any = WhisperForConditionalGeneration.from_pretrained(
-                source, dtype=LOADED_AS[dtype], output_loading_info=True
-            )
-            model, loading_info = result
-            tokenizer = AutoTokenizer.from_pretrained(locate(tokenizer_path or path))
-            _add_timestamps(model.config, tokenizer)
-            _check_tokenizer(path, model.config, tokenizer)
-            eot: Any = tokenizer.convert_tokens_to_ids("<|endoftext|>")
-            check_added_tokens(path, tokenizer, eot)
-            Detokenizer(tokenizer, eot)  # fails here where a token of text has no spelling
+        model = _network(path, found, LOADED_AS[dtype])
+        tokenizer = Tokens(found.folder if tokenizer_path is None else find(tokenizer_path).folder)
+        model_files.check_tokens(path, model.config, tokenizer)
     except UserError:
         raise
-    except Exception as error:  # whatever a damaged file makes transformers raise
+    except Exception as error:  # whatever a damaged file raises
         raise UserError(
             f"model {str(path)!r} could not be loaded: {str(error).partition(chr(10))[0]}\n"
             "Give the folder or the hub name of a Whisper model in Hugging Face's form."
         ) from error
-    _check_weights(path, model, loading_info)
-    if adapter is not None:
-        model = merge_adapter(model, adapter, adapter_scale)
-    return model, tokenizer
+    network: Any = model if adapter is None else merge_adapter(model, adapter, adapter_scale)
+    # Only now, so that merging the adapter costs no memory of the device.
+    network.to(torch.device(device))
+    if dtype == "int8":
+        quantise(network.model.encoder, network.model.decoder)
+    return Whisper(network, tokenizer)
 
 
-def _check_weights(path: str | Path, model: Any, loading_info: Mapping[str, Any]) -> None:
-    """Raise UserError where the files lack a tensor that the configuration asks for, hold a layer
-    that it does not have, or hold numbers that are not finite.
-
-    loading_info: of transformers.
-    """
-    missing = sorted(loading_info["missing_keys"])
-    surplus = sorted(key for key in loading_info["unexpected_keys"] if ".layers." in key)
-    if missing or surplus:
-        verb, names = ("lack", missing) if missing else ("also hold", surplus)
+def _network(path: str | Path, found: Found, dtype: torch.dtype) -> WhisperNetwork:
+    """Return the network of a folder in `dtype`. Raises UserError where the files lack a tensor
+    that the configuration asks for, hold a layer that it does not have, or hold numbers that are
+    not finite; whatever a damaged file makes the libraries raise."""
+    config, generation = model_files.settings_of(found)
+    stored = model_files.tensors_of(found)
+    shapes = {name: tuple(value.shape) for name, value in stored.items()}
+    model_files.check_sizes(config, generation, shapes, found.folder)
+    network = WhisperNetwork(config, generation)
+    expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    if network.is_tied:
+        del expected["proj_out.weight"]
+    missing = sorted(expected.keys() - stored.keys())
+    surplus = sorted(name for name in stored.keys() - expected.keys() if ".layers." in name)
+    if names := missing or surplus:
+        verb = "lack" if missing else "also hold"
         more = f" and {len(names) - 1} more tensors" if len(names) > 1 else ""
         raise UserError(
-            f"model {str(path)!r}: its files {verb} {names[0]}{more}, against config.json; take "
-            "all files from where the model comes from"
+            f"model {str(path)!r}: its files {verb} {names[0]}{more}, against config.json; "
+            f"{model_files.REMEDY}"
         )
-    refuse_not_finite(f"model {str(path)!r}", model.state_dict().items())
-
-
-def _add_timestamps(config: Any, tokenizer: Any) -> None:
-    """Add the timestamps (every 0.02 s of the context, both ends included) that older tokenizers
-    lack, though the model has these tokens."""
-    no_timestamps = tokenizer.convert_tokens_to_ids("<|notimestamps|>")
-    n_stamps = config.max_source_positions + 1
-    tokenizer_ends_there = no_timestamps == len(tokenizer) - 1
-    if tokenizer_ends_there and len(tokenizer) + n_stamps <= config.vocab_size:
-        tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(n_stamps)])
-
-
-def _check_tokenizer(path: str | Path, config: Any, tokenizer: Any) -> None:
-    """Raise UserError where the tokenizer is another model's.
-
-    `.en` and multilingual ones differ by one token: texts would be garbled without an error.
-    """
-    vocabulary = tokenizer.get_vocab()
-    if config.vocab_size <= vocabulary.get("<|0.00|>", -1):  # a model trained without timestamps
-        timestamp = re.compile(r"<\|\d+\.\d+\|>")
-        vocabulary = {t: i for t, i in vocabulary.items() if not timestamp.fullmatch(t)}
-    largest = max(vocabulary.values())
-    eot = tokenizer.convert_tokens_to_ids("<|endoftext|>")
-    if largest >= config.vocab_size:
-        problem = f"it has token {largest}, the model {config.vocab_size} tokens"
-    elif config.eos_token_id is not None and eot != config.eos_token_id:
-        problem = f"its <|endoftext|> is {eot}, the model's {config.eos_token_id}"
-    else:
-        return
-    raise UserError(
-        f"model {str(path)!r}: the tokenizer next to it is not this model's ({problem}); "
-        "take the tokenizer's files from where the model comes from"
-    )
+    for name, shape in expected.items():
+        if shapes[name] != shape:
+            raise UserError(
+                f"model {str(path)!r}: {name} is {shapes[name]}, and config.json asks for {shape}; "
+                f"{model_files.REMEDY}"
+            )
+    # A copy, as the file may change while the model is in use.
+    tensors = {name: stored[name].to(dtype, copy=True) for name in expected}
+    refuse_not_finite(f"model {str(path)!r}", tensors.items())
+    network.fill(tensors)
+    return network

@@ -1,16 +1,31 @@
-"""Checks of a Hugging Face folder before its weights are loaded: do its files agree?"""
+"""Reads a Whisper's folder, in Hugging Face's form or CTranslate2's, and checks it against itself.
+
+Both forms come out as Hugging Face's: its settings, its names of tensors, its tokenizer.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
+import torch
 
 from streaming_asr.corpora.rows import json_file
 from streaming_asr.errors import UserError
+from streaming_asr.files import json_of
+from streaming_asr.models import ctranslate2
+from streaming_asr.models.find import MULTILINGUAL_TOKENS, Found
+from streaming_asr.models.hash import check_floats
+from streaming_asr.whisper.network import JsonSettings
+from streaming_asr.whisper.tensors import load_pickled
 
 REMEDY = "take all files from where the model comes from"
+WEIGHTS = ("model.safetensors", "model-*.safetensors", "pytorch_model*.bin")
 SIDES = {
     "vocab_size": ("decoder.embed_tokens.weight", 0),
     "d_model": ("decoder.embed_tokens.weight", 1),
@@ -21,48 +36,192 @@ SIDES = {
     "decoder_ffn_dim": ("decoder.layers.0.fc1.weight", 0),
 }
 """Sizes of config.json, and the tensor and the axis that have them."""
+CT2_FILES = ("model.bin", "config.json", "tokenizer.json")
+END = "<|endoftext|>"
+CONTROLS = {
+    "start": "<|startoftranscript|>",
+    "previous": "<|startofprev|>",
+    "no_timestamps": "<|notimestamps|>",
+}
 
 
-def check_sizes(folder: Path) -> None:
-    """Raise UserError where config.json contradicts the shapes of the weights, and where
-    generation_config.json names attention heads that the decoder does not have."""
+# -- settings -------------------------------------------------------------------------------
+
+
+def settings_of(model: Found) -> tuple[JsonSettings, JsonSettings]:
+    """Return what config.json and generation_config.json of Hugging Face's form hold.
+
+    Raises UserError where a file is missing or damaged, or names attention heads that are not
+    there.
+    """
+    read = _of_ctranslate2 if model.is_ctranslate2 else _of_hugging_face
+    config, generation = read(model.folder)
+    return JsonSettings(**config), JsonSettings(**generation)
+
+
+def _of_hugging_face(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     config = json_file(folder / "config.json", REMEDY)
-    shapes = _shapes(folder)
-    for key, (tensor, axis) in SIDES.items():
-        is_known = key in config and len(shapes.get(tensor, ())) > axis
-        if is_known:
-            stored = shapes[tensor][axis]
-            if config[key] != stored:
-                raise UserError(
-                    f"{folder / 'config.json'}: {key} is {config[key]!r:.60}, and the weights have "
-                    f"{stored} ({tensor}); {REMEDY}"
-                )
-    for key in ("encoder_attention_heads", "decoder_attention_heads"):
-        n_heads, width = config.get(key), config.get("d_model")
-        if not isinstance(n_heads, int) or not isinstance(width, int):
-            continue  # loading reports what is wrong
-        if n_heads < 1 or width % n_heads:
-            raise UserError(
-                f"{folder / 'config.json'}: {key} is {n_heads}; must divide d_model={width}; "
-                f"{REMEDY}"
-            )
     file = folder / "generation_config.json"
-    heads = json_file(file, REMEDY).get("alignment_heads") if file.is_file() else None
-    n_layers, n_heads = config.get("decoder_layers"), config.get("decoder_attention_heads")
-    if heads and isinstance(n_layers, int) and isinstance(n_heads, int):
-        _check_heads(heads, n_layers, n_heads, file)
+    if file.is_file():
+        return config, json_file(file, REMEDY)
+    # Older folders have these in config.json.
+    return config, {key: config.get(key) for key in ("suppress_tokens", "begin_suppress_tokens")}
 
 
-def _check_heads(heads: Any, n_layers: int, n_heads: int, file: Path) -> None:
-    """Raise UserError where `heads` is no list of (layer, head) pairs of a decoder of this size."""
+def _of_ctranslate2(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    for name in CT2_FILES:
+        if not (folder / name).is_file():
+            raise UserError(
+                f"{folder}: a CTranslate2 folder without {name}; copy it from where the model "
+                "comes from (tokenizer.json is the same for all models of one vocabulary)"
+            )
+    stated = json_file(folder / "config.json", REMEDY)
+    v = ctranslate2.Variables(folder / "model.bin")
+    n_tokens, width = v[ctranslate2.embeddings(v)].shape
+    ids = _added_tokens(folder / "tokenizer.json", n_tokens)
+    controls = {
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), ids[END]),
+        "decoder_start_token_id": ids[CONTROLS["start"]],
+    }
+    config = {
+        "model_type": "whisper",
+        "architectures": ["WhisperForConditionalGeneration"],
+        "vocab_size": n_tokens,
+        "d_model": width,
+        "num_mel_bins": v["encoder/conv1/weight"].shape[1],
+        "max_source_positions": len(v["encoder/position_encodings/encodings"]),
+        "max_target_positions": len(v["decoder/position_encodings/encodings"]),
+        **controls,
+    }
+    for side in ("encoder", "decoder"):
+        if not v.layers(side):
+            raise UserError(
+                f"{folder / 'model.bin'}: holds no {side} layers, so it is not a whole Whisper; "
+                "copy it again"
+            )
+        config[f"{side}_layers"] = v.layers(side)
+        config[f"{side}_attention_heads"] = int(v[f"{side}/num_heads"])
+        config[f"{side}_ffn_dim"] = len(v[f"{side}/layer_0/ffn/linear_0/weight"])
+    generation: dict[str, Any] = {
+        **controls,
+        "suppress_tokens": stated.get("suppress_ids"),
+        "begin_suppress_tokens": stated.get("suppress_ids_begin"),
+        "no_timestamps_token_id": ids[CONTROLS["no_timestamps"]],
+        "prev_sot_token_id": ids[CONTROLS["previous"]],
+        "is_multilingual": n_tokens >= MULTILINGUAL_TOKENS,
+        "max_initial_timestamp_index": 50,
+        "max_length": config["max_target_positions"],
+        "return_timestamps": False,
+    }
+    if stated.get("alignment_heads"):
+        generation["alignment_heads"] = stated["alignment_heads"]
+    if generation["is_multilingual"]:
+        languages = set(stated.get("lang_ids") or ())
+        generation["lang_to_id"] = {token: i for token, i in ids.items() if i in languages}
+        tasks = [task for task in ("transcribe", "translate") if f"<|{task}|>" in ids]
+        generation["task_to_id"] = {task: ids[f"<|{task}|>"] for task in tasks}
+    return config, generation
+
+
+def _added_tokens(file: Path, n_tokens: int) -> dict[str, int]:
+    """Return the ids of a tokenizer's control tokens and timestamps by their spelling.
+
+    Raises UserError where one that every Whisper needs is missing, or the model has fewer tokens.
+    """
+    added = json_file(file, REMEDY).get("added_tokens") or []
+    ids = {str(token["content"]): int(token["id"]) for token in added}
+    if lacking := [token for token in (END, *CONTROLS.values()) if token not in ids]:
+        raise UserError(
+            f"{file}: no token {lacking[0]}; take the tokenizer.json of a Whisper with this "
+            "vocabulary"
+        )
+    if max(ids.values()) >= n_tokens:
+        raise UserError(
+            f"{file}: has token {max(ids.values())}, but the model has {n_tokens}; take the "
+            "tokenizer.json of this model"
+        )
+    return ids
+
+
+# -- weights --------------------------------------------------------------------------------
+
+
+def tensors_of(model: Found) -> dict[str, torch.Tensor]:
+    """Return the tensors in a model's files, in the type they have there, by the names of
+    transformers' class; those of CTranslate2's integers as float32.
+
+    Raises UserError where the files are missing, damaged, or hold other numbers.
+    """
+    if model.is_ctranslate2:
+        variables = ctranslate2.Variables(model.folder / "model.bin")
+        named = ctranslate2.tensors(variables)
+        return {name: torch.from_numpy(np.array(values)) for name, values in named}
+    found = (sorted(model.folder.glob(pattern)) for pattern in WEIGHTS)
+    files = next((files for files in found if files), [])
+    if not files:
+        raise UserError(f"{model.folder}: holds no {WEIGHTS[0]}; {REMEDY}")
+    tensors: dict[str, torch.Tensor] = {}
+    for file in files:
+        for name, value in _stored(file).items():
+            is_whole_name = name.startswith(("model.", "proj_out."))
+            tensors[name if is_whole_name else f"model.{name}"] = value
+    return tensors
+
+
+def _stored(file: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    if file.suffix == ".safetensors":
+        check_floats(file)
+        return load_file(file)
+    content = load_pickled(file, str(file))
+    return {name: value for name, value in content.items() if value.is_floating_point()}
+
+
+def check_sizes(
+    config: JsonSettings,
+    generation: JsonSettings,
+    shapes: Mapping[str, Sequence[int]],
+    folder: Path,
+) -> None:
+    """Raise UserError where config.json contradicts the shapes of the weights (by their names), and
+    where generation_config.json names attention heads that the decoder does not have. A size that
+    config.json lacks is set."""
+
+    def refuse(key: str, problem: str) -> None:
+        value = getattr(config, key)
+        raise UserError(f"{folder / 'config.json'}: {key} is {value!r:.60}{problem}; {REMEDY}")
+
+    sizes = {
+        key: (shapes[f"model.{tensor}"][axis], tensor)
+        for key, (tensor, axis) in SIDES.items()
+        if len(shapes.get(f"model.{tensor}", ())) > axis
+    }
+    for side in ("encoder", "decoder"):
+        numbers = re.findall(rf"\bmodel\.{side}\.layers\.(\d+)\.", "\n".join(shapes))
+        sizes[f"{side}_layers"] = max(map(int, numbers), default=-1) + 1, f"{side}.layers"
+    for key, (size, where) in sizes.items():
+        if key not in vars(config):
+            setattr(config, key, size)
+        if type(getattr(config, key)) is not int or getattr(config, key) != size:
+            refuse(key, f", and the weights have {size} ({where})")
+    for key in ("encoder_attention_heads", "decoder_attention_heads"):
+        n_heads = getattr(config, key)
+        if type(n_heads) is not int or n_heads < 1 or config.d_model % n_heads:
+            refuse(key, f"; must divide d_model={config.d_model}")
+    if config.activation_function not in (None, "gelu"):
+        refuse("activation_function", "; every Whisper has gelu")
+    heads = generation.alignment_heads
     remedy = f"{REMEDY}, or delete alignment_heads there"
-    for pair in heads if isinstance(heads, list) else [heads]:
+    file = folder / "generation_config.json"
+    for pair in heads if isinstance(heads, list) else [heads] if heads else []:
         is_pair = isinstance(pair, Sequence) and [type(each) for each in pair] == [int, int]
         if not is_pair:
             raise UserError(
                 f"{file}: alignment_heads has {str(pair)[:60]!r}; each must be a decoder layer and "
                 f"a head; {remedy}"
             )
+        n_layers, n_heads = config.decoder_layers, config.decoder_attention_heads
         if not (0 <= pair[0] < n_layers and 0 <= pair[1] < n_heads):
             raise UserError(
                 f"{file}: alignment_heads has layer {pair[0]}, head {pair[1]}, and the decoder has "
@@ -70,32 +229,109 @@ def _check_heads(heads: Any, n_layers: int, n_heads: int, file: Path) -> None:
             )
 
 
-def _shapes(folder: Path) -> dict[str, Sequence[int]]:
-    """Return the shape of every tensor in the folder's safetensors files, by its name below
-    `model.`; {} where the weights have another form or are damaged."""
-    from safetensors import SafetensorError, safe_open
-
-    shapes: dict[str, Sequence[int]] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(file, "pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118
-                    shapes[name.removeprefix("model.")] = tensors.get_slice(name).get_shape()
-        except (SafetensorError, OSError):
-            return {}  # loading reports what is wrong
-    return shapes
+# -- the tokenizer --------------------------------------------------------------------------
 
 
-def check_added_tokens(path: str | Path, tokenizer: Any, end: int) -> None:
-    """Raise UserError for a tokenizer with tokens of text beyond Whisper's.
+class Tokens:
+    """The tokenizer of a folder, as far as one of transformers is used here."""
 
-    The tokens after <|endoftext|>, number `end`, are control tokens and timestamps, which no text
-    may hold; a word that fine-tuning added there could never be output.
+    def __init__(self, folder: Path) -> None:
+        from tokenizers import Tokenizer
+
+        file = folder / "tokenizer.json"
+        if file.is_file():
+            self.backend_tokenizer = Tokenizer.from_file(str(file))
+        else:  # an older folder, with vocab.json and merges.txt
+            from transformers import AutoTokenizer
+
+            self.backend_tokenizer = AutoTokenizer.from_pretrained(folder).backend_tokenizer
+        self.settings = json_of(folder / "tokenizer_config.json")
+        unknown = self.settings.get("unk_token", END)
+        self.unk_token = unknown.get("content") if isinstance(unknown, dict) else unknown
+        self.unk_token_id = self.backend_tokenizer.token_to_id(self.unk_token or "")
+
+    def __len__(self) -> int:
+        return int(self.backend_tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def __call__(self, text: str, *, add_special_tokens: bool = True) -> SimpleNamespace:
+        """Return the tokens of a text as `input_ids`."""
+        encoded = self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return SimpleNamespace(input_ids=encoded.ids)
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, Any]:
+        """Return the added tokens by their ids."""
+        return dict(self.backend_tokenizer.get_added_tokens_decoder())
+
+    def get_vocab(self) -> dict[str, int]:
+        """Return the token ids by spelling, added tokens too."""
+        return dict(self.backend_tokenizer.get_vocab(with_added_tokens=True))
+
+    def convert_tokens_to_ids(self, token: str) -> int | None:
+        """Return the id of a token; that of the unknown token for one that is not there."""
+        number = self.backend_tokenizer.token_to_id(token)
+        return self.unk_token_id if number is None else int(number)
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
+        """Return the spellings of token ids in the visible characters of byte-level BPE; None for
+        an id that has none."""
+        return [self.backend_tokenizer.id_to_token(number) for number in ids]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, control tokens too."""
+        return str(self.backend_tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    def add_tokens(self, tokens: Sequence[str]) -> int:
+        """Add tokens behind the last one; return how many were new."""
+        return int(self.backend_tokenizer.add_tokens(list(tokens)))
+
+    def save(self, folder: Path) -> None:
+        """Write tokenizer.json and the tokenizer_config.json that transformers reads next to it."""
+        self.backend_tokenizer.save(str(folder / "tokenizer.json"))
+        special = [token.content for token in self.added_tokens_decoder.values() if token.special]
+        settings = self.settings or {
+            **dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), END),
+            "tokenizer_class": "WhisperTokenizer",
+            "add_prefix_space": False,
+            "extra_special_tokens": [token for token in special if token != END],
+        }
+        text = json.dumps(settings, indent=1)
+        (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+
+
+def check_tokens(path: str | Path, config: JsonSettings, tokenizer: Tokens) -> None:
+    """Add the timestamps (every 0.02 s of the context, both ends included) that older tokenizers
+    lack, though the model has these tokens.
+
+    Raises UserError where the tokenizer is another model's, has tokens of text beyond Whisper's, or
+    lacks the spelling of one. `.en` and multilingual ones differ by one token: texts would be
+    garbled without an error.
     """
-    added: Mapping[int, Any] = tokenizer.added_tokens_decoder
+    no_timestamps = tokenizer.convert_tokens_to_ids("<|notimestamps|>")
+    n_stamps = config.max_source_positions + 1
+    ends_there = no_timestamps == len(tokenizer) - 1
+    if ends_there and len(tokenizer) + n_stamps <= config.vocab_size:
+        tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(n_stamps)])
+    vocabulary = tokenizer.get_vocab()
+    if config.vocab_size <= vocabulary.get("<|0.00|>", -1):  # a model trained without timestamps
+        timestamp = re.compile(r"<\|\d+\.\d+\|>")
+        vocabulary = {t: i for t, i in vocabulary.items() if not timestamp.fullmatch(t)}
+    largest, end = max(vocabulary.values()), vocabulary.get(END)
+    problem = None
+    if largest >= config.vocab_size:
+        problem = f"it has token {largest}, the model {config.vocab_size} tokens"
+    elif end is None or config.eos_token_id not in (None, end):
+        problem = f"its {END} is {end}, the model's {config.eos_token_id}"
+    if problem or end is None:
+        raise UserError(
+            f"model {str(path)!r}: the tokenizer next to it is not this model's ({problem}); "
+            "take the tokenizer's files from where the model comes from"
+        )
+    # The tokens after the end are control tokens and timestamps, which no text may hold; a word
+    # that fine-tuning added there could never be output.
     texts = [
         token.content
-        for number, token in sorted(added.items())
+        for number, token in sorted(tokenizer.added_tokens_decoder.items())
         if number > end and not token.special and not re.fullmatch(r"<\|.*\|>", token.content)
     ]
     if texts:
@@ -103,4 +339,10 @@ def check_added_tokens(path: str | Path, tokenizer: Any, end: int) -> None:
         raise UserError(
             f"model {str(path)!r}: its tokenizer adds {texts[0]!r}{more} to Whisper's tokens, and "
             "no method here can output added tokens of text; fine-tune with Whisper's tokenizer"
+        )
+    spellings = tokenizer.convert_ids_to_tokens(range(end))  # text lies before the end
+    if None in spellings:
+        raise UserError(
+            f"model {str(path)!r} could not be loaded: its tokenizer has no spelling of token "
+            f"{spellings.index(None)}; {REMEDY}"
         )

@@ -297,7 +297,7 @@ def test_the_head_that_training_u2_leaves_aligns(tmp_path: Path) -> None:
     from streaming_asr.whisper.load import load_whisper
 
     model = tiny_folder()
-    whisper = load_whisper(model, trainable=True)
+    whisper = load_whisper(model)
     save_head(embedding_head(whisper, whisper.eot), tmp_path)
     made = CtcAligner(str(tmp_path), str(model))
     good, long = made.align(

@@ -22,7 +22,6 @@ from streaming_asr.models import find, packages
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.models.packages import Packaged, Wheel, packaged
 from streaming_asr.run import obtain
-from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.load import load_whisper
 
 HUB = "me/whisper-nano"
@@ -102,7 +101,7 @@ def test_the_hubs_cache_comes_before_a_package_and_a_revision_is_never_a_package
 ):
     install(1, 2)
     there = tmp_path / "hub" / "models--me--whisper-nano"
-    shutil.copytree(locate(converted()), there / "snapshots" / ("a" * 40))
+    shutil.copytree(tiny_folder(seed=2), there / "snapshots" / ("a" * 40))
     (there / "refs").mkdir()
     (there / "refs" / "main").write_text("a" * 40)
     assert find.find(HUB).where == "the hub's cache"

@@ -131,7 +131,7 @@ def settings(model: Path, manifest: Path, *overrides: str):
 
 def test_a_map_of_one_head_is_that_of_the_word_times(manifest: Path) -> None:
     """The maps that are scored are the ones that `alignment_map` averages."""
-    whisper = load_whisper(tiny_folder(), trainable=True)
+    whisper = load_whisper(tiny_folder())
     utterance = read_manifest(manifest)[0]
     forced = Forced(whisper)
     found = forced.example(utterance)
@@ -162,7 +162,7 @@ def test_the_program_writes_the_heads_and_leaves_the_rest(
     assert after.pop("alignment_heads") == [list(head) for head in heads] != []
     before.pop("alignment_heads")
     assert after == before
-    assert load_whisper(model, trainable=True).alignment_heads == heads
+    assert load_whisper(model).alignment_heads == heads
     shown = capsys.readouterr().out
     assert "3 utterances to choose on, 3 held out" in shown  # the long one is left out
     assert "all heads of the last half" in shown

@@ -442,7 +442,7 @@ def test_what_a_masked_encoding_expects_depends_on_no_later_frame() -> None:
     from experiments.whisperrt.fig3 import expectations
     from streaming_asr.whisper.load import load_whisper
 
-    whisper = load_whisper(tiny_folder(), trainable=True)
+    whisper = load_whisper(tiny_folder())
     audio = torch.from_numpy(noise(2.0))
     ends = [30, 45, 60]
     masked = expectations(whisper, audio, ends, [70], masked=True)

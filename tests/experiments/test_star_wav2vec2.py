@@ -108,4 +108,4 @@ def test_a_training_begins_from_the_model_that_is_named_and_leaves_it_beside_the
 
 def test_a_folder_without_the_model_is_refused(tmp_path):
     with pytest.raises(UserError, match="facebook/wav2vec2-base-960h"):
-        load_wav2vec2(str(tmp_path), load_whisper(model_folder(), trainable=True))
+        load_wav2vec2(str(tmp_path), load_whisper(model_folder()))

@@ -58,7 +58,7 @@ def checkpoint(whisper, head_rows: int) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def whisper():
-    return load_whisper(tiny_folder(), trainable=True)
+    return load_whisper(tiny_folder())
 
 
 def test_a_key_has_its_place() -> None:

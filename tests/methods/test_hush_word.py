@@ -49,7 +49,7 @@ def tiny() -> str:
 
 @functools.cache
 def whisper():
-    return load_whisper(tiny(), trainable=True)
+    return load_whisper(tiny())
 
 
 @pytest.fixture

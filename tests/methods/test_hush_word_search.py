@@ -268,7 +268,7 @@ def test_a_ratio_needs_two_widths():
 @pytest.fixture(scope="module")
 def encoded():
     """(whisper, cache with a window's frames, the windows' decoder), beam 3."""
-    whisper = load_whisper(tiny_folder(), trainable=True)
+    whisper = load_whisper(tiny_folder())
     windows = WindowDecoder(whisper, beam=3, max_tokens=20)
     found = {}
     for seed in (1, 2, 3):
@@ -357,7 +357,7 @@ def test_following_the_greedy_text_is_greedy_and_mean_beam_fits_the_ratio(encode
 
 
 def test_punctuation_has_no_letter_or_digit():
-    whisper = load_whisper(tiny_folder(multilingual=True), trainable=True)
+    whisper = load_whisper(tiny_folder(multilingual=True))
     is_skipped = punctuation(whisper)
     ids = {text: whisper.tokenizer.encode(text, add_special_tokens=False)[-1] for text in ",.a3 "}
     assert [is_skipped(ids[text]) for text in ",.a3 "] == [True, True, False, False, True]

@@ -40,7 +40,7 @@ def example(whisper, seed=3):
 
 
 def test_the_loss_is_transformers_own_on_the_joined_audio_and_the_model_stays_frozen():
-    whisper = load_whisper(tiny_folder(), trainable=True)
+    whisper = load_whisper(tiny_folder())
     tails = 0.02 * torch.rand(2, 8000, generator=torch.Generator().manual_seed(0))
     words = HushWords(whisper, tails.clone(), torch.tensor([0.02, torch.inf]))
     examples = [example(whisper), example(whisper, seed=4)]
@@ -76,7 +76,7 @@ def test_the_loss_is_transformers_own_on_the_joined_audio_and_the_model_stays_fr
 
 @pytest.mark.parametrize("level", ["raw", "mel"])
 def test_examples_together_have_the_losses_and_gradients_that_each_has_by_itself(level):
-    whisper = load_whisper(tiny_folder(), trainable=True)
+    whisper = load_whisper(tiny_folder())
     random_ = torch.Generator().manual_seed(5)
     shape = (3, 4000) if level == "raw" else (3, whisper.n_mels, 24)
     words = HushWords(whisper, 0.1 * torch.rand(shape, generator=random_), torch.full((3,), 1.0), 3)
@@ -102,7 +102,7 @@ def test_examples_together_have_the_losses_and_gradients_that_each_has_by_itself
 
 def test_a_step_on_a_gpu_takes_all_examples_together_and_needs_no_number_from_it(monkeypatch):
     # The meta device has shapes and no numbers: what asks for one raises there.
-    whisper = load_whisper(tiny_folder(), trainable=True)
+    whisper = load_whisper(tiny_folder())
     words = HushWords(whisper, torch.zeros(2, 4000), torch.ones(2)).to("meta")
     monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: nullcontext())  # knows no meta
     passes = []
@@ -114,7 +114,7 @@ def test_a_step_on_a_gpu_takes_all_examples_together_and_needs_no_number_from_it
 
 
 def test_words_do_not_touch_each_other():
-    whisper = load_whisper(tiny_folder(), trainable=True)
+    whisper = load_whisper(tiny_folder())
     tails = 0.1 * torch.rand(3, 4000, generator=torch.Generator().manual_seed(1))
     bounds = torch.tensor([0.02, 0.05, torch.inf])
     together = HushWords(whisper, tails.clone(), bounds)
@@ -127,7 +127,7 @@ def test_words_do_not_touch_each_other():
 
 
 def test_the_end_weighs_as_much_as_it_is_told():
-    whisper = load_whisper(tiny_folder(), trainable=True)
+    whisper = load_whisper(tiny_folder())
     tails = 0.02 * torch.rand(1, 8000, generator=torch.Generator().manual_seed(2))
     one, two, six = (
         float(
@@ -142,7 +142,7 @@ def test_the_end_weighs_as_much_as_it_is_told():
 
 
 def test_dev_is_heard_without_loops(monkeypatch):
-    whisper = load_whisper(tiny_folder(), trainable=True)
+    whisper = load_whisper(tiny_folder())
     mel = log_mel(torch.from_numpy(noise(2.0, seed=1))[None], whisper.n_mels)
     hidden = encode_frames(whisper.model, mel)
     (text,) = greedy(whisper, hidden, whisper.prompt(), 40)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from oracle import oracle
 from tiny import noise, tiny_folder
 from transformers import WhisperFeatureExtractor
 
@@ -26,15 +27,15 @@ def steps(method, audio, size=1600):
 
 def transformers_greedy(method, audio, n_tokens):
     """Token ids by transformers' full forward passes over padded audio."""
-    whisper = load_whisper(tiny(), trainable=True)
+    whisper = load_whisper(tiny())
     extractor = WhisperFeatureExtractor.from_pretrained(tiny())
     mel = extractor(audio, sampling_rate=16_000, return_tensors="pt").input_features
     tokens = whisper.prompt()
     with torch.inference_mode():
-        hidden = whisper.model.model.encoder(mel).last_hidden_state
+        hidden = oracle(whisper).model.encoder(mel).last_hidden_state
         for _ in range(n_tokens):
             ids = torch.tensor([tokens])
-            logits = whisper.model(encoder_outputs=(hidden,), decoder_input_ids=ids).logits[0, -1]
+            logits = oracle(whisper)(encoder_outputs=(hidden,), decoder_input_ids=ids).logits[0, -1]
             best = int((logits + whisper.suppressed).argmax())
             if best == whisper.eot:
                 break
@@ -62,7 +63,7 @@ def test_a_beam_finds_the_likeliest_two_tokens_and_scores_them_as_transformers_d
         new_method("offline", folder, max_tokens=2),
         new_method("offline", folder, max_tokens=2, beam=6),
     )
-    whisper, gains = load_whisper(folder, trainable=True), []
+    whisper, gains = load_whisper(folder), []
     for seed in range(8):
         audio = noise(2.0, seed)
         one, many = (m._decoder.decode(audio, None, NULL) for m in (greedy, beam))
@@ -71,7 +72,7 @@ def test_a_beam_finds_the_likeliest_two_tokens_and_scores_them_as_transformers_d
         mel = extractor(audio, sampling_rate=16_000, return_tensors="pt").input_features
         ids = torch.tensor([[*whisper.prompt(), *many.tokens]])
         with torch.inference_mode():
-            logits = whisper.model(input_features=mel, decoder_input_ids=ids).logits[0]
+            logits = oracle(whisper)(input_features=mel, decoder_input_ids=ids).logits[0]
         expected = (logits + whisper.suppressed).log_softmax(-1)[[-3, -2], many.tokens]
         assert many.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
         gains.append(sum(many.log_probs) - sum(one.log_probs))

@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from oracle import oracle
 from star_tiny import randomise
 from tiny import noise, tiny_folder
 
@@ -261,7 +262,7 @@ TOKENS = [5, 90, 17, 200, 31, 8]
 
 @pytest.fixture(scope="module")
 def whisper():
-    return load_whisper(tiny_folder(), trainable=True)
+    return load_whisper(tiny_folder())
 
 
 def anchors_of(n: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -272,9 +273,13 @@ def anchors_of(n: int) -> tuple[torch.Tensor, torch.Tensor]:
 def test_without_scores_and_limits_it_is_whispers_decoder(whisper):
     vectors, _ = anchors_of(7)
     ours = AnchorDecoder(whisper.model).forward(TOKENS, vectors, torch.zeros(7), [7] * 6)
-    theirs = whisper.model.model.decoder(
-        input_ids=torch.tensor([TOKENS]), encoder_hidden_states=vectors[None], use_cache=False
-    ).last_hidden_state[0]
+    theirs = (
+        oracle(whisper)
+        .model.decoder(
+            input_ids=torch.tensor([TOKENS]), encoder_hidden_states=vectors[None], use_cache=False
+        )
+        .last_hidden_state[0]
+    )
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 

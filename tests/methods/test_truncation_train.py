@@ -123,7 +123,7 @@ def test_clips_are_padded_and_weighed_as_a_stream_does(corpus):
     torch.nn.init.normal_(trained.model.linear.weight)
     clip = noise(1.3, seed=9)[: 65 * FRAME]
     batch = trained._pack([clip, noise(2.0, seed=8)])
-    whisper = load_whisper(tiny(), trainable=True)
+    whisper = load_whisper(tiny())
     padded = np.zeros((1, whisper.context_frames * FRAME), np.float32)
     padded[0, : len(clip)] = clip
     with torch.inference_mode():

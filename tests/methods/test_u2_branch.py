@@ -60,7 +60,7 @@ def folder(model, adapter, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def whisper(model):
-    return load_whisper(model, trainable=True)
+    return load_whisper(model)
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +122,8 @@ def test_a_new_window_forgets_the_frame_that_waits(model, folder) -> None:
 def test_the_decoder_hears_the_adapted_encoder_untouched(model, adapter, folder) -> None:
     first = load_first_pass(model, folder)
     adapted, plain_one = (
-        load_whisper(model, adapter=adapter, trainable=True),
-        load_whisper(model, trainable=True),
+        load_whisper(model, adapter=adapter),
+        load_whisper(model),
     )
     mel = log_mel(torch.from_numpy(noise(1.0)), 80)[None]
     with torch.inference_mode():
@@ -135,7 +135,7 @@ def test_the_decoder_hears_the_adapted_encoder_untouched(model, adapter, folder)
 
 
 def test_before_it_learns_the_branch_is_the_layers_that_it_copies(model, adapter) -> None:
-    whisper = load_whisper(model, adapter=adapter, trainable=True)
+    whisper = load_whisper(model, adapter=adapter)
     branch = Branch(whisper, 1, 4, 10)
     mel = log_mel(torch.from_numpy(noise(1.0)), 80)[None]
     part = part_of(whisper.model, mel)

@@ -25,6 +25,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal import Ufal, convert, stream
 from streaming_asr.methods.ufal.reference import ReferenceBuffer
+from streaming_asr.models.find import find
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.online import OnlineBuffer, OnlinePolicy
@@ -427,9 +428,9 @@ def test_the_backends_keep_the_contract_with_speech_alone(backend: str, cache: s
 def test_a_model_is_converted_once_and_again_when_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[str] = []
+    made: list[Path] = []
 
-    def fake(source: str, target: Path) -> None:
+    def fake(source: Path, target: Path) -> None:
         made.append(source)
         target.mkdir()
 
@@ -437,12 +438,10 @@ def test_a_model_is_converted_once_and_again_when_it_changes(
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text('{"model_type": "whisper"}')
-    first = convert.converted(model, tmp_path / "cache")
-    assert convert.converted(model, tmp_path / "cache") == first and len(made) == 1
+    first = convert.converted(find(model), tmp_path / "cache")
+    assert convert.converted(find(model), tmp_path / "cache") == first and len(made) == 1
     (model / "config.json").write_text('{"model_type":  "whisper"}')
-    assert convert.converted(model, tmp_path / "cache") != first and len(made) == 2
-    with pytest.raises(UserError, match="there is no such folder"):
-        convert.converted(tmp_path / "absent")
+    assert convert.converted(find(model), tmp_path / "cache") != first and len(made) == 2
 
 
 def words_of(folder: Path, cache: str, audio: Samples) -> tuple[Word, ...]:

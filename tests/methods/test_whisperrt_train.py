@@ -14,6 +14,7 @@ from recipes import settings_of
 from safetensors.torch import load_file
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
+from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.corpora.manifest import write_manifest
 from streaming_asr.corpora.shards import by_voice, read_shards, write_shards
@@ -25,6 +26,7 @@ from streaming_asr.models.hash import weights_hash
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.training.windows import Window
 from streaming_asr.utterance import TimedWord, Utterance
+from streaming_asr.whisper.adapters import MODULES, with_lora
 from streaming_asr.whisper.batched import encode_together
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
@@ -77,7 +79,13 @@ def test_all_prefixes_in_one_pass_equal_one_decoder_pass_per_prefix(recipe):
     recipe = recipe(point_fraction=1.0, points_per_window=4)
     stir(recipe)
     batch = batch_of(recipe)
-    base = recipe.peft.get_base_model()
+    theirs = with_lora(
+        WhisperForConditionalGeneration.from_pretrained(tiny_folder()),
+        recipe.rank,
+        MODULES[recipe.modules],
+    )
+    theirs.load_state_dict(recipe.peft.state_dict())
+    theirs = theirs.get_base_model()
     expected = []
     with torch.no_grad():
         _, hidden, _ = recipe.model(batch)
@@ -87,11 +95,11 @@ def test_all_prefixes_in_one_pass_equal_one_decoder_pass_per_prefix(recipe):
             for row in range(int(batch.rows[window].max()) + 1):
                 mine = batch.rows[window] == row
                 heard = int(batch.visible_frames[window][mine][0])
-                hidden = base.model.decoder(
+                hidden = theirs.model.decoder(
                     input_ids=batch.tokens[window][mine][None],
                     encoder_hidden_states=encoded[:, :heard],
                 ).last_hidden_state
-                logits = base.proj_out(hidden)[0]
+                logits = theirs.proj_out(hidden)[0]
                 expected.append(logits[batch.labels[window][mine] >= 0])
     assert len(expected) > 6
     assert torch.allclose(found, torch.cat(expected), atol=1e-4)
@@ -329,8 +337,8 @@ def test_fitting_lowers_the_loss_and_leaves_an_adapter_that_run_can_merge(
         "base_model_name_or_path"
     ].startswith("/")
 
-    merged = load_whisper(tiny_folder(), adapter=folder, trainable=True)
-    plain = load_whisper(tiny_folder(), trainable=True)
+    merged = load_whisper(tiny_folder(), adapter=folder)
+    plain = load_whisper(tiny_folder())
     batch = batch_of(recipe)
     mel, ends = batch.mels[0][None], batch.ends[0]
     with torch.no_grad():
@@ -501,7 +509,7 @@ def test_frames_are_as_far_apart_as_the_decoders_keys_and_values_of_them(recipe)
     stir(recipe)  # the decoder's adapter does not change what is measured
     torch.manual_seed(0)
     known, one, other = (torch.randn(n, 32) for n in (400, 5, 5))
-    layers = load_whisper(tiny_folder(), trainable=True).model.model.decoder.layers
+    layers = load_whisper(tiny_folder()).model.model.decoder.layers
     attentions = [layer.encoder_attn for layer in layers]
     apart = []
     with torch.no_grad():

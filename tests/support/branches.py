@@ -22,7 +22,7 @@ TEXTS = (
 def random_adapter(model: str | Path, folder: Path, *, rank: int = 4, seed: int = 0) -> Path:
     """Leave an adapter that changes the model noticeably."""
     torch.manual_seed(seed)
-    network = with_lora(load_whisper(model, trainable=True).model, rank, LINEAR)
+    network = with_lora(load_whisper(model).model, rank, LINEAR)
     with torch.no_grad():
         for name, weight in network.named_parameters():
             if "lora_B" in name:
@@ -41,7 +41,7 @@ def random_branch(
     pieces: int = 60,
 ) -> Path:
     """Leave a branch behind the adapter that spells something, mostly blanks."""
-    whisper = load_whisper(model, adapter=adapter, trainable=True)
+    whisper = load_whisper(model, adapter=adapter)
     tokenizer = PieceTokenizer(whisper, learn_pieces(TEXTS, pieces), STRIDE)
     torch.manual_seed(1)
     branch = Branch(whisper, layers, rank, tokenizer.n_tokens + 1)

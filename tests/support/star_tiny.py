@@ -39,7 +39,7 @@ def model_folder(d_model: int = 32) -> Path:
 @functools.cache
 def star_folder(wav2vec2: Any = None, d_model: int = 32, **config: Any) -> Path:
     """A folder that `method.weights` takes. The same arguments give the same folder."""
-    whisper = load_whisper(model_folder(d_model), trainable=True)
+    whisper = load_whisper(model_folder(d_model))
     network = StarNetwork(whisper, StarConfig(**{"layers": 2, **config}), wav2vec2)
     randomise(network.compressor)
     folder = Path(tempfile.mkdtemp(prefix="tiny-star-"))

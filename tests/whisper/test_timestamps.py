@@ -25,7 +25,7 @@ def tiny() -> str:
 
 @pytest.fixture(scope="module")
 def whisper():
-    return load_whisper(tiny(), trainable=True)
+    return load_whisper(tiny())
 
 
 def histories(whisper, n):

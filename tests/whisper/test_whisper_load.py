@@ -13,13 +13,14 @@ from pathlib import Path
 import peft
 import pytest
 import torch
+from oracle import oracle
 from safetensors.torch import load_file, save_file
 from tiny import tiny_folder
 from transformers import AutoTokenizer, WhisperForConditionalGeneration
 
 from streaming_asr.errors import UserError
+from streaming_asr.models.find import find
 from streaming_asr.models.hash import weights_hash
-from streaming_asr.whisper.from_ctranslate2 import locate
 from streaming_asr.whisper.load import load_whisper
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -77,13 +78,13 @@ def test_a_published_checkpoint_equals_the_peft_adapter_of_the_same_updates(
     assert any(key.endswith("encoder.blocks.0.attn.query.lora_A") for key in state)
     path = tmp_path / "published.pt"
     torch.save({"cfg": {"rank": 4, "gran": 15}, "state_dict": state} if nested else state, path)
-    merged = load_whisper(tiny_folder(), adapter=path, trainable=True).model
+    merged = oracle(load_whisper(tiny_folder(), adapter=path))
     torch.testing.assert_close(outputs(merged), outputs(unmerged), atol=1e-5, rtol=1e-5)
 
 
 def test_full_weights_in_a_published_checkpoint_replace_ours(adapted, tmp_path):
     _, unmerged = adapted
-    plain = load_whisper(tiny_folder(), trainable=True).model
+    plain = load_whisper(tiny_folder()).model
     encoder_layer = plain.model.encoder.layers[0]
     names = {
         "decoder.blocks.1.attn.query.weight": plain.model.decoder.layers[1].self_attn.q_proj.weight,
@@ -95,7 +96,7 @@ def test_full_weights_in_a_published_checkpoint_replace_ours(adapted, tmp_path):
     path = tmp_path / "published.pt"
     extra = {key: weight * 1.5 for key, weight in names.items()}
     torch.save(published(unmerged, **extra), path)
-    ours = load_whisper(tiny_folder(), adapter=path, trainable=True).model.model
+    ours = load_whisper(tiny_folder(), adapter=path).model.model
     assert torch.equal(ours.encoder.layers[0].fc1.bias, extra["encoder.blocks.0.mlp.0.bias"])
     assert torch.equal(ours.encoder.layer_norm.weight, extra["encoder.ln_post.weight"])
     assert torch.equal(ours.decoder.embed_positions.weight, extra["decoder.positional_embedding"])
@@ -167,7 +168,7 @@ def test_a_checkpoint_of_lightning_equals_the_adapter_in_it(adapted, tmp_path, m
     torch.save(lightning(published(unmerged)), path)
     # The file names a class that this process does not have, as for every user but its authors.
     monkeypatch.delattr(sys.modules[Config.__module__], "Config")
-    merged = load_whisper(tiny_folder(), adapter=path, trainable=True).model
+    merged = oracle(load_whisper(tiny_folder(), adapter=path))
     torch.testing.assert_close(outputs(merged), outputs(unmerged), atol=1e-5, rtol=1e-5)
 
 
@@ -284,7 +285,7 @@ def test_a_model_in_the_hubs_cache_is_loaded_without_a_network(hub):
     old, new = "a" * 40, "b" * 40
     hub("me/tiny", old, tiny_folder(), branch="first")
     there = hub("me/tiny", new, tiny_folder(layers=3))
-    assert locate("me/tiny") == str(there)
+    assert find("me/tiny").folder == there
     assert load_whisper("me/tiny").config.encoder_layers == 3
     assert load_whisper("me/tiny@first").config.encoder_layers == 2
     assert load_whisper(f"me/tiny@{old}").config.encoder_layers == 2
@@ -306,7 +307,7 @@ def test_an_unreachable_model_says_where_its_files_go(hub):
 def test_a_download_that_was_broken_off_counts_as_missing(hub):
     (hub("me/tiny", "a" * 40, tiny_folder()) / "model.safetensors").unlink()
     with pytest.raises(UserError, match="cannot be reached"):
-        locate("me/tiny")
+        find("me/tiny")
 
 
 def test_no_hub_is_asked_where_it_is_forbidden(hub, monkeypatch):
@@ -314,7 +315,7 @@ def test_no_hub_is_asked_where_it_is_forbidden(hub, monkeypatch):
     with pytest.raises(UserError, match=r"could not be loaded.*HF_HUB_OFFLINE is set"):
         load_whisper("nobody/no-such-model")
     with pytest.raises(UserError, match="neither a folder nor a hub name"):
-        locate("what is this?")
+        find("what is this?")
 
 
 @pytest.mark.parametrize(
@@ -361,12 +362,33 @@ def with_another_layer(tensors):
     tensors["model.encoder.layers.2.fc1.bias"] = torch.zeros(64)
 
 
+def without_biases(tensors):
+    del tensors["model.encoder.layers.1.fc1.bias"], tensors["model.encoder.layers.1.fc2.bias"]
+
+
+def with_a_bias(tensors):
+    tensors["model.encoder.layers.1.self_attn.k_proj.bias"] = torch.zeros(32)
+
+
+def with_a_short_norm(tensors):
+    tensors["model.encoder.layers.1.fc1.bias"] = torch.zeros(63)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (not_a_number, r"decoder\.layers\.1\.fc1\.weight holds numbers that are not finite"),
-        (without_a_layer, r"lack model\.encoder\.layers\.1\.fc1\.bias and 14 more tensors"),
-        (with_another_layer, r"also hold model\.encoder\.layers\.2\.fc1\.bias, against config"),
+        (without_a_layer, r"encoder_layers is 2, and the weights have 1 \(encoder\.layers\)"),
+        (with_another_layer, r"encoder_layers is 2, and the weights have 3 \(encoder\.layers\)"),
+        (
+            without_biases,
+            r"lack model\.encoder\.layers\.1\.fc1\.bias and 1 more tensors, against c",
+        ),
+        (
+            with_a_bias,
+            r"also hold model\.encoder\.layers\.1\.self_attn\.k_proj\.bias, against config",
+        ),
+        (with_a_short_norm, r"layers\.1\.fc1\.bias is \(63,\), and config\.json asks for \(64,\)"),
     ],
 )
 def test_weights_that_are_not_whole_or_not_finite_are_named(tmp_path, change, message):

@@ -12,11 +12,11 @@ from streaming_asr.whisper.load import load_whisper
 
 @pytest.fixture(scope="module")
 def whisper():
-    return load_whisper(tiny_folder(), trainable=True)
+    return load_whisper(tiny_folder())
 
 
 def encode(whisper, text):
-    return whisper.tokenizer.encode(text, add_special_tokens=False)
+    return whisper.text_tokens(text)
 
 
 @pytest.mark.parametrize(

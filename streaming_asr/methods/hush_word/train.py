@@ -186,7 +186,7 @@ class HushWordRecipe(CorpusRecipe):
         check_range(1, batch=self.batch, average=self.average)
         check_range(0, above=True, length_s=self.length_s, end_weight=self.end_weight)
         super().__post_init__()
-        self.whisper = load_whisper(self.model_path, trainable=True)
+        self.whisper = load_whisper(self.model_path)
         context_s = self.whisper.context_s - self.length_s
         if context_s < self.length_s:
             raise UserError(

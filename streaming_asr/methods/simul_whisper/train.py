@@ -78,7 +78,7 @@ class TruncationRecipe(CorpusRecipe):
                 f"dev_manifest={self.dev_manifest}: no utterance with word times; clips are "
                 "cut by them"
             )
-        self.whisper = load_whisper(self.model_path, trainable=True)
+        self.whisper = load_whisper(self.model_path)
         plain = WindowOptions(
             self.whisper.context_s,
             several=self.several,

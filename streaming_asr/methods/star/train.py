@@ -227,7 +227,7 @@ class StarRecipe(BlockRecipe):
         self.config, self.shift = config, 0.0
 
         torch.manual_seed(self.seed)
-        self.whisper = load_whisper(self.model_path, trainable=True)
+        self.whisper = load_whisper(self.model_path)
         extractor = None
         if self.features != "whisper":
             copy = None if begun is None else begun / self.features

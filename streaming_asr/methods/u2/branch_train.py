@@ -123,7 +123,7 @@ class U2BranchRecipe(BlockRecipe):
             pieces = learn_pieces((item.text for item in items), self.pieces)
         else:
             pieces = load_pieces(start_folder)
-        self.whisper = load_whisper(self.model_path, adapter=self.adapter, trainable=True)
+        self.whisper = load_whisper(self.model_path, adapter=self.adapter)
         self.tokenizer = PieceTokenizer(self.whisper, pieces, STRIDE)
         self.train_on([item for item in items if self._can_be_learned(item)])
         if not self.items:

@@ -74,13 +74,12 @@ def load_trained(
     *,
     device: str = "cpu",
     dtype: str = "float32",
-    trainable: bool = False,
 ) -> Whisper:
     """Return the Whisper that a U2 folder's head was trained with.
 
     That is the whole model in the folder, or `model_path` with the folder's adapter, or by itself.
     """
-    options: dict[str, Any] = {"device": device, "dtype": dtype, "trainable": trainable}
+    options: dict[str, Any] = {"device": device, "dtype": dtype}
     if folder is None:
         return load_whisper(model_path, **options)
     folder = Path(folder)

@@ -48,6 +48,7 @@ from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import SAMPLE_RATE
+from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.search import BeamSearch
 from streaming_asr.whisper.together import alone
 from streaming_asr.whisper.window import FRAME_S, frames_of
@@ -87,7 +88,7 @@ class U2Recipe(BlockRecipe):
             self.train_on(_subset(self.items, self.hours, self.seed))
 
         torch.manual_seed(self.seed)
-        self.whisper = load_trained(self.model_path, None if self.rank else begun, trainable=True)
+        self.whisper = load_trained(self.model_path, None if self.rank else begun)
         if begun is not None and (begun / HEAD_FILE).is_file():
             head = load_head(begun, self.whisper)
             self.tokenizer = CtcTokenizer(self.whisper, head.out_features - 1)
@@ -201,8 +202,7 @@ class U2Recipe(BlockRecipe):
             save_lora(self.network, folder, published_name(self.model_path))
         elif whole:
             half = copy.deepcopy(self.whisper.model).half()
-            half.save_pretrained(folder / MODEL_FOLDER)
-            self.whisper.tokenizer.save_pretrained(folder / MODEL_FOLDER)
+            Whisper(half, self.whisper.tokenizer).save(folder / MODEL_FOLDER)
         self.write_card(
             folder,
             "u2",

@@ -21,9 +21,10 @@ from faster_whisper.transcribe import Segment
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_SAMPLES, NULL, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.methods.ufal.convert import converted
+from streaming_asr.models.find import Found, find
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.guard import GUARDS, even
-from streaming_asr.whisper.light import JsonSettings, settings_of
+from streaming_asr.whisper.model_files import settings_of
 from streaming_asr.whisper.recogniser import BufferTranscript
 from streaming_asr.whisper.words import refuse_other_than_english
 
@@ -81,9 +82,10 @@ class Model(WhisperModel):  # type: ignore[misc]
     skip_blank: bool = True
     model: Any
 
-    def __init__(self, folder: Path, settings_folder: Path, **options: Any) -> None:
+    def __init__(self, source: Found, folder: Path, **options: Any) -> None:
+        """source: the model; folder: in CTranslate2's form."""
         super().__init__(str(folder), local_files_only=True, **options)
-        self.config = settings_of(settings_folder / "config.json")
+        self.config, settings = settings_of(source)
         # faster-whisper assumes 448.
         self.max_length = self.config.max_target_positions
         no_timestamps = self.hf_tokenizer.token_to_id("<|notimestamps|>")
@@ -91,8 +93,6 @@ class Model(WhisperModel):  # type: ignore[misc]
         self.feature_extractor = _Features(
             self.config.num_mel_bins, self.config.max_source_positions
         )
-        file = settings_folder / "generation_config.json"
-        settings = settings_of(file) if file.is_file() else JsonSettings()
         suppressed = settings.suppress_tokens
         self.suppressed: list[int] = [-1] if suppressed is None else list(suppressed)
         if settings.is_multilingual and not self.model.is_multilingual:
@@ -172,12 +172,13 @@ class FasterWhisper:
 
         Raises UserError on a missing model, or a device or type that CTranslate2 lacks here.
         """
-        folder, settings_folder = converted(model_path, cache)
+        source = find(model_path)
+        folder = converted(source, cache)
         name, _, index = device.partition(":")
         try:
             self.model = Model(
+                source,
                 folder,
-                settings_folder,
                 device=name,
                 device_index=int(index or 0),
                 compute_type=compute_type,

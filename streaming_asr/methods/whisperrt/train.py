@@ -103,7 +103,7 @@ class WhisperRTRecipe(BlockRecipe):
         self.chunk = round(self.chunk_s / FRAME_S)
         self.first_chunk = round(self.first_chunk_s / FRAME_S)
 
-        self.whisper = load_whisper(self.model_path, trainable=True)
+        self.whisper = load_whisper(self.model_path)
         self.prompt_of = self.prompts()
         # With the leading space the tokens of a text are those of its words, one after another.
         self.word_tokens = cache(lambda word: self.whisper.text_tokens(f" {word}"))
