@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from streaming_asr.cells.hashes import HERE
 from streaming_asr.chunking import Schedule
@@ -46,25 +45,6 @@ MODEL = "openai/whisper-tiny.en"
 ADAPTER = HERE / "data" / "weights" / "tiny.en" / "whisperrt" / "any_chunk"
 FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "real"
 EQUAL = "equal"
-
-HUGGING_FACE_TO_OPENAI = (
-    ("layers.", "blocks."),
-    ("self_attn_layer_norm", "attn_ln"),
-    ("encoder_attn_layer_norm", "cross_attn_ln"),
-    ("final_layer_norm", "mlp_ln"),
-    ("self_attn.", "attn."),
-    ("encoder_attn.", "cross_attn."),
-    ("q_proj", "query"),
-    ("k_proj", "key"),
-    ("v_proj", "value"),
-    ("out_proj", "out"),
-    ("fc1", "mlp.0"),
-    ("fc2", "mlp.2"),
-    ("embed_tokens", "token_embedding"),
-    ("embed_positions.weight", "positional_embedding"),
-    ("encoder.layer_norm", "encoder.ln_post"),
-    ("decoder.layer_norm", "decoder.ln"),
-)
 
 
 def prompts(limit: int) -> list[Utterance]:
@@ -89,36 +69,6 @@ def pieces(
 def digest(parts: Iterable[object]) -> str:
     """A hash of all parts in their order."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
-
-
-def openai_names(name: str) -> str:
-    """A parameter of Hugging Face's Whisper by the name that OpenAI's code gives it."""
-    name = name.removeprefix("model.")
-    for theirs, openai in HUGGING_FACE_TO_OPENAI:
-        name = name.replace(theirs, openai)
-    return name
-
-
-def openai_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The weights of a Whisper of transformers, named as in OpenAI's checkpoints."""
-    state = {openai_names(name): value for name, value in model.state_dict().items()}
-    return {name: value for name, value in state.items() if not name.startswith("proj_")}
-
-
-def openai_dimensions(config: Any) -> dict[str, int]:
-    """The dimensions of OpenAI's checkpoints, of a config of transformers."""
-    return {
-        "n_mels": config.num_mel_bins,
-        "n_audio_ctx": config.max_source_positions,
-        "n_audio_state": config.d_model,
-        "n_audio_head": config.encoder_attention_heads,
-        "n_audio_layer": config.encoder_layers,
-        "n_vocab": config.vocab_size,
-        "n_text_ctx": config.max_target_positions,
-        "n_text_state": config.d_model,
-        "n_text_head": config.decoder_attention_heads,
-        "n_text_layer": config.decoder_layers,
-    }
 
 
 def stand_in(*names: str, **content: Any) -> None:

@@ -20,6 +20,7 @@ from experiments import parity
 from streaming_asr.config.build import new_method
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.load import Whisper, load_whisper
+from streaming_asr.whisper.openai import dimensions, openai_state
 
 CODE = "ufal/SimulStreaming"
 PACKAGES = ("torch", "tiktoken")
@@ -36,10 +37,8 @@ def reference(checkout: Path, whisper: Whisper) -> Any:
     )
     from simulstreaming.whisper.simul_whisper import whisper as theirs
 
-    model = theirs.model.Whisper(
-        theirs.model.ModelDimensions(**parity.openai_dimensions(whisper.config))
-    )
-    model.load_state_dict(parity.openai_state(whisper.model))
+    model = theirs.model.Whisper(theirs.model.ModelDimensions(**dimensions(whisper.config)))
+    model.load_state_dict(openai_state(whisper.model))
     model.set_alignment_heads(theirs._ALIGNMENT_HEADS["tiny.en"])
     simul_whisper.load_model = lambda **asked: model.eval()  # theirs can only download by name
     settings = config.AlignAttConfig(

@@ -106,7 +106,7 @@ def convert(
 def _head(base: Whisper, weight: torch.Tensor, bias: torch.Tensor, blank: int | None) -> nn.Linear:
     n_classes, whole = len(weight), len(weight) == base.config.vocab_size
     if blank is None:
-        silent = base.tokenizer.convert_tokens_to_ids(["<|nospeech|>", "<|nocaptions|>"])
+        silent = map(base.tokenizer.convert_tokens_to_ids, ("<|nospeech|>", "<|nocaptions|>"))
         positions = [i for i in silent if i is not None and i > base.eot]
         if whole and not positions:
             raise UserError("the tokenizer has no token for no speech; give blank=<class>")

@@ -33,6 +33,7 @@ from streaming_asr.method import FRAME_SAMPLES
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.features import FRAMES_PER_S, LOOKAHEAD_SAMPLES, N_FFT
 from streaming_asr.whisper.load import Whisper, load_whisper
+from streaming_asr.whisper.openai import dimensions, openai_name, openai_state
 
 CODE = "tomer9080/WhisperRT-Streaming"
 PACKAGES = ("torch", "tiktoken")
@@ -71,7 +72,7 @@ class Author:
         adapter = load_file(parity.ADAPTER / "adapter_model.safetensors")
         rank = min(next(iter(adapter.values())).shape)
         self.model = StreamingWhisper(
-            ModelDimensions(**parity.openai_dimensions(whisper.config)),
+            ModelDimensions(**dimensions(whisper.config)),
             gran=chunk,
             rank=rank,
             extra_gran_blocks=first // chunk - 1,
@@ -149,12 +150,12 @@ def state_of(whisper: Whisper, adapter: dict[str, torch.Tensor]) -> dict[str, to
     Theirs adapts only the attention: what ours changes in feed-forward layers is added to them.
     """
     state = {}
-    for name, value in parity.openai_state(whisper.model).items():
+    for name, value in openai_state(whisper.model).items():
         if "attn." in name:
             name = re.sub(r"\.(weight|bias)$", r".base_layer.\1", name)
         state[name] = value
     for name, value in adapter.items():
-        ours = parity.openai_names(name.removeprefix("base_model.model."))
+        ours = openai_name(name.removeprefix("base_model.model."))
         if ".mlp." in ours:
             if ".lora_A." in ours:
                 other = adapter[name.replace(".lora_A.", ".lora_B.")]

@@ -17,7 +17,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import check_file
 from streaming_asr.machine import no_way
 from streaming_asr.models.ctranslate2 import Variables, embeddings, spec_of
-from streaming_asr.models.hub import hub_failures
+from streaming_asr.models.hub import hub_failures, in_cache
 from streaming_asr.models.packages import find_packaged, packaged
 
 FILES = "config.json, generation_config.json, the tokenizer's files and model.safetensors"
@@ -67,7 +67,7 @@ def find_here(path: str | Path) -> Found | None:
         )
     cached = _cached(name, revision or None)
     if cached is not None:
-        return _checked(path, Path(cached), "the hub's cache")
+        return _checked(path, cached, "the hub's cache")
     package = find_packaged(packaged()[path]) if path in packaged() else None
     return None if package is None else Found(package[0], True, package[1])
 
@@ -159,18 +159,15 @@ def is_local(path: str) -> bool:
     return path.startswith((".", "/", "~")) or path.count("/") > 1 or os.path.exists(path)
 
 
-def _cached(name: str, revision: str | None) -> str | None:
+def _cached(name: str, revision: str | None) -> Path | None:
     """Return the folder of a repository in the hub's cache; None where it is missing or has no
     weights, as after an incomplete download."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        folder = Path(snapshot_download(name, revision=revision, local_files_only=True))
-    except (LocalEntryNotFoundError, OSError):
+    folder = in_cache(name, revision)
+    if folder is None or not (folder / "config.json").is_file():
         return None
-    weights = [file for pattern in (*WEIGHTS, *OLD_WEIGHTS) for file in folder.glob(pattern)]
-    return str(folder) if weights and (folder / "config.json").is_file() else None
+    patterns = (*WEIGHTS, *OLD_WEIGHTS)
+    has_weights = any(file.is_file() for each in patterns for file in folder.glob(each))
+    return folder if has_weights else None
 
 
 def _downloaded(name: str, revision: str | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -112,18 +112,30 @@ def reference(name: str) -> Reference | None:
 
 def cached(source: Reference) -> Path | None:
     """Return a reference's file or folder in the hub's cache; None if missing or incomplete."""
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = snapshot_download(
-            source.repository, revision=source.revision, local_files_only=True
-        )
-    except (OSError, ValueError):
+    folder = in_cache(source.repository, source.revision)
+    if folder is None:
         return None
     if source.file is None:
-        return Path(folder) if _is_whole(Path(folder)) else None
-    file = Path(folder) / source.file
+        return folder if _is_whole(folder) else None
+    file = folder / source.file
     return file if file.is_file() else None
+
+
+def in_cache(repository: str, revision: str | None) -> Path | None:
+    """Return the folder of a repository at a branch, tag or commit (null: main) in the hub's cache;
+    None where it is missing.
+
+    The rule of the hub's client, whose import takes longer: refs/<name> holds a commit, and
+    snapshots/<commit> its files.
+    """
+    from huggingface_hub import constants
+
+    home = Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
+    revision = revision or "main"
+    with suppress(OSError, ValueError):
+        revision = (home / "refs" / revision).read_text(encoding="utf-8").strip()
+    folder = home / "snapshots" / revision
+    return folder if folder.is_dir() else None
 
 
 def _is_whole(folder: Path) -> bool:
@@ -154,9 +166,9 @@ def fetch(source: Reference) -> Path:
     An interrupted download of weights is resumed, up to five times in a command, and by the next
     command. Raises UserError where the hub cannot be reached or has no such repository or file.
     """
-    in_cache = cached(source)
-    if in_cache is not None:
-        return in_cache
+    there = cached(source)
+    if there is not None:
+        return there
     from huggingface_hub import constants, hf_hub_download
 
     endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT

@@ -20,6 +20,7 @@ import torch
 from streaming_asr.errors import UserError
 from streaming_asr.files import json_of
 from streaming_asr.whisper.adapter_config import CONFIG_FILE, check_base, check_rank, read_config
+from streaming_asr.whisper.openai import dimensions, our_name
 from streaming_asr.whisper.tensors import load_pickled, load_tensors, refuse_not_finite, save_half
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")  # of all three attentions
@@ -43,27 +44,6 @@ IDLE_OPTIONS = {
 SWITCHES = ("use_", "lora_bias", "fan_in_", "ensure_")  # true or false, never null
 WEIGHTS_FILE = "adapter_model.safetensors"
 PICKLED_FILE = "adapter_model.bin"  # of older versions of peft
-
-PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
-DIMS = {
-    "n_vocab": "vocab_size",
-    "n_mels": "num_mel_bins",
-    "n_audio_state": "d_model",
-    "n_audio_layer": "encoder_layers",
-    "n_text_layer": "decoder_layers",
-}
-"""OpenAI's names of a model's sizes, and those of transformers' configuration."""
-_ATTENTION = {"attn": "self_attn", "cross_attn": "encoder_attn"}
-_NORMS = {"attn_ln": "self_attn_layer_norm", "cross_attn_ln": "encoder_attn_layer_norm"}
-_PLAIN = {
-    "encoder.positional_embedding": "encoder.embed_positions.weight",
-    "encoder.ln_post": "encoder.layer_norm",
-    "encoder.conv1": "encoder.conv1",
-    "encoder.conv2": "encoder.conv2",
-    "decoder.token_embedding": "decoder.embed_tokens",
-    "decoder.positional_embedding": "decoder.embed_positions.weight",
-    "decoder.ln": "decoder.layer_norm",
-}
 
 
 def with_lora(
@@ -216,7 +196,9 @@ def _plain_lora(model: Any, folder: Path) -> dict[str, torch.Tensor] | None:
     check_base(content, model.config, folder / CONFIG_FILE)
     pairs = load_tensors(folder / WEIGHTS_FILE)
     rank, modules = content["r"], set(content["target_modules"])
-    factor, changed, expected = content["lora_alpha"] / rank, {}, {}
+    factor = content["lora_alpha"] / rank
+    changed: dict[str, torch.Tensor] = {}
+    expected: dict[str, tuple[int, int]] = {}
     for name, module in model.named_modules():
         if name.rpartition(".")[2] not in modules:
             continue
@@ -317,7 +299,8 @@ def _published(model: Any, path: Path) -> dict[str, torch.Tensor]:
     changed: dict[str, torch.Tensor] = {}
     for key, tensor in _tensors(content):
         name, leaf = _our_name(key)
-        if name is None:
+        kind = re.sub(r"\.\d+\.", ".0.", f"model.{name}")
+        if f"{kind}.weight" not in base and kind not in base:
             raise UserError(f"{what}: unknown key {key!r}")
         if leaf in ("lora_A", "lora_B"):
             low_rank.setdefault(f"model.{name}.weight", {})[leaf] = tensor
@@ -342,8 +325,8 @@ def _check_dims(what: str, dims: object, config: Any) -> None:
     dims: OpenAI's ModelDimensions, as a mapping or a stored object; None where there are none.
     """
     sizes = dims if isinstance(dims, Mapping) else vars(dims) if hasattr(dims, "__dict__") else {}
-    for key, our_key in DIMS.items():
-        size, ours = sizes.get(key), getattr(config, our_key)
+    for key, ours in dimensions(config).items():
+        size = sizes.get(key)
         if size is not None and size != ours:
             raise UserError(
                 f"{what} is of a Whisper with {key}={size}, and this model has {ours}; use the "
@@ -391,26 +374,18 @@ def _tensors(content: object) -> Iterator[tuple[str, torch.Tensor]]:
             yield from _tensors(value)
 
 
-def _our_name(key: str) -> tuple[str | None, str]:
-    """Return where transformers has the tensor of OpenAI's `key`: the module below model.model and
-    the leaf (weight, bias, lora_A, lora_B), "" where the first is the tensor; (None, "") for an
-    unknown key."""
-    block = re.fullmatch(r"(encoder|decoder)\.blocks\.(\d+)\.(.+)", key)
-    if block is None:
-        stem, _, leaf = key.rpartition(".")
-        if key in _PLAIN:
-            return _PLAIN[key], ""
-        return (_PLAIN[stem], leaf) if stem in _PLAIN else (None, "")
-    side, index, rest = block.groups()
-    layer = f"{side}.layers.{index}"
+def _our_name(key: str) -> tuple[str, str]:
+    """Return where transformers has the tensor of OpenAI's `key`: the module below `model.` and the
+    leaf (weight, bias, lora_A, lora_B), "" where the first is the tensor."""
     attention = re.fullmatch(
-        r"(attn|cross_attn)\.(query|key|value|out)\.(?:\w+\.)*?"
+        r"(.+\.(?:query|key|value|out))\.(?:\w+\.)*?"
         r"(lora_A|lora_B|weight|bias)(?:\.(?:default\.)?weight)?",
-        rest,
+        key,
     )
     if attention:
-        kind, projection, leaf = attention.groups()
-        return f"{layer}.{_ATTENTION[kind]}.{PROJECTIONS[projection]}", leaf
-    stem, _, leaf = rest.rpartition(".")
-    names = {**_NORMS, "mlp.0": "fc1", "mlp.2": "fc2", "mlp_ln": "final_layer_norm"}
-    return (f"{layer}.{names[stem]}", leaf) if stem in names else (None, "")
+        return our_name(attention[1]), attention[2]
+    name = our_name(key)
+    if name.endswith("embed_positions.weight"):
+        return name, ""
+    stem, _, leaf = name.rpartition(".")
+    return stem, leaf

@@ -32,7 +32,7 @@ LOOKAHEAD_SAMPLES = 200
 
 @functools.lru_cache(maxsize=8)
 @torch.inference_mode(False)  # the cached tensor may later be used with gradients
-def _mel_filters(n_mels: int, device: torch.device) -> torch.Tensor:
+def mel_filters(n_mels: int, device: torch.device) -> torch.Tensor:
     """Return Whisper's filters, (n_mels, 201) float32: triangles between 0 and 8 kHz at equal
     distances on Slaney's mel scale, each with an area of 1 (Slaney 1998, Auditory Toolbox)."""
     edges = _hertz(np.linspace(0.0, _mels(SAMPLE_RATE / 2), n_mels + 2))
@@ -81,7 +81,7 @@ def _log10_mel(windowed: torch.Tensor, n_mels: int) -> torch.Tensor:
         return_complex=True,
     )
     power = spectrum.reshape(*windowed.shape[:-1], *spectrum.shape[-2:]).abs() ** 2
-    return (_mel_filters(n_mels, windowed.device) @ power).clamp(min=1e-10).log10()
+    return (mel_filters(n_mels, windowed.device) @ power).clamp(min=1e-10).log10()
 
 
 def log_mel_raw(audio: torch.Tensor, n_mels: int, n_frames: int | None = None) -> torch.Tensor:

@@ -17,6 +17,7 @@ from streaming_asr.align.ctc import CtcAligner, TransformersCtc, U2Head, grow
 from streaming_asr.align.viterbi import ANYTHING, align
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.branch_files import read_branch
+from streaming_asr.models.find import Found
 from streaming_asr.utterance import Utterance
 
 BLANK = 0
@@ -278,7 +279,7 @@ def test_the_packages_branch_aligns_no_other_language(monkeypatch: pytest.Monkey
 
 
 def test_data_align_ctc_names_the_aligner_and_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "locate", lambda path: str(tiny_folder()))
+    monkeypatch.setattr(auto, "find", lambda path: Found(tiny_folder(), False, "here"))
     monkeypatch.setattr(english, "branch_folder", lambda path: None)
     chosen = auto.AutoAligner.choose("ctc", {"en"})
     assert chosen.name.startswith("ctc-tiny.en ") and chosen.config.aligner.path is None

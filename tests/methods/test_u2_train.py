@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from oracle import oracle
+from oracle import oracle_of_peft
 from recipes import settings_of, train, weights
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
@@ -68,13 +68,9 @@ def test_the_losses_are_those_of_each_window_alone_weighted_by_its_tokens(recipe
                     reduction="sum",
                 )
             )
-            out = (
-                oracle(recipe.whisper)
-                .model.decoder(
-                    input_ids=torch.tensor([[*recipe.prompt, *text]]), encoder_hidden_states=frames
-                )
-                .last_hidden_state
-            )
+            ids = torch.tensor([[*recipe.prompt, *text]])
+            decoder = oracle_of_peft(recipe.network).model.decoder
+            out = decoder(input_ids=ids, encoder_hidden_states=frames).last_hidden_state
             logits = recipe.whisper.model.proj_out(out)[0, len(recipe.prompt) - 1 :]
             labels = torch.tensor([*text, recipe.whisper.eot])
             attention_sum += float(F.cross_entropy(logits, labels, reduction="sum"))

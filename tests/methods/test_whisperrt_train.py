@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from accelerate.state import AcceleratorState
+from oracle import oracle_of_peft
 from recipes import settings_of
 from safetensors.torch import load_file
 from tiny import noise, tiny_folder
 from toy_corpus import toy_corpus
-from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.corpora.manifest import write_manifest
 from streaming_asr.corpora.shards import by_voice, read_shards, write_shards
@@ -26,7 +26,6 @@ from streaming_asr.models.hash import weights_hash
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.training.windows import Window
 from streaming_asr.utterance import TimedWord, Utterance
-from streaming_asr.whisper.adapters import MODULES, with_lora
 from streaming_asr.whisper.batched import encode_together
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
@@ -79,13 +78,7 @@ def test_all_prefixes_in_one_pass_equal_one_decoder_pass_per_prefix(recipe):
     recipe = recipe(point_fraction=1.0, points_per_window=4)
     stir(recipe)
     batch = batch_of(recipe)
-    theirs = with_lora(
-        WhisperForConditionalGeneration.from_pretrained(tiny_folder()),
-        recipe.rank,
-        MODULES[recipe.modules],
-    )
-    theirs.load_state_dict(recipe.peft.state_dict())
-    theirs = theirs.get_base_model()
+    theirs = oracle_of_peft(recipe.peft)
     expected = []
     with torch.no_grad():
         _, hidden, _ = recipe.model(batch)

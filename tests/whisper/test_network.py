@@ -22,7 +22,7 @@ from streaming_asr.files import HERE
 from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
 from streaming_asr.whisper.batched import decode_windows
 from streaming_asr.whisper.encoder import encode_masked
-from streaming_asr.whisper.features import _mel_filters
+from streaming_asr.whisper.features import mel_filters
 from streaming_asr.whisper.load import Whisper, load_whisper
 from streaming_asr.whisper.words import byte_characters
 
@@ -281,7 +281,7 @@ def test_mel_filters_are_those_of_transformers(n_mels: int) -> None:
     from transformers import WhisperFeatureExtractor
 
     theirs = torch.as_tensor(WhisperFeatureExtractor(feature_size=n_mels).mel_filters.T)
-    assert torch.equal(_mel_filters(n_mels, torch.device("cpu")), theirs.float())
+    assert torch.equal(mel_filters(n_mels, torch.device("cpu")), theirs.float())
 
 
 def test_byte_characters_are_those_of_byte_level_bpe() -> None:
