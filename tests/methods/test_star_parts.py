@@ -328,7 +328,7 @@ def test_a_query_sees_the_segments_of_wait_k():
 
 
 def test_copies_over_all_frames_before_are_the_encoder_they_are_copied_from():
-    whisper = load_whisper(tiny_folder(), trainable=True)
+    whisper = load_whisper(tiny_folder())
     full = encoder_of(whisper.model)
     n, sizes = 40, whisper.config
     ends = list(range(1, n + 1))  # every frame is a block, so that it sees those before it only
@@ -356,6 +356,6 @@ def test_copies_over_all_frames_before_are_the_encoder_they_are_copied_from():
 @pytest.mark.parametrize("options", [{"layers": 0}, {"layers": 3}, {"features": "other"}])
 def test_copies_that_the_encoder_does_not_have_are_refused(options, monkeypatch):
     monkeypatch.setitem(EXTRACTORS, "other", None)
-    whisper = load_whisper(tiny_folder(), trainable=True)
+    whisper = load_whisper(tiny_folder())
     with pytest.raises(UserError, match=r"layers=|copies=true, features=other"):
         StarNetwork(whisper, StarConfig(**{"copies": True, "layers": 1, **options}))

@@ -131,7 +131,7 @@ def test_a_teacher_s_probabilities_are_those_of_its_decoder_over_all_frames(reci
     torch.testing.assert_close(taught.sum(-1), torch.ones(len(taught)))
     # Behind the copied layer there are the same frames.
     torch.testing.assert_close(copied._probabilities(batch), taught, atol=1e-5, rtol=1e-3)
-    whisper = load_whisper(tiny_folder(), adapter=adapter, trainable=True)
+    whisper = load_whisper(tiny_folder(), adapter=adapter)
     features = WhisperFeatures(whisper).windows(batch.audio, batch.ends)
     text, n_real = batch.texts[0], batch.n_real[0]
     ids = [*plain.prompt, *text]

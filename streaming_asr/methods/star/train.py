@@ -239,12 +239,12 @@ class StarRecipe(BlockRecipe):
         if begun is not None and has_network:
             fill(network, begun, partly=True)
         elif self.copies:
-            adapted = load_whisper(self.model_path, adapter=begun, trainable=True)
+            adapted = load_whisper(self.model_path, adapter=begun)
             network.compressor.encoder.begin_as(encoder_of(adapted.model))
         self.lora = with_lora(self.whisper.model, self.rank, LINEAR, start=begun)
         self.taught_by = None
         if self.teacher is not None:
-            self.taught_by = load_whisper(self.model_path, adapter=self.teacher, trainable=True)
+            self.taught_by = load_whisper(self.model_path, adapter=self.teacher)
         self.prompt = self.one_prompt()
         self.network = network
         self.model = StarModel(self.lora, network, self.prompt, self.whisper.eot)
