@@ -90,9 +90,9 @@ def _ggml(path: str, target: Path) -> None:
     whisper = _whisper(path)
     sizes = dimensions(whisper.config)
     if sizes["n_vocab"] not in GGML_VOCABULARIES:
-        sizes_there = ", ".join(map(str, GGML_VOCABULARIES))
+        choices = ", ".join(map(str, GGML_VOCABULARIES))
         raise UserError(
-            f"form=ggml: whisper.cpp knows vocabularies of {sizes_there} tokens, and this model has "
+            f"form=ggml: whisper.cpp knows vocabularies of {choices} tokens, and this model has "
             f"{sizes['n_vocab']}; take another form"
         )
     with target.open("wb") as file:
