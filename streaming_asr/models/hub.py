@@ -166,9 +166,9 @@ def fetch(source: Reference) -> Path:
     An interrupted download of weights is resumed, up to five times in a command, and by the next
     command. Raises UserError where the hub cannot be reached or has no such repository or file.
     """
-    there = cached(source)
-    if there is not None:
-        return there
+    place = cached(source)
+    if place is not None:
+        return place
     from huggingface_hub import constants, hf_hub_download
 
     endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
