@@ -208,10 +208,10 @@ def _loaded(
         raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")
     if adapter is not None:
         check_adapter(adapter)
-    found = find(path)
+    source = find(path)
     try:
-        model = _network(path, found, LOADED_AS[dtype])
-        tokenizer = Tokens(found.folder if tokenizer_path is None else find(tokenizer_path).folder)
+        model = _network(path, source, LOADED_AS[dtype])
+        tokenizer = Tokens(source.folder if tokenizer_path is None else find(tokenizer_path).folder)
         model_files.check_tokens(path, model.config, tokenizer)
     except UserError:
         raise
@@ -228,14 +228,14 @@ def _loaded(
     return Whisper(network, tokenizer)
 
 
-def _network(path: str | Path, found: Found, dtype: torch.dtype) -> WhisperNetwork:
+def _network(path: str | Path, source: Found, dtype: torch.dtype) -> WhisperNetwork:
     """Return the network of a folder in `dtype`. Raises UserError where the files lack a tensor
     that the configuration asks for, hold a layer that it does not have, or hold numbers that are
     not finite; whatever a damaged file makes the libraries raise."""
-    config, generation = model_files.settings_of(found)
-    stored = model_files.tensors_of(found)
+    config, generation = model_files.settings_of(source)
+    stored = model_files.tensors_of(source)
     shapes = {name: tuple(value.shape) for name, value in stored.items()}
-    model_files.check_sizes(config, generation, shapes, found.folder)
+    model_files.check_sizes(config, generation, shapes, source.folder)
     network = WhisperNetwork(config, generation)
     expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     if network.is_tied:

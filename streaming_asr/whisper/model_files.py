@@ -156,8 +156,8 @@ def tensors_of(model: Found) -> dict[str, torch.Tensor]:
         variables = ctranslate2.Variables(model.folder / "model.bin")
         named = ctranslate2.tensors(variables)
         return {name: torch.from_numpy(np.array(values)) for name, values in named}
-    found = (sorted(model.folder.glob(pattern)) for pattern in WEIGHTS)
-    files = next((files for files in found if files), [])
+    by_kind = (sorted(model.folder.glob(pattern)) for pattern in WEIGHTS)
+    files = next((files for files in by_kind if files), [])
     if not files:
         raise UserError(f"{model.folder}: holds no {WEIGHTS[0]}; {REMEDY}")
     tensors: dict[str, torch.Tensor] = {}
