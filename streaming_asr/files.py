@@ -101,6 +101,12 @@ def yaml_of(path: Path) -> Any:
         return None
 
 
+def in_utf_8(path: Path) -> str:
+    """Return a path as a text that can be printed and written: bytes of its name that are no UTF-8
+    become escapes, as `caf\\xe9`."""
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+
+
 def check_name(path: Path) -> None:
     """Raise UserError for a name that is no UTF-8 and therefore cannot be written to a file."""
     try:

@@ -2,6 +2,7 @@
 
     streaming-asr compare audio=talk.m4a method=whisperrt,hush_word
     streaming-asr compare audio=talk.m4a method=whisperrt chunk=300ms,1s model=base.en --open
+    streaming-asr compare audio=call.wav channel=each method=ufal,offline    # two speakers
 
 With talk.txt next to the recording the page also tells the errors. Words are aligned for their
 latencies: those of talk.txt, else those of the first method. The results lie in
@@ -49,7 +50,8 @@ def _compare(argv: list[str]) -> int:
     # What else is asked of the recording has a page of its own.
     asked = "-".join(re.sub(r"[^\w.+]+", "-", each.lstrip("+~")) for each in sorted(line.settings))
     line.default(tracker="none", name=f"'compare/{stem}/{short_name(asked)}'")
-    line.settings += data_of(audio)
+    channel = line.pop("channel")
+    line.settings += data_of(audio) + ([] if channel is None else [f"data.channel={channel}"])
     line.default(**{"data.name": f"'{stem}'"})
     line.default(**{"data.align": "auto"})
     status = run.main(line.argv, _present)

@@ -9,6 +9,7 @@ a pipe or a file as its words become final. Files of subtitles and JSON grow as 
 was killed goes on where it was when it is given again.
 Only speech is transcribed, unless gate=none is given.
 A file that cannot be read is named and makes the exit status 1; the others are still transcribed.
+Files of a folder keep their folders below --out. What a file replaces is kept as talk.srt.bak.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ import argparse
 import errno
 import json
 import logging
+import os
+import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -32,10 +37,10 @@ from streaming_asr.config.command_line import CommandLine, check_options
 from streaming_asr.config.settle import compose, detect_by_default, time_words_by_default
 from streaming_asr.config.weights import unheard
 from streaming_asr.corpora import Folder
-from streaming_asr.corpora.audio import doubts, load_audio
+from streaming_asr.corpora.audio import File, by_channel, doubts, track_number
 from streaming_asr.corpora.headers import check_no_url, is_url
 from streaming_asr.errors import UserError
-from streaming_asr.files import write_text
+from streaming_asr.files import in_utf_8, replacing, write_text
 from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
 from streaming_asr.run.method import method_of
 from streaming_asr.run.obtain import obtain_models
@@ -93,8 +98,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for form in FORMATS:
         parser.add_argument(f"--{form}", action="store_true", help=f"also write FILE.{form}")
     parser.add_argument("--out", type=Path, default=Path(), help="the folder of these; default .")
+    about_channel = "one channel from 1, or each by itself, as channel=each; default: their mean"
+    parser.add_argument("--channel", metavar="N|each", help=about_channel)
     about_track = "of a recording with several audio tracks, read track N from 1; default: its own"
-    parser.add_argument("--audio-track", type=_track_number, metavar="N", help=about_track)
+    parser.add_argument("--audio-track", metavar="N", help=about_track)
     about_conf = "a folder with further configuration, as method/own.yaml; as of run"
     parser.add_argument("-cd", "--config-dir", metavar="DIR", help=about_conf)
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -104,44 +111,46 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def transcribe() -> int:
         for name in argv:
-            if name.startswith("-") and Path(name).exists():
+            if name.startswith("-") and os.path.exists(name):
                 raise UserError(f"{name}: begins as an option does; write ./{name}")
-        check_options(argv, (*FORMATS, "out", "audio-track", "config-dir", "help"))
+        check_options(
+            [a for a in argv if not os.path.exists(a)],
+            (*FORMATS, "out", "audio-track", "channel", "config-dir", "help"),
+        )
         return _transcribe(parser.parse_intermixed_args(argv))
 
     return exit_status(transcribe)
 
 
-def _track_number(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text} is no track; the first is 1")
-    return int(text)
-
-
 def _transcribe(arguments: argparse.Namespace) -> int:
-    names = [a for a in arguments.arguments if "=" not in a or is_url(a) or Path(a).exists()]
+    names = [a for a in arguments.arguments if "=" not in a or is_url(a) or os.path.exists(a)]
     if not names:
         raise UserError("no recording given; name a file or a folder, as in transcribe talk.m4a")
-    if len(names) > 1 and Path(whole := " ".join(names)).exists():
+    if len(names) > 1 and os.path.exists(whole := " ".join(names)):
         raise UserError(f"{whole}: came in {len(names)} parts; quote a path that holds blanks")
     forms = [form for form in FORMATS if getattr(arguments, form)]
-    files, failed = _files(names)
+    track = arguments.audio_track
+    track = None if track is None else track_number(track, "--audio-track")
+    settings = [a for a in arguments.arguments if a not in names]
+    channels = [a.partition("=")[2] for a in settings if a.startswith("channel=")]
+    channel = channels[-1] if channels else arguments.channel
+    files, failed = _files(names, track, channel)
     total = len(files) + len(failed)
-    stems = [file.stem for file in files]
-    if forms and len(set(stems)) < len(stems):
-        twice = next(stem for stem in stems if stems.count(stem) > 1)
-        raise UserError(f"{twice}.{forms[0]}: two recordings are called {twice}; rename one")
+    if forms:
+        targets = Counter(file.target for file in files)
+        for target in (target for target, n in targets.items() if n > 1):
+            raise UserError(f"{target}.{forms[0]}: of two recordings; rename one of them")
     if not files:
         return 1
     if forms:
         check_writable(arguments.out, "--out")  # before the work, not after it
     folder = ["-cd", arguments.config_dir] if arguments.config_dir is not None else []
-    settings = [a for a in arguments.arguments if a not in names]
+    settings = [a for a in settings if not a.startswith("channel=")]
     line = CommandLine([*folder, *settings, "tracker=none"])
     line.default_methods(1)
     line.default(gate="speech")
     many = total > 1
-    job = _Job(line, forms, arguments.out, many, arguments.audio_track)
+    job = _Job(line, forms, arguments.out, many)
     for file in files:
         try:
             job.transcribe(file)
@@ -163,7 +172,6 @@ class _Job:
     forms: Sequence[str]
     out: Path
     many: bool
-    audio_track: int | None  # from 1; None is a recording's default
     config: DictConfig = field(init=False)
     method: Any = None
     samples: Samples | None = None
@@ -176,10 +184,11 @@ class _Job:
     def _composed(self) -> DictConfig:
         return compose(self.line.settings, config_dir=self.line.config_dir)
 
-    def transcribe(self, file: Path) -> None:
-        """Transcribe one recording and tell its text. Raises UserError."""
+    def transcribe(self, recording: _Recording) -> None:
+        """Transcribe one recording and print its text. Raises UserError."""
         self.samples = None
-        self.samples = samples = load_audio(file, audio_track=self.audio_track)
+        self.samples = samples = recording.audio()
+        file = recording.name
         if (doubt := doubts(samples)) is not None:
             _say(f"{file}: {doubt}")
         if self.method is None:  # nothing is obtained for recordings that cannot be read
@@ -188,16 +197,18 @@ class _Job:
         plain: Any = OmegaConf.to_container(self.config)
         journal = Journal(plain, samples)
         written_s = 0.0
+        # What a resumed command replaces is its own.
+        replaced = {} if journal.words_so_far()[1] else self._kept(recording)
 
         def grow(result: Transcript) -> None:
             nonlocal written_s
             display.show(result)
             if result.heard_s - written_s >= max(GROWS_S, result.heard_s / 10):
-                self._write(file, result)
+                self._write(recording, result)
                 written_s = result.heard_s
 
         with _Shown(f"{file}:\n" if self.many else "") as display:
-            result = transcript(self.method, samples, file, self.config, grow, journal)
+            result = transcript(self.method, samples, Path(file), self.config, grow, journal)
             display.end(result)
         if not result.words and samples.any():  # an empty text alone would look like a failure
             remedy = "" if self.config.gate == "none" else "; gate=none lets other sounds through"
@@ -205,8 +216,14 @@ class _Job:
         took = f"{result.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
         method = self.line.get("method")
         _say(f"{file}: {took}, {method}, {self.config.model.name}, chunk={self.config.chunk}")
-        for path in self._write(file, result):
-            _say(f"wrote {path}")
+        for path in self._write(recording, result):
+            note = ""
+            if (backup := replaced.get(path)) is not None:
+                note = f" (replaced; the old one is {backup.name})"
+                if backup.read_bytes() == path.read_bytes():
+                    backup.unlink()
+                    note = ""
+            _say(f"wrote {path}{note}")
         journal.remove()
 
     def _load(self) -> None:
@@ -220,13 +237,27 @@ class _Job:
             _say(warning)
         self.method = method_of(config)[0]
 
-    def _write(self, file: Path, result: Transcript) -> list[Path]:
-        """Write what has been heard in every form that is asked for; return the files."""
+    def _places(self, recording: _Recording) -> dict[str, Path]:
+        return {form: self.out / f"{recording.target}.{form}" for form in self.forms}
+
+    def _kept(self, recording: _Recording) -> dict[Path, Path]:
+        """Copy the files that will be replaced, and return the copy of each. Raises UserError."""
+        copies = {}
+        for path in self._places(recording).values():
+            if path.is_file():
+                names = (path.with_name(f"{path.name}.bak{n or ''}") for n in count())
+                copies[path] = next(name for name in names if not name.exists())
+                with replacing(copies[path]) as scratch:
+                    shutil.copyfile(path, scratch)
+        return copies
+
+    def _write(self, recording: _Recording, result: Transcript) -> list[Path]:
+        """Write what was transcribed in every form that is asked for; return the files."""
         method: Any = OmegaConf.to_container(self.config.method)
         about = {"model": self.config.model.name, "chunk": self.config.chunk, "method": method}
         return [
-            write_text(self.out / f"{file.stem}.{form}", result.written(form, **about))
-            for form in self.forms
+            write_text(path, result.written(form, **about))
+            for form, path in self._places(recording).items()
         ]
 
 
@@ -234,18 +265,42 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _files(names: Sequence[str]) -> tuple[list[Path], list[str]]:
+@dataclass(frozen=True)
+class _Recording:
+    """A recording, or one channel of it. target: of its files below --out, without the ending."""
+
+    name: str
+    target: Path
+    audio: File
+
+
+def _files(
+    names: Sequence[str], track: int | None, channel: str | None
+) -> tuple[list[_Recording], list[str]]:
     """Return the recordings that the names stand for, and what is wrong with the other names."""
-    files: list[Path] = []
+    targets: dict[Path, Path] = {}
     failed: list[str] = []
     for name in names:
         try:
             check_no_url(name)
-            files += Folder(Path(name)).files()
+            root = Path(name) if os.path.isdir(name) else Path(name).parent
+            for file in Folder(Path(name)).files():
+                targets.setdefault(file, file.relative_to(root).with_suffix(""))
         except UserError as error:
             failed.append(str(error))
             print(f"error: {error}", file=sys.stderr)
-    return list(dict.fromkeys(files)), failed
+    if len(set(targets.values())) < len(targets):  # files of one name in several folders
+        shared = os.path.commonpath([os.path.abspath(file.parent) for file in targets])
+        for file in targets:
+            targets[file] = Path(os.path.relpath(file, shared)).with_suffix("")
+    recordings = []
+    for file, target in targets.items():
+        name = in_utf_8(file)
+        for audio, suffix in by_channel(File(file, track), channel, "channel"):
+            part = Path(in_utf_8(target) + suffix)
+            about = f", channel {audio.channel}" if suffix else ""
+            recordings.append(_Recording(name + about, part, audio))
+    return recordings, failed
 
 
 def transcript(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streaming_asr.corpora.audio import SUFFIXES, File, duration_s
+from streaming_asr.corpora.audio import SUFFIXES, File, by_channel, duration_s
 from streaming_asr.corpora.headers import check_no_url
 from streaming_asr.corpora.loader import Loader, choose
 from streaming_asr.corpora.manifest import audio_files, scan_manifest
 from streaming_asr.corpora.rows import text_of
 from streaming_asr.errors import UserError
-from streaming_asr.files import HERE, check_file
+from streaming_asr.files import HERE, check_file, in_utf_8
 from streaming_asr.utterance import Utterance
 
 __all__ = ["MINI", "Folder", "Manifest", "Mini", "choose", "hash_of"]
@@ -67,23 +68,32 @@ class Folder(Loader):
     """A folder of recordings, or one recording. Either every recording has a text file next to it
     (talk.wav, talk.txt) or none has.
 
-    Ids are the paths below the folder without the ending. Without texts there are no error rates,
-    but latency and cost are measured.
+    Ids are the paths below the folder without the ending. channel: the one that is read, from 1;
+    None is the mean of all, `each` makes an utterance of every channel, as talk-channel1, whose
+    text is in talk-channel1.txt. Hidden files are passed over. Without texts there are no error
+    rates, but latency and cost are measured.
     """
 
     path: Path
     split: str = field(default="all", kw_only=True)
     language: str | None = field(default=None, kw_only=True)
+    channel: int | str | None = field(default=None, kw_only=True)
 
     def called(self) -> str:
         return self.path.name or "folder"
 
     def scan(self) -> Iterator[Utterance | UserError]:
         """Yield each recording as an utterance, or a UserError for one that lacks its text."""
-        recordings = self.files()
-        text_file_of = {file: file.with_suffix(".txt") for file in recordings}
-        any_has_text = any(text_file.is_file() for text_file in text_file_of.values())
-        for file, text_file in text_file_of.items():
+        recordings = [
+            (audio, audio.path.with_name(f"{audio.path.stem}{suffix}.txt"))
+            for file in self.files()
+            for audio, suffix in by_channel(
+                File(file, self.audio_track), self.channel, "data.channel"
+            )
+        ]
+        any_has_text = any(text_file.is_file() for _, text_file in recordings)
+        for audio, text_file in recordings:
+            file = audio.path
             if any_has_text and not text_file.is_file():
                 yield UserError(
                     f"{file}: no text next to it, though others have one; add {text_file.name} "
@@ -91,12 +101,12 @@ class Folder(Loader):
                 )
                 continue
             yield Utterance(
-                id=file.relative_to(self._root).with_suffix("").as_posix(),
+                id=in_utf_8(text_file.relative_to(self._root).with_suffix("")),
                 text=" ".join(text_of(text_file).split()) if any_has_text else "",
-                audio=File(file),
-                duration_s=duration_s(file),
+                audio=audio,
+                duration_s=duration_s(file, self.audio_track),
                 language=self.language,
-                audio_path=str(file),
+                audio_path=in_utf_8(file),
             )
 
     def data_hash(self) -> str:
@@ -104,6 +114,8 @@ class Folder(Loader):
         text_files = [file.with_suffix(".txt") for file in recordings]
         texts = [text_of(text_file) for text_file in text_files if text_file.is_file()]
         content = "\0".join(texts) + self._track_suffix
+        if self.channel is not None:
+            content += f"\0channel {self.channel}"
         return hash_of(content, [*recordings, *self._alignment_files()])
 
     @property
@@ -115,15 +127,20 @@ class Folder(Loader):
 
         Raises UserError where there is none, and where two have the same path except the ending.
         """
-        if self.path.is_file():
+        if os.path.isfile(self.path):  # of a name of any length
             return [self.path]
-        if not self.path.is_dir():
+        if not os.path.isdir(self.path):
             check_no_url(self.path)
             check_file(self.path)
             raise UserError(
                 f"{self.path}: no such folder or file; give a recording or a folder of them."
             )
-        files = sorted(file for file in self.path.rglob("*") if file.suffix.lower() in SUFFIXES)
+        files = sorted(
+            file
+            for file in self.path.rglob("*")
+            if file.suffix.lower() in SUFFIXES
+            and not any(part.startswith(".") for part in file.relative_to(self.path).parts)
+        )
         if not files:
             raise UserError(f"{self.path}: no audio in it; endings read: {', '.join(SUFFIXES)}.")
         by_stem: dict[Path, Path] = {}
@@ -140,5 +157,5 @@ def hash_of(text: str, files: Iterable[Path]) -> str:
     digest = hashlib.sha256(text.encode())
     for file in files:
         n_bytes = file.stat().st_size if file.is_file() else 0  # a link may lead nowhere
-        digest.update(f"\0{file.name}\0{n_bytes}".encode())
+        digest.update(f"\0{file.name}\0{n_bytes}".encode(errors="surrogateescape"))
     return digest.hexdigest()

@@ -13,7 +13,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations, groupby
 from math import gcd
@@ -512,6 +512,14 @@ class _Mix:
                 return
 
 
+def track_number(text: str, name: str) -> int:
+    """Return the number of an audio track or a channel, from 1 on. Raises UserError, with the
+    setting's `name`, for any other text."""
+    if not re.fullmatch("0*[1-9][0-9]{0,3}", text):
+        raise UserError(f"{name}={text[:100]}: must be a number from 1 to 9999, as in {name}=2")
+    return int(text)
+
+
 def doubts(samples: Samples) -> str | None:
     """Return a fault of the recording (n,), n > 0, as the end of a sentence: it is silent, faint,
     clipped or has an offset; None for most recordings."""
@@ -585,6 +593,18 @@ class File:
     def reader(self) -> Reader:
         """Return a reader for a recording that is too long to be in memory whole."""
         return Reader(self.path, self.audio_track, self.channel)
+
+
+def by_channel(file: File, channel: int | str | None, name: str) -> Iterator[tuple[File, str]]:
+    """Yield the file as the setting `name` asks: one of its channels, all mixed for None, or for
+    `each` every channel by itself; each with what its name gets behind it. Raises UserError."""
+    if channel is None:
+        yield file, ""
+    elif channel == "each":
+        for number in range(1, n_channels(file.path, file.audio_track) + 1):
+            yield replace(file, channel=number), f"-channel{number}"
+    else:
+        yield replace(file, channel=track_number(str(channel), name)), ""
 
 
 @dataclass(frozen=True, slots=True)

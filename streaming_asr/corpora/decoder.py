@@ -32,7 +32,6 @@ MOST_IDLE = 4  # `data check` reads so many files at once
 BLOCK_VALUES = 2**20  # of shorter blocks so many are sent together
 _PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {} import serve; serve()"
 
-_PATH = "\0"  # in a message, of the recording
 _idle: list[_Process] = []
 _is_decoder = False  # whether this is such a process
 
@@ -55,7 +54,7 @@ def apart(job: str, path: str | Path, *arguments: Any) -> Iterator[Any]:
         return
     process = _idle.pop() if _idle else _Process(path)
     try:
-        yield from process.results(path, [job, os.fsencode(path).hex(), *arguments])
+        yield from process.results(path, [job, os.path.abspath(path), *arguments])
     finally:
         process.put_back()
 
@@ -79,16 +78,16 @@ class _Process:
             ) from error
 
     def results(self, path: str | Path, job: list[Any]) -> Iterator[Any]:
-        """Yield the results of a job."""
+        """Yield the results of a job, whose second entry is the absolute path."""
         request: list[Any] | None = job
         left_s = WAIT_S
         while True:
             began_s = time.monotonic()
             reply, content = self._ask(request, left_s, path)
             for name, level, message in reply["logs"]:
-                logging.getLogger(name).log(level, "%s", message)
+                logging.getLogger(name).log(level, "%s", message.replace(job[1], str(path)))
             if reply["error"] is not None:
-                raise UserError(reply["error"].replace(_PATH, str(path)))
+                raise UserError(reply["error"].replace(job[1], str(path)))
             if reply["is_end"]:
                 return
             result = reply["result"]
@@ -169,10 +168,11 @@ def serve() -> None:
     handler.emit = lambda record: logs.append((record.name, record.levelno, record.getMessage()))  # type: ignore
     logging.getLogger().addHandler(handler)
     job: Iterator[Any] = iter(())
+    path = ""
     for line in sys.stdin.buffer:
         if (request := json.loads(line)) is not None:
             name, path, *arguments = request
-            job = _joined(_results(name, os.fsdecode(bytes.fromhex(path)), *arguments))
+            job = _joined(_results(name, path, *arguments))
         reply: dict[str, Any] = {"error": None, "is_end": False, "result": None, "rate": None}
         content = b""
         try:
@@ -186,7 +186,7 @@ def serve() -> None:
             reply["error"] = str(error)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            reply["error"] = f"{_PATH}: cannot be decoded ({reason}); record or export it again"
+            reply["error"] = f"{path}: cannot be decoded ({reason}); record or export it again"
         header = json.dumps(reply | {"n_bytes": len(content), "logs": logs})
         replies.write(header.encode() + b"\n" + content)
         replies.flush()

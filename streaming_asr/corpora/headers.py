@@ -51,9 +51,9 @@ def check_recording(path: str | Path) -> None:
     """Raise UserError for what is no recording: a URL, a missing file, a pipe or an empty file."""
     check_no_url(path)
     check_file(path)
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         raise UserError(f"{path}: is a folder, not a recording; rename it.")
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise UserError(f"{path}: no such audio file; correct the path.")
     try:
         with Path(path).open("rb") as file:
@@ -103,7 +103,7 @@ def check_no_url(name: str | Path) -> None:
 def is_url(name: str | Path) -> bool:
     """Return whether a name is a URL and no file; also one that went through Path(), which makes
     one slash of two."""
-    return _URL.match(str(name)) is not None and not Path(name).exists()
+    return _URL.match(str(name)) is not None and not os.path.exists(name)
 
 
 def _is_text(begin: bytes) -> bool:

@@ -196,7 +196,7 @@ class Loader(ABC):
         """Return the utterance with the audio of the track `audio_track`, and its duration."""
         if self.audio_track is None or not isinstance(utterance.audio, File):
             return utterance
-        audio = File(utterance.audio.path, self.audio_track)
+        audio = replace(utterance.audio, audio_track=self.audio_track)
         length_s = duration_s(audio.path, self.audio_track) or utterance.duration_s
         return replace(utterance, audio=audio, duration_s=length_s)
 

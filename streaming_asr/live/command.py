@@ -90,10 +90,14 @@ def _live(argv: list[str]) -> int:
     line.default_methods(1)
     line.default(name=session, tracker="none", gate="speech")
     track = options["audio_track"]
+    from streaming_asr.corpora.audio import track_number
+
     if source == "mic":
         open_source = _open_microphone()
     else:
-        open_source = _open_file(source, _track_number(track), speed)
+        open_source = _open_file(
+            source, None if track is None else track_number(track, "audio_track"), speed
+        )
 
     import numpy as np
 
@@ -149,12 +153,6 @@ def _read_reference(path: str | None) -> str | None:
 
 
 # -- sources --------------------------------------------------------------------------------
-
-
-def _track_number(text: str | None) -> int | None:
-    if text is not None and not (text.isdecimal() and int(text)):
-        raise UserError(f"audio_track={text}: a number from 1 on; leave it out for the default one")
-    return None if text is None else int(text)
 
 
 def _open_file(path: str, track: int | None, speed: float) -> Callable[[Control], Any]:

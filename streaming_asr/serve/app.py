@@ -14,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -129,6 +130,13 @@ def application(service: Service) -> Starlette:
             WebSocketRoute("/{path:path}", elsewhere),
         ],
         middleware=[
+            Middleware(
+                CORSMiddleware,
+                allow_origins=service.settings.pages,
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                expose_headers=["Content-Disposition"],
+            ),
             Middleware(JSONErrors),
             Middleware(
                 TrustedHostMiddleware, allowed_hosts=service.settings.hosts, www_redirect=False

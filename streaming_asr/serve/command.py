@@ -181,6 +181,12 @@ def make_server(service, app):  # type: ignore[no-untyped-def]
                 self.transport.abort()
 
     class Protocol(WebSocketsSansIOProtocol):
+        def send_receive_event_to_app(self) -> None:
+            if self.curr_msg_data_type == "text":  # uvicorn logs a traceback where it is no UTF-8
+                text = b"".join(self.frames).decode(errors="replace")
+                self.frames = [text.encode()]
+            super().send_receive_event_to_app()
+
         async def send(self, message: Any) -> None:
             await super().send(message)
             is_last = not message.get("more_body", False)

@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import Message, Receive
 
-from streaming_asr.corpora.audio import Reader
+from streaming_asr.corpora.audio import Reader, track_number
 from streaming_asr.corpora.decoder import apart
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.live.cells import LiveCell, timed_words
@@ -177,8 +177,7 @@ def _options(service: Service, form: FormData) -> _FormOptions:
         check_one_of(("true", "false", "1", "0"), stream=stream)
         _check_temperature(fields.get("temperature", "0"))
         track = fields.get("audio_track")
-        if track is not None and not (track.isdecimal() and int(track)):
-            raise UserError(f"audio_track={track[:100]}: a number from 1 on, or none")
+        audio_track = None if track is None else track_number(track, "audio_track")
         for granularity in granularities:
             check_one_of(("segment", "word"), timestamp_granularities=granularity)
         if granularities and response_format != "verbose_json":
@@ -197,7 +196,7 @@ def _options(service: Service, form: FormData) -> _FormOptions:
         language=service.language(methods, fields.get("language")),
         form="stream" if is_stream else response_format,
         granularities=frozenset(granularities or ["segment"]),
-        audio_track=None if track is None else int(track),
+        audio_track=audio_track,
     )
 
 

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from containers import Track, write_recording
 from report_cells import embedded
 
 from streaming_asr.commands import compare, transcribe
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.settle import compose
-from streaming_asr.corpora import Mini
+from streaming_asr.corpora import Folder, Mini
 from streaming_asr.corpora.audio import load_audio
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import UtteranceLog, committed_words
+from streaming_asr.events.log import UtteranceLog, committed_words, read_log
 from streaming_asr.live import command as live
 from streaming_asr.method import Update, Word
 from streaming_asr.run import command as run
@@ -83,9 +84,9 @@ def test_another_audio_track_is_transcribed_and_a_url_and_a_playlist_are_named(
     assert f"error: {url}: is a URL; download the recording" in told.err
     assert f"error: {playlist}: not readable as audio (it holds text)" in told.err
     assert "2 of 3 recordings could not be transcribed" in told.err
-    for number in ("0", "-1", "x"):
-        with pytest.raises(SystemExit):
-            transcribe.main([str(path), *MINI, f"--audio-track={number}"])
+    for number in ("0", "-1", "x", "２", "9" * 5000):
+        assert transcribe.main([str(path), *MINI, f"--audio-track={number}"]) == 2
+        assert ": must be a number from 1 to 9999, as in" in capsys.readouterr().err
 
 
 def test_one_good_file_is_its_text_alone_and_status_0(
@@ -163,10 +164,109 @@ def test_what_could_not_be_transcribed_is_counted_among_all_that_was_named(
 def test_two_recordings_of_one_name_do_not_write_one_file(
     talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = tmp_path / "talk.wav"
-    other.write_bytes(b"")
-    assert transcribe.main([str(talk), str(other), "--srt", *MINI]) == 2
-    assert "two recordings are called talk" in capsys.readouterr().err
+    one, other = tmp_path / "talk.wav", tmp_path / "talk.m4a"
+    for file in (one, other):
+        file.write_bytes(b"")
+    assert transcribe.main([str(one), str(other), "--srt", *MINI]) == 2
+    assert "talk.srt: of two recordings; rename one of them" in capsys.readouterr().err
+
+
+def test_files_of_one_name_keep_their_folders(
+    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for day in ("day1", "day2"):
+        (tmp_path / "meetings" / day).mkdir(parents=True)
+        shutil.copy(talk, f"meetings/{day}/audio1.m4a")
+    for names in (["meetings"], ["meetings/day1/audio1.m4a", "meetings/day2/audio1.m4a"]):
+        shutil.rmtree("out", ignore_errors=True)
+        assert transcribe.main([*names, *MINI, "--srt", "--out", "out"]) == 0
+        written = sorted(str(path) for path in Path("out").rglob("*.*"))
+        assert written == ["out/day1/audio1.srt", "out/day2/audio1.srt"]
+
+
+def test_what_is_replaced_is_kept(
+    talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = b"mine\r\n\xff\n"
+    (tmp_path / "talk.srt").write_bytes(mine)
+    command = [str(talk), *MINI, "--srt", "--out", str(tmp_path)]
+    assert transcribe.main(command) == 0
+    ours = (tmp_path / "talk.srt").read_bytes()
+    assert ours != mine and (tmp_path / "talk.srt.bak").read_bytes() == mine
+    told = capsys.readouterr().err
+    assert f"wrote {tmp_path}/talk.srt (replaced; the old one is talk.srt.bak)" in told
+    assert transcribe.main(command) == 0  # the same again: nothing more to keep
+    (tmp_path / "talk.srt").write_bytes(b"corrected")
+    assert transcribe.main(command) == 0
+    contents = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert contents == {"talk.srt": ours, "talk.srt.bak": mine, "talk.srt.bak1": b"corrected"}
+
+
+def test_names_of_any_length_and_bytes(
+    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [f"interview_with_guest_number_{n}.m4a" for n in range(12)]
+    names += [os.fsdecode(b"caf\xe9.m4a"), "zz.m4a"]
+    for name in names:
+        os.link(talk, name)
+    Path("._zz.m4a").write_bytes(b"\0\5\x16\7Mac OS X")
+    for given in (names, ["."]):
+        assert transcribe.main([*given, *MINI, "--json", "--out", "out"]) == 0
+        told = capsys.readouterr()
+        texts = [block.partition(":\n")[2] for block in told.out.split("\n\n")][:-1]
+        assert len(texts) == 14 and len(set(texts)) == 1 and len(texts[0].split()) > 3
+        assert r"caf\xe9.m4a:" in told.out
+    assert json.loads(Path("out", r"caf\xe9.json").read_text())["file"] == r"caf\xe9.m4a"
+    long = "https://example.org/" + 5000 * "a"
+    assert transcribe.main([long, "zz.m4a", 300 * "b" + ".wav", *MINI]) == 1
+    told = capsys.readouterr().err
+    assert "is a URL" in told and "2 of 3 recordings could not be transcribed" in told
+    assert transcribe.main(["._zz.m4a", *MINI]) == 1
+    assert "holds what macOS notes about another file" in capsys.readouterr().err
+
+
+def test_a_channel_or_each_of_two_speakers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    clips = sorted(Mini().utterances(), key=lambda each: each.duration_s)[:2]
+    sounds = [clip.load() for clip in clips]
+    both = np.zeros((max(map(len, sounds)), 2), np.float32)
+    for channel, sound in enumerate(sounds):
+        both[: len(sound), channel] = sound
+        soundfile.write(f"{channel + 1}.wav", both[:, channel], 16_000, "FLOAT")
+    soundfile.write("call.wav", both, 16_000, "FLOAT")
+    assert transcribe.main(["1.wav", "2.wav", *MINI]) == 0
+    alone = [block.partition(":\n")[2] for block in capsys.readouterr().out.split("\n\n")][:2]
+    assert not caplog.text and len(set(alone)) == 2
+    assert transcribe.main(["call.wav", *MINI]) == 0
+    assert "call.wav: its channels 1 and 2 hold different sounds, as of two" in caplog.text
+    capsys.readouterr()
+    for number in (1, 2):
+        for given in ([f"channel={number}"], ["--channel", str(number)]):
+            assert transcribe.main(["call.wav", *given, *MINI]) == 0
+            assert capsys.readouterr().out.strip() == alone[number - 1]
+    assert transcribe.main(["call.wav", "channel=each", "--srt", *MINI]) == 0
+    told = capsys.readouterr().out
+    assert told == "".join(f"call.wav, channel {n}:\n{text}\n\n" for n, text in enumerate(alone, 1))
+    assert sorted(path.name for path in Path().glob("*.srt")) == [
+        "call-channel1.srt", "call-channel2.srt"
+    ]  # fmt: skip
+    assert transcribe.main(["call.wav", "channel=3", *MINI]) == 1
+    assert "has 2 channels, none has the number 3" in capsys.readouterr().err
+    assert transcribe.main(["call.wav", "channel=left", *MINI]) == 2
+    assert "channel=left: must be a number from 1 to 9999" in capsys.readouterr().err
+    heard = {u.id: u.load() for u in Folder(Path("call.wav"), channel="each").utterances()}
+    for number, sound in enumerate(sounds, 1):
+        np.testing.assert_array_equal(heard[f"call-channel{number}"][: len(sound)], sound)
+    assert (
+        compare.main(["call.wav", "channel=each", "method=offline", *MINI, "data.align=null"]) == 0
+    )
+    (log,) = Path("outputs/compare/call").rglob("events.jsonl")
+    assert [u.utt for u in read_log(log).utterances] == ["call-channel1", "call-channel2"]
 
 
 def test_a_method_that_fails_or_takes_words_back_is_told_right(talk: Path) -> None:

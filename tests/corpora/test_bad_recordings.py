@@ -290,15 +290,17 @@ def test_a_line_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
     assert read_manifest(windows)[0].text == utterance.text
 
 
-def test_a_name_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_is_no_utf_8_is_read_by_an_escape(tmp_path: Path) -> None:
     sound(tmp_path / "a.wav")
     strange = tmp_path / "b\udcff.wav"
     try:
         sound(tmp_path / "x.wav").rename(strange)
     except (OSError, UnicodeEncodeError):
         pytest.skip("this file system has UTF-8 names only")
-    with pytest.raises(UserError, match="is no UTF-8 text; rename the file"):
-        Folder(tmp_path).utterances()
+    folder = Folder(tmp_path)
+    assert {u.id: len(u.load()) for u in folder.utterances()} == {"a": 8000, r"b\xff": 8000}
+    assert len(folder.data_hash()) == 64
+    assert all(u.audio_path.encode() for u in folder.utterances())
 
 
 @pytest.mark.parametrize("name", ["a.wav", "a.webm", "a.txt", "a.TextGrid", "m.jsonl"])
@@ -346,6 +348,9 @@ def test_what_only_has_the_name_of_a_recording_fails_alone(tmp_path: Path) -> No
     (tmp_path / "loop.wav").symlink_to("circle.wav")
     (tmp_path / "circle.wav").symlink_to("loop.wav")
     (tmp_path / "itself").symlink_to(".")
+    (tmp_path / "._good.m4a").write_bytes(b"\0\5\x16\7Mac OS X")
+    (tmp_path / ".Trash-0").mkdir()
+    make(tmp_path / ".Trash-0" / "old.wav")
     os.mkfifo(tmp_path / "pipe.wav")
     folder = Folder(tmp_path)
     assert len(folder.data_hash()) == 64

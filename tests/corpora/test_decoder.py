@@ -70,6 +70,17 @@ def test_a_process_that_is_killed_in_mid_recording_is_an_error(tmp_path: Path) -
     assert len(load_audio(path)) > 10**6
 
 
+def test_a_relative_path_is_of_the_folder_that_is_current(
+    mp3: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = load_audio(mp3)
+    monkeypatch.chdir(tmp_path)
+    np.testing.assert_array_equal(load_audio("a.mp3"), whole)
+    Path("b.mp3").write_bytes(b"no audio \0")
+    with pytest.raises(UserError, match=r"^b\.mp3: not readable as audio"):
+        load_audio("b.mp3")
+
+
 def test_a_forked_process_has_a_decoder_of_its_own(mp3: Path) -> None:
     whole = load_audio(mp3)
     with multiprocessing.get_context("fork").Pool(2) as pool:

@@ -606,6 +606,34 @@ def test_token_and_origin_are_asked_of_every_client(tmp_path: Path) -> None:
         assert not list(service.root.glob("*/*"))
 
 
+def test_a_page_that_may_connect_gets_what_a_browser_asks_for(tmp_path: Path) -> None:
+    place = "/v1/audio/transcriptions"
+    asked = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,x-stainless-lang",
+    }
+    with served(tmp_path, origins="http://localhost:3000,https://ours.org") as service:
+        for origin, status in (("http://localhost:3000", 200), ("https://other.org", 400)):
+            headers = {"Origin": origin, **asked}
+            preflight = httpx.options(f"{service.address}{place}", headers=headers)
+            assert preflight.status_code == status
+            allowed = {key: value for key, value in preflight.headers.items() if "allow" in key}
+            if status == 200:
+                assert allowed["access-control-allow-origin"] == origin
+                assert "POST" in allowed["access-control-allow-methods"]
+                assert "x-stainless-lang" in allowed["access-control-allow-headers"]
+            else:
+                assert "access-control-allow-origin" not in allowed
+        origin = {"Origin": "https://ours.org"}
+        for answer in (
+            get(f"{service.address}/v1/models", headers=origin),
+            get(f"{service.address}/v1/models/none", headers=origin),  # also an error
+            httpx.post(f"{service.address}{place}", headers=origin),
+        ):
+            assert answer.headers["access-control-allow-origin"] == "https://ours.org"
+        assert "access-control-allow-origin" not in get(f"{service.address}/v1/models").headers
+
+
 def test_other_addresses_need_a_token_and_settings_are_checked() -> None:
     line = CommandLine(["port=8001", "chunk=1s"])
     assert (ServerSettings.of(line), line.settings) == (ServerSettings(port=8001), ["chunk=1s"])

@@ -419,7 +419,10 @@ def test_a_temperature_of_zero_is_what_every_method_has(service: Any, zero: str)
             [("timestamp_granularities[]", "letter"), ("response_format", "verbose_json")],
             "timestamp_granularities='letter'",
         ),
-        ([("audio_track", "0")], "audio_track=0: a number from 1 on, or none"),
+        (
+            [("audio_track", "0")],
+            "audio_track=0: must be a number from 1 to 9999, as in audio_track=2",
+        ),
         ([("audio_track", "2")], "talk.wav: holds 1 audio track, none has the number 2"),
         ([("language", "Klingon")], "language=Klingon: give a code such as en, de or fr"),
     ],
@@ -430,6 +433,31 @@ def test_a_field_that_cannot_be_met_is_rejected_by_name(
     answer = form(service, *fields)
     assert answer.status_code == 400
     assert rule in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("track", ["9" * 5000, "２", "²", "1e1", "-1", "1.0", " 1"])
+def test_a_track_that_is_no_number_is_refused(service: Any, track: str) -> None:
+    answer = form(service, ("audio_track", track))
+    assert answer.status_code == 400
+    message = answer.json()["error"]["message"]
+    assert message.endswith(": must be a number from 1 to 9999, as in audio_track=2")
+    assert len(message) < 200
+
+
+def test_the_log_has_no_long_name_and_no_traceback(
+    service: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert post(service, b"no audio", 4000 * "n" + ".wav").status_code == 400
+    with client(service) as socket:
+        events(socket, "created")
+        with socket.protocol_mutex:
+            socket.protocol.send_text(b'{"type": "\xff\xfe"')
+            socket.send_data()
+        assert events(socket, "error")[-1]["error"]["code"] == "invalid_json"
+        set_up(socket)
+        assert events(socket, "updated")
+    assert not [each for each in caplog.records if each.exc_info]
+    assert max(len(each.getMessage()) for each in caplog.records) < 400
 
 
 # -- errors have one form ---------------------------------------------------------------------
