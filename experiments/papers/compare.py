@@ -226,7 +226,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Show a paper's tables and our results.",
     )
     parser.add_argument("paper", nargs="?", help=f"one of {', '.join(papers())}, or a YAML file")
-    parser.add_argument("folders", nargs="*", type=Path, help="folders that run wrote")
+    about = "folders that run wrote; with --commands settings for all rows, as device=cuda"
+    parser.add_argument("folders", nargs="*", type=Path, help=about)
     parser.add_argument("--table", help="only this table, e.g. I")
     parser.add_argument("--ran", action="store_true", help="leave out what was not run")
     parser.add_argument(
@@ -239,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="print the command of each row instead; with --form also of rows in form",
     )
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_intermixed_args(argv)
     return exit_status(lambda: _show(arguments))
 
 
@@ -257,7 +258,10 @@ def _show(arguments: argparse.Namespace) -> None:
         raise UserError(f"--table {arguments.table}: {paper.name} has {', '.join(names)}")
     tables = [t for t in paper.tables if arguments.table in (None, t.name)]
     if arguments.commands:
-        _print_commands(tables, form=arguments.form)
+        settings = [str(each) for each in arguments.folders]
+        if no_setting := [each for each in settings if "=" not in each]:
+            raise UserError(f"{no_setting[0]}: --commands takes settings, as device=cuda")
+        _print_commands(tables, settings, form=arguments.form)
         return
     cells = [cell for folder in arguments.folders for cell in read_results(folder)]
     print(paper.source)
@@ -291,12 +295,14 @@ def commands(table: Table, *, form: bool) -> Iterator[tuple[PaperRow, str]]:
             yield row, command
 
 
-def _print_commands(tables: Sequence[Table], *, form: bool) -> None:
+def _print_commands(tables: Sequence[Table], settings: Sequence[str], *, form: bool) -> None:
     for table in tables:
         print(f"# Table {table.name}: {table.about}")
         runnable = dict.fromkeys(command for _, command in commands(table, form=form))
         for command in runnable:
-            print(command)
+            # A row's own setting of the same name stays.
+            names = {word.partition("=")[0] for word in command.split()}
+            print(command, *(each for each in settings if each.partition("=")[0] not in names))
         if not runnable:
             names = ", ".join(table.metrics)
             print(f"# not run: {table.missing or f'run does not measure {names}'}")

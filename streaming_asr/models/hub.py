@@ -36,7 +36,7 @@ WEIGHTS = ("pytorch_model.*", "adapter_model.*", "model-*-of-*.safetensors", "mo
 WHISPERRT = "MLSpeech/CarelessWhisper-Streaming"
 WHISPERRT_CHUNKS = {
     "base": (40, 100, 200, 300),
-    "small": (40, 100, 200, 300),
+    "small": (40, 100, 200, 300, 1000),
     "large-v2": (40, 100, 200, 300, 1000),
 }
 """The chunks in ms of the checkpoints that WhisperRT's authors publish, by the size of Whisper."""
