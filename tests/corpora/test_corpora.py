@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -399,69 +400,26 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize(
-    ("name", "make", "spoil", "file", "settings"),
-    [
-        (
-            "librispeech",
-            layouts.librispeech,
-            remove,
-            "LibriSpeech/test-clean/1089/134686/1089-134686-0001.flac",
-            (),
-        ),
-        (
-            "librispeech",
-            layouts.librispeech,
-            remove,
-            "LibriSpeech/test-clean/1089/134686/1089-134686.trans.txt",
-            (),
-        ),
-        (
-            "tedlium",
-            layouts.tedlium,
-            empty,
-            "TEDLIUM_release-3/legacy/test/sph/AimeeMullins_2009P.sph",
-            (),
-        ),
-        (
-            "tedlium",
-            layouts.tedlium,
-            remove,
-            "TEDLIUM_release-3/legacy/test/stm/AimeeMullins_2009P.stm",
-            (),
-        ),
-        (
-            "mls",
-            layouts.mls,
-            empty,
-            "mls_german/test/audio/252/3/252_3_000000.flac",
-            ("language=de",),
-        ),
-        (
-            "earnings21",
-            lambda root: layouts.earnings(root, 21),
-            remove,
-            "earnings21/media/4387332.mp3",
-            (),
-        ),
-        (
-            "common_voice",
-            layouts.common_voice,
-            remove,
-            "cv-corpus-17.0/de/clips/common_voice_de_2.mp3",
-            (),
-        ),
-        (
-            "fleurs",
-            layouts.fleurs,
-            remove,
-            "data/cmn_hans_cn/audio/test/9232.wav",
-            ("language=cmn_hans_cn",),
-        ),
-        ("nemo", layouts.nemo, remove, "wavs/call.wav", ()),
-        ("kaldi", layouts.kaldi, remove, "sph/rec2.sph", ()),
-    ],
-)
+EARNINGS = partial(layouts.earnings, year=21)
+READER = "LibriSpeech/test-clean/1089/134686"
+TED = "TEDLIUM_release-3/legacy/test"
+DE, CMN = ("language=de",), ("language=cmn_hans_cn",)
+COMMON_VOICE = "cv-corpus-17.0/de/clips"
+HALF: list[tuple[str, Callable[[Path], Path], Callable[[Path], None], str, tuple[str, ...]]] = [
+    ("librispeech", layouts.librispeech, remove, f"{READER}/1089-134686-0001.flac", ()),
+    ("librispeech", layouts.librispeech, remove, f"{READER}/1089-134686.trans.txt", ()),
+    ("tedlium", layouts.tedlium, empty, f"{TED}/sph/AimeeMullins_2009P.sph", ()),
+    ("tedlium", layouts.tedlium, remove, f"{TED}/stm/AimeeMullins_2009P.stm", ()),
+    ("mls", layouts.mls, empty, "mls_german/test/audio/252/3/252_3_000000.flac", DE),
+    ("earnings21", EARNINGS, remove, "earnings21/media/4387332.mp3", ()),
+    ("common_voice", layouts.common_voice, remove, f"{COMMON_VOICE}/common_voice_de_2.mp3", ()),
+    ("fleurs", layouts.fleurs, remove, "data/cmn_hans_cn/audio/test/9232.wav", CMN),
+    ("nemo", layouts.nemo, remove, "wavs/call.wav", ()),
+    ("kaldi", layouts.kaldi, remove, "sph/rec2.sph", ()),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "spoil", "file", "settings"), HALF)
 def test_a_half_extracted_corpus_is_refused_and_check_names_the_file(
     tmp_path: Path,
     name: str,

@@ -19,7 +19,6 @@ from streaming_asr import contract
 from streaming_asr.config.build import new_method
 from streaming_asr.contract import OF_ANY_AUDIO, Setting, committed
 from streaming_asr.corpora.audio import File, load_audio
-from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.method import Word, display_text
 from streaming_asr.methods.chunkformer import ChunkFormer
@@ -219,26 +218,6 @@ def test_streaming_writes_no_segments(tmp_path: Path) -> None:
 
 
 # -- refusals -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"mode": "batch"}, "mode='batch': one of stream, longform"),
-        ({"chunk_frames": 0}, "chunk_frames=0: 1 or more"),
-        ({"left_frames": -1}, "left_frames=-1"),
-        ({"mode": "longform", "total_duration_s": 5.0}, "less than one chunk of 64 frames, 5.12 s"),
-    ],
-)
-def test_settings_out_of_range_are_refused(options, text: str) -> None:
-    with pytest.raises(UserError) as refusal:
-        method(**options)
-    assert text in str(refusal.value)
-
-
-def test_without_a_network_the_refusal_says_how_to_train_one() -> None:
-    with pytest.raises(UserError, match=r"streaming_asr\.train method=chunkformer"):
-        new_method("chunkformer")
 
 
 def test_the_tiny_network_hears_enough_to_tell_mistakes_apart() -> None:

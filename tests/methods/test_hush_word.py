@@ -438,29 +438,6 @@ def test_the_pipeline_keeps_the_contract(pipelined, check):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({}, "a hush word is trained"),
-        ({"padding": "silence"}, "one of full, none, zeros, noise, hush"),
-        ({"padding": "full", "padding_s": 1.0}, "leave padding_s out"),
-        ({"padding": "zeros", "padding_s": 0.0}, "more than 0"),
-        ({"padding": "zeros", "padding_s": 2.5}, "more than half of the context"),
-        ({"padding": "zeros", "beam": -1}, "beam=-1: 0 or more"),
-        ({"padding": "zeros", "n": 0}, "n=0: 1 or more"),
-        ({"padding": "zeros", "trim_s": 0.0}, "more than 0"),
-        ({"padding": "zeros", "chunk_s": 0.01}, "multiple of 0.02 s"),
-        ({"padding": "zeros", "pipeline": "2"}, "with a colon"),
-        ({"padding": "zeros", "pipeline": "0:1"}, "with a colon"),
-        ({"padding": "zeros", "encoder_device": "cpu"}, "only in the pipeline"),
-        ({"weights": "/nowhere"}, "train method=hush_word"),
-    ],
-)
-def test_settings_out_of_range_are_refused(options, told):
-    with pytest.raises(UserError, match=told):
-        new_method("hush_word", tiny(), **options)
-
-
-@pytest.mark.parametrize(
     "tensors", [{"samples": torch.zeros(2, 8)}, {"mel": torch.zeros(128, 50)}, {"x": torch.ones(3)}]
 )
 def test_a_file_that_holds_no_hush_word_for_the_model_is_refused(tmp_path, tensors):

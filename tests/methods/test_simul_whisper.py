@@ -651,22 +651,3 @@ def test_of_a_word_that_had_begun_only_the_new_part_is_dropped():
     assert state.n_kept_without_last_word([103, 104]) == 0
     assert state.n_kept_without_last_word([103, 3, 104]) == 1
     assert state.n_kept_without_last_word([]) == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"truncation": "sometimes"}, "truncation='sometimes': one of cif, never, always"),
-        ({"frame_threshold": -1}, "frame_threshold=-1"),
-        (
-            {"truncation": "never", "truncation_threshold": 0.2},
-            "truncation_threshold=0.2: only truncation=cif uses it",
-        ),
-        ({"beam": -2}, "beam=-2"),
-        ({"chunk_s": 0.01}, r"chunk_s=0\.01: must be a positive multiple of 0\.02 s"),
-        ({"first_chunk_s": 0.0}, "first_chunk_s=0"),
-    ],
-)
-def test_a_setting_out_of_range_is_refused_with_its_rule(options, message):
-    with pytest.raises(UserError, match=message):
-        method(**options)

@@ -150,22 +150,6 @@ def test_short_silent_and_empty_audio():
     assert stream(method(star_folder(), rate=1000.0), AUDIO)[1].cache.n_anchors == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"wait_k": 0}, "wait_k=0: 1 or more"),
-        ({"rate": 0.0}, "rate=0.0: 1 or more"),
-        ({"rate": 12.0, "stride_s": 0.2}, "leave out stride_s"),
-        ({"stride_s": 0.03}, "multiple of 0.02"),
-        ({"compressor": "lstm"}, "star, cif, cnn, none"),
-        ({"compressor": "cnn"}, "needs its rate"),
-    ],
-)
-def test_settings_out_of_range_are_refused(options, message):
-    with pytest.raises(UserError, match=message):
-        method(**options)
-
-
 def test_a_network_of_another_compressor_or_model_is_refused(tmp_path):
     with pytest.raises(UserError, match="was trained as compressor=cif"):
         method(star_folder(compressor="cif"), compressor="star")

@@ -490,27 +490,6 @@ def test_a_language_model_of_another_head_is_refused(beeper, tmp_path) -> None:
 # -- refusals -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "answer"),
-    [
-        ({"head": "trained"}, "python -m streaming_asr.train method=u2"),
-        ({"head": "new"}, "one of trained, embedding"),
-        ({"word_times": "none"}, "one of alignment, ctc"),
-        ({"beam": 4, "rescore": 6}, "rescore=6: 0 or more, 4 at most"),
-        ({"rescore": 11}, "rescore=11: 0 or more, 10 at most"),
-        ({"beam": 0}, "beam=0: 1 or more"),
-        ({"ctc_tokens": 90}, "cannot spell every text"),
-        ({"chunk_s": 0.01}, "chunk_s=0.01: must be a positive multiple of 0.02 s"),
-        ({"max_delay_s": 3.9}, "do not fit into this model's context of 4 s"),
-        ({"blank_threshold": 0.0}, "blank_threshold=0.0: more than 0, 1 at most"),
-    ],
-)
-def test_a_wrong_setting_is_refused(options, answer) -> None:
-    with pytest.raises(UserError) as refusal:
-        new_method("u2", str(tiny_folder()), **{"head": "embedding", **options})
-    assert answer in str(refusal.value)
-
-
 def test_a_folder_without_a_head_or_with_that_of_another_model_is_refused(tmp_path) -> None:
     with pytest.raises(UserError, match=r"no ctc_head.safetensors there; train one"):
         new_method("u2", str(tiny_folder()), weights=str(tmp_path))

@@ -540,26 +540,6 @@ def test_a_phrase_said_without_end_into_silence_is_no_text(
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"backend": "jax"}, "backend='jax'"),
-        ({"chunk_s": 0.01}, "multiple of 0.02"),
-        ({"beam": -1}, "beam=-1"),
-        ({"temperatures": []}, "temperatures"),
-        ({"trim_s": 0.0}, r"trim_s=0\.0"),
-        ({"n": 0}, "n=0"),
-        ({"n": 3, "compat": True}, "n=3 with compat"),
-        ({"compute_type": "int3"}, "int3"),
-    ],
-)
-def test_settings_out_of_range_are_refused(
-    options: dict[str, Any], message: str, cache: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        new_method("ufal", str(tiny_folder()), cache=cache, **options)
-
-
-@pytest.mark.parametrize(
     ("said", "kept"),
     [
         ("no no no no no I said", "no no no I said"),
