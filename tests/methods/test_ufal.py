@@ -21,7 +21,6 @@ from streaming_asr import contract
 from streaming_asr.chunking import Schedule
 from streaming_asr.config.build import new_method
 from streaming_asr.corpora import MINI
-from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal import Ufal, convert, stream
 from streaming_asr.methods.ufal.reference import ReferenceBuffer
