@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,8 @@ def score_folder(
     unmeasured = frozenset(log.header.get("unmeasured") or ()) & METRICS.keys()
     metrics = compute(utterances) | dict.fromkeys(unmeasured)
     failed = [{"utt": t.utt, "error": t.error} for t in utterances if t.error is not None]
-    warnings = [*_lacking(log), *(log.header.get("warnings") or ()), *language_warnings(utterances)]
+    warnings = [*_lacking(log), *_joined(utterances), *(log.header.get("warnings") or ())]
+    warnings += language_warnings(utterances)
     faults = []
     if not any(utterance.is_imported for utterance in log.utterances):
         faults = contract_faults(log.utterances)
@@ -148,6 +150,28 @@ def _lacking(log: Log) -> list[str]:
     if not isinstance(n_expected, int) or n >= n_expected:
         return []
     return [f"the log has {n} of the {n_expected} recordings that its header promises"]
+
+
+def _joined(traces: Sequence[Trace]) -> list[str]:
+    """Return a warning where a method outputs its words without the blanks between them: most of
+    its pieces join the text before, and the text has less than half of the reference's words."""
+    n_pieces = n_joined = n_words = n_spoken = 0
+    for trace in traces:
+        if trace.unit == "word":
+            pieces = [piece for each in trace.steps for piece in each.step.committed]
+            pairs = list(pairwise(pieces))
+            n_pieces += len(pairs)
+            n_joined += sum(
+                before[-1:].isalnum() and after[:1].isalnum() for before, after in pairs
+            )
+            n_words += len(trace.hypothesis.split())
+            n_spoken += len(trace.reference.split())
+    if 2 * n_joined <= n_pieces or 2 * n_words >= n_spoken or not n_pieces:
+        return []
+    return [
+        f"{n_joined} of {n_pieces} words have no blank in front, so that they join the word before "
+        "them; a word's text begins with its blank, as Word(' hello')"
+    ]
 
 
 def language_warnings(traces: Sequence[Trace]) -> list[str]:

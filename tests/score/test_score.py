@@ -305,6 +305,33 @@ def test_all_metrics_can_be_shown_and_explained(
         assert name.replace("_", " ") in shown and name in listed, name
 
 
+@pytest.mark.parametrize(
+    ("pieces", "language", "n_joined"),
+    [
+        (["The", "cat", "sat", "on", "it"], "en", 4),
+        (["The", "cat", " sat", "on", "it"], "en", 3),
+        ([" The", " cat", " sat", " on", " it"], "en", None),
+        (["The ", "cat ", "sat ", "on ", "it"], "en", None),  # the blank is behind
+        ([" The", " c", "at", " s", "at", " o", "n", " i", "t"], "en", None),  # parts of words
+        (["Th", "e c", "at s", "at o", "n i", "t"], "en", None),
+        ([" The cat sat on it"], "en", None),
+        (["The"], "en", None),
+        ([], "en", None),
+        (["猫", "坐", "在", "上", "面"], "zh", None),  # a language without blanks
+    ],
+)
+def test_words_without_their_blanks_are_a_warning(
+    pieces: list[str], language: str, n_joined: int | None, tmp_path: Path
+) -> None:
+    steps = [Step("audio", 8_000 * (k + 1), {"wall": 1}, [p]) for k, p in enumerate(pieces)]
+    steps.append(Step("flush", 16_000 * 9, {"wall": 1}))
+    text = "".join(pieces) if language == "zh" else "The cat sat on it"
+    log = UtteranceLog("u1", text, 16_000 * 9, None, language=language, steps=steps)
+    warnings = score_folder(a_cell(tmp_path / "a", log))["warnings"]
+    start = f"{n_joined} of {len(pieces) - 1} words have no blank in front"
+    assert [text.startswith(start) for text in warnings] == [True] * (n_joined is not None)
+
+
 @pytest.mark.parametrize("columns", [[], ["--metrics", "wer,shown_p50"], ["--all"], ["--wide"]])
 @pytest.mark.parametrize(
     ("sort", "order"),
