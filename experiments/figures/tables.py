@@ -9,10 +9,12 @@ from pathlib import Path
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
+from streaming_asr.score.judge import metric_named
 from streaming_asr.score.results import Result, read_results
-from streaming_asr.score.table import HEADLINE, heading_of
+from streaming_asr.score.table import HEADLINE, heading_of, numbered_notes, remarks_of
 from streaming_asr.terminal import format_number
 
+Notes = Sequence[tuple[str, str]]  # (number in the rows or "", text)
 SUFFIXES = (".md", ".tex", ".tsv")
 _TEX = str.maketrans(
     {
@@ -36,10 +38,8 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
 
     if out.suffix not in SUFFIXES:
         raise UserError(f"--table {out}: the suffix is {' or '.join(SUFFIXES)}")
-    columns = list(next_to_wer(metrics or [name for name, _, _ in HEADLINE]))
-    for name in columns:
-        if name not in METRICS:
-            raise UserError(f"--metrics {name}: no such metric; score --list shows them all")
+    names = metrics or [name for name, _, _ in HEADLINE]
+    columns = list(next_to_wer([metric_named(name, "--metrics") for name in names]))
     cells = read_results(folder)
     is_tex, is_data = out.suffix == ".tex", out.suffix == ".tsv"
     best = {} if is_data else _best(cells, columns)
@@ -59,22 +59,31 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
             text += rf" {{\scriptsize {span}}}" if is_tex else f" {span}"
         return text
 
+    notes, numbers_of = numbered_notes(cells)
+
+    def label(cell: Result) -> str:
+        if not (numbers := numbers_of[cell.folder]) or is_data:
+            return escape(cell.label)
+        return escape(cell.label) + (f"$^{{{numbers}}}$" if is_tex else f"<sup>{numbers}</sup>")
+
     heads = ["Method", "Chunk", "Data"]
     plain = {name: f"{name} {METRICS[name].unit}".strip() for name in columns}
     heads += [(heading_of(name) or (plain[name], 3))[0] for name in columns]
     rows = [
         [
-            escape(cell.label),
+            label(cell),
             cell.chunk,
             escape(cell.split),
             *(number(cell, name) for name in columns),
         ]
         for cell in cells
     ]
+    footnotes = [(str(number), escape(note)) for number, note in enumerate(notes, start=1)]
+    footnotes += [("", escape(remark)) for remark in remarks_of(cells)]
     if is_data:
         lines = ["\t".join(row) for row in (heads, *rows)]
     else:
-        lines = _latex(heads, rows) if is_tex else _piped(heads, rows)
+        lines = _latex(heads, rows, footnotes) if is_tex else _piped(heads, rows, footnotes)
     return write_text(out, "\n".join(lines) + "\n")
 
 
@@ -98,7 +107,8 @@ def _best(cells: Sequence[Result], columns: Sequence[str]) -> dict[tuple[str, st
     return best
 
 
-def _latex(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _latex(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Notes) -> list[str]:
+    marks = [(rf"$^{{{number}}}$" if number else "", note) for number, note in notes]
     return [
         "% needs \\usepackage{booktabs}",
         rf"\begin{{tabular}}{{lrl{'r' * (len(heads) - 3)}}}",
@@ -108,12 +118,16 @@ def _latex(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         *(" & ".join(row) + r" \\" for row in rows),
         r"\bottomrule",
         r"\end{tabular}",
+        *(rf"\par{{\footnotesize {mark}{note}\par}}" for mark, note in marks),
     ]
 
 
-def _piped(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _piped(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Notes) -> list[str]:
     aligned = ["---", "---:", "---", *["---:"] * (len(heads) - 3)]
-    return [f"| {' | '.join(row)} |" for row in (heads, aligned, *rows)]
+    lines = [f"| {' | '.join(row)} |" for row in (heads, aligned, *rows)]
+    for number, note in notes:
+        lines += ["", f"<sup>{number}</sup> {note}" if number else note]
+    return lines
 
 
 def _tex(text: str) -> str:

@@ -119,23 +119,19 @@ def table(folder: Path | str, *, wide: bool = False, sort: str | None = None) ->
     columns = _columns(results, metric)
     best = best_of(results, metric)
     has_several = len(splits) > 1
-    remarks: list[str] = []  # each only once; a row has the number of its remark
+    notes, numbers_of = numbered_notes(results)
     rows = []
     for result in results:
         label = [result.method, *(word for word in result.variant.split() if word not in shared)]
         if result in best:
             label.append("*")
-        notes = [*result.notes, f"failed: {result.error}"] if result.error else result.notes
-        if notes:
-            remark = "; ".join(notes)
-            if remark not in remarks:
-                remarks.append(remark)
-            label.append(f"[{remarks.index(remark) + 1}]")
-        numbers = [format_number(result.metrics.get(name), digits) for name, _, digits in columns]
-        if result.error and numbers:
-            numbers[0] = "failed"
+        if numbers := numbers_of[result.folder]:
+            label.append(f"[{numbers}]")
+        values = [format_number(result.metrics.get(name), digits) for name, _, digits in columns]
+        if result.error and values:
+            values[0] = "failed"
         split = [result.split] if has_several else []
-        rows.append([" ".join(label), *split, result.chunk, *numbers])
+        rows.append([" ".join(label), *split, result.chunk, *values])
     heads = ["method", "data", "chunk"] if has_several else ["method", "chunk"]
     column_of = {name: k for k, (name, _, _) in enumerate(columns, start=len(heads))}
     title = [*model_of_all(results), *sorted(shared)]
@@ -150,10 +146,25 @@ def table(folder: Path | str, *, wide: bool = False, sort: str | None = None) ->
         legend=_legend(column_of, metric, bool(best)),
         styles=["red" if r.error else "bold" if r in best else None for r in results],
     )
-    remarks = [f"[{number}] {remark}" for number, remark in enumerate(remarks, start=1)]
-    texts = map(wrapped, [*remarks, *remarks_of(results)])
+    lines = [f"[{number}] {note}" for number, note in enumerate(notes, start=1)]
+    texts = map(wrapped, [*lines, *remarks_of(results)])
     # A path in a remark stays on one line, to be copied.
     return Group(grid, *(Text(text, no_wrap=True, overflow="ignore") for text in texts))
+
+
+def numbered_notes(results: Sequence[Result]) -> tuple[list[str], dict[Path, str]]:
+    """Return the notes of all rows, each only once, and by a row's folder the numbers of its own,
+    as `1,3`."""
+    of_rows = {
+        each.folder: [*each.notes, *([f"failed: {each.error}"] if each.error else [])]
+        for each in results
+    }
+    notes = list(dict.fromkeys(note for of_row in of_rows.values() for note in of_row))
+    numbers = {
+        folder: ",".join(str(notes.index(note) + 1) for note in of_row)
+        for folder, of_row in of_rows.items()
+    }
+    return notes, numbers
 
 
 def _columns(results: Sequence[Result], metric: str) -> list[tuple[str, str, int]]:

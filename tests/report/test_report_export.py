@@ -158,7 +158,29 @@ def test_a_markdown_table_has_the_numbers_the_intervals_and_the_best_in_bold(
     assert lines[1] == "| --- | ---: | --- | ---: | ---: |"
     assert re.match(r"\| ufal \| 300 ms \| mini clean \| 33\.3 \[[\d.]+, [\d.]+\] \|", lines[2])
     assert re.match(r"\| whisperrt \| 300 ms \| mini clean \| \*\*12\.5\*\* \[", lines[3])
-    assert len(lines) == 4
+    few = "few recordings (6): chance decides much of such a WER; run more of them"
+    assert lines[4:] == ["", few]
+
+
+@pytest.mark.parametrize("suffix", [".md", ".tex"])
+def test_notes_are_footnotes_each_once(suffix: str, tmp_path: Path) -> None:
+    for method, warnings in (("ufal", ["50 % noise"]), ("star", []), ("u2", ["a_b", "50 % noise"])):
+        cell = write_cell(tmp_path / f"method={method},chunk=300ms")
+        result = json.loads((cell / "metrics.json").read_text())
+        (cell / "metrics.json").write_text(json.dumps(result | {"warnings": warnings}))
+    text = write_table(tmp_path, tmp_path / f"t{suffix}", ["wer"]).read_text()
+    few = "few recordings (2): chance decides much of such a WER; run more of them"
+    if suffix == ".md":
+        assert "| star | " in text
+        assert "| u2<sup>1,2</sup> | " in text and "| ufal<sup>2</sup> | " in text
+        notes = "<sup>1</sup> warning: a_b\n\n<sup>2</sup> warning: 50 % noise\n\n" + few
+        assert text.endswith(f"\n\n{notes}\n")
+    else:
+        assert "star & " in text and "u2$^{1,2}$ & " in text and "ufal$^{2}$ & " in text
+        noise = r"\par{\footnotesize $^{2}$warning: 50 \% noise\par}"
+        notes = [r"\par{\footnotesize $^{1}$warning: a\_b\par}", noise]
+        notes.append(rf"\par{{\footnotesize {few}\par}}")
+        assert text.splitlines()[-4:] == [r"\end{tabular}", *notes]
 
 
 def test_nothing_in_a_markdown_table_is_read_as_html_a_link_or_another_column(
@@ -178,12 +200,13 @@ def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
     (tmp_path / "method=star,chunk=300ms").mkdir()
     (tmp_path / "method=star,chunk=300ms" / "failed.json").write_text('{"error": "no 5 % left"}')
     lines = write_table(tmp_path, tmp_path / "t.tex").read_text().splitlines()
-    assert lines[1] == r"\begin{tabular}{lrlrrrrrrrrr}" and lines[-1] == r"\end{tabular}"
+    assert lines[1] == r"\begin{tabular}{lrlrrrrrrrrr}" and r"\end{tabular}" in lines
     rows = [line for line in lines if line.endswith(r"\\")]
     assert [row.count(" & ") for row in rows] == [11, 11, 11]
     assert rows[0].startswith(r"Method & Chunk & Data & WER \% & ")
     assert r"whisperrt n\_best=a\&b & 300 ms & mini clean" in rows[2]
-    assert "star" in rows[1] and " & failed & " in rows[1]
+    assert rows[1].startswith("star$^{1}$ & ") and " & failed & " in rows[1]
+    assert r"\par{\footnotesize $^{1}$failed: no 5 \% left\par}" in lines
 
 
 @pytest.mark.parametrize(
