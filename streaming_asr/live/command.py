@@ -5,6 +5,7 @@
     streaming-asr live audio=talk.wav speed=0               # as fast as it goes
 
   audio=FILE|mic     the source; default mic
+  microphone=N|NAME  of several inputs; microphone=list shows them
   audio_track=N      of a file with several, from 1; default: the one that it names
   speed=1            how fast a file plays; 0: no waiting, one chunk a step
   reference=FILE     the text that was spoken; without one the times of words come from aligning
@@ -49,12 +50,15 @@ if TYPE_CHECKING:
 SETTINGS = {
     "audio": "mic",
     "audio_track": None,
+    "microphone": None,
     "speed": "1",
     "reference": None,
     "align": "auto",
     "session": None,
 }
 PIECE_S = 0.04
+MOST_INPUTS = 2  # of a microphone, which may be connected to the second
+SILENT_S = 2.0  # of zeros, until they are reported
 MAX_QUEUED_S = 5.0  # with speed=0
 SHOWN_CHARACTERS = 700  # of a method's text, the newest
 
@@ -93,7 +97,11 @@ def _live(argv: list[str]) -> int:
     from streaming_asr.corpora.audio import track_number
 
     if source == "mic":
-        open_source = _open_microphone()
+        device = options["microphone"]
+        if device == "list":
+            print(_microphones())
+            return 0
+        open_source = _open_microphone(device)
     else:
         open_source = _open_file(
             source, None if track is None else track_number(track, "audio_track"), speed
@@ -189,13 +197,8 @@ def _paced(samples: Samples, speed: float, control: Control) -> Iterator[Samples
         yield piece
 
 
-def _open_microphone() -> Callable[[Control], Any]:
-    """Return a context manager that opens the microphone and yields an iterator of its pieces, each
-    (n,) at 16 kHz, without those of pauses.
-
-    Raises UserError at once where sounddevice or a microphone is missing, and in the context
-    manager where the microphone is in use.
-    """
+def _sounddevice() -> Any:
+    """Return the module. Raises UserError where it or PortAudio is missing."""
     try:
         import sounddevice
     except ModuleNotFoundError as error:
@@ -207,46 +210,127 @@ def _open_microphone() -> Callable[[Control], Any]:
             f"audio=mic: PortAudio is missing ({error}); apt install libportaudio2, or give "
             "audio=FILE"
         ) from error
+    return sounddevice
+
+
+@contextmanager
+def _usable(sounddevice: Any) -> Iterator[None]:
+    try:
+        yield
+    except (sounddevice.PortAudioError, ValueError) as error:
+        raise UserError(
+            f"audio=mic: no microphone can be opened ({error}); plug one in and allow its use, "
+            "choose one that microphone=list shows, or give audio=FILE"
+        ) from error
+
+
+def _microphones() -> str:
+    """Return the inputs, a line each, with the number and the name that microphone= takes."""
+    sounddevice = _sounddevice()
+    with _usable(sounddevice):
+        devices = sounddevice.query_devices()
+    inputs = [(n, each) for n, each in enumerate(devices) if each["max_input_channels"]]
+    lines = [f"{n}  {each['name']}, {each['max_input_channels']} channels" for n, each in inputs]
+    return "\n".join(lines) or "no microphone"
+
+
+def _open_microphone(device: str | None = None) -> Callable[[Control], Any]:
+    """Return a context manager that opens a microphone and yields an iterator of its pieces, each
+    (n,) at 16 kHz, without those of pauses. It ends where the microphone does.
+
+    device: its number or a part of its name; None is the default one. Raises UserError at once
+    where sounddevice or a microphone is missing, and in the context manager where it is in use.
+    """
+    sounddevice = _sounddevice()
     from streaming_asr.corpora.audio import Resampler
 
-    @contextmanager
-    def usable() -> Iterator[None]:
-        try:
-            yield
-        except (sounddevice.PortAudioError, ValueError) as error:
-            raise UserError(
-                f"audio=mic: no microphone can be opened ({error}); plug one in and allow its use, "
-                "or give audio=FILE"
-            ) from error
-
-    with usable():
-        rate = round(sounddevice.query_devices(kind="input")["default_samplerate"])
+    chosen = {} if device is None else {"device": int(device) if device.isdecimal() else device}
+    with _usable(sounddevice):
+        about = sounddevice.query_devices(**chosen, kind="input")
+    rate = round(about["default_samplerate"])
+    size = round(PIECE_S * rate)
+    n_channels = min(about.get("max_input_channels", 1), MOST_INPUTS)
 
     @contextmanager
     def opened(control: Control) -> Iterator[Iterator[Samples]]:
-        pieces: queue.Queue[Samples] = queue.Queue()
-        with usable():
+        pieces: queue.Queue[Any] = queue.Queue()  # (n, channels), and whether some was lost before
+
+        def take(data: Any, n: int, times: Any, status: Any) -> None:
+            pieces.put((data.copy(), bool(getattr(status, "input_overflow", False))))
+
+        with _usable(sounddevice):
             stream = sounddevice.InputStream(
+                **chosen,
                 samplerate=rate,
-                channels=1,
+                channels=n_channels,
                 dtype="float32",
-                blocksize=round(PIECE_S * rate),
-                callback=lambda data, *_: pieces.put(data[:, 0].copy()),
+                blocksize=size,
+                callback=take,
             )
+        source = _Input()
 
         def resampled() -> Iterator[Samples]:
             resampler = Resampler()
             while not control.stopped:
-                with suppress(queue.Empty):
-                    piece = pieces.get(timeout=0.2)
-                    if not control.paused:
-                        yield piece if rate == SAMPLE_RATE else resampler.of_samples(piece, rate)
+                try:
+                    piece, is_late = pieces.get(timeout=0.2)
+                except queue.Empty:
+                    if getattr(stream, "active", True):
+                        continue
+                    _warn("the microphone has stopped, as one that was unplugged; the session ends")
+                    break
+                if control.paused:
+                    continue
+                mono = source.mono(piece, size if is_late else 0, rate)
+                yield mono if rate == SAMPLE_RATE else resampler.of_samples(mono, rate)
+            source.warn_of_losses()
             yield resampler.of_frame(None)
 
         with stream:
             yield resampled()
 
     return opened
+
+
+class _Input:
+    """Makes mono of what a microphone gives, and warns of what is wrong with it."""
+
+    def __init__(self) -> None:
+        self._channel, self._silent_s, self._lost_s = 0, 0.0, 0.0
+        self._has_sound = False
+
+    def mono(self, piece: Any, n_lost: int, rate: int) -> Samples:
+        """Return the channel with sound of the next samples, (n, channels), after `n_lost` zeros
+        for what the computer was too slow to take."""
+        import numpy as np
+
+        if n_lost and not self._lost_s:
+            _warn("the computer is too slow for the microphone; silence replaces what is lost")
+        self._lost_s += n_lost / rate
+        if not self._has_sound:
+            loud = np.flatnonzero(np.abs(piece).max(axis=0))
+            self._silent_s += len(piece) / rate
+            if len(loud):
+                self._has_sound = True
+                self._channel = int(loud[0])
+                if self._channel:
+                    _warn(f"input 1 of the microphone is silent; input {self._channel + 1} is used")
+            elif self._silent_s >= SILENT_S:
+                _warn(
+                    "the microphone gives only zeros; is it muted, or does the system not allow "
+                    "its use? microphone=list shows the others"
+                )
+                self._silent_s = -float("inf")
+        return np.concatenate([np.zeros(n_lost, np.float32), piece[:, self._channel]])
+
+    def warn_of_losses(self) -> None:
+        """Report how much was lost in all."""
+        if self._lost_s:
+            _warn(f"{self._lost_s:.2f} s of the microphone were lost and are silence")
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 # -- the terminal ---------------------------------------------------------------------------

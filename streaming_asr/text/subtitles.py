@@ -1,16 +1,20 @@
 """Timed words as segments, a new one after every long pause, and as subtitles.
 
 Subtitles follow Netflix's Timed Text Style Guide (English; general requirements): a cue has at most
-two lines of 42 characters and lasts from 5/6 s to 7 s; lines break after punctuation, the lower one
-is longer. The guide does not state where a cue ends; `cues` has our rule.
+two lines of 42 characters (Chinese and Korean 16, Japanese 13 full-width ones) and lasts from 5/6 s
+to 7 s; lines break after punctuation, the lower one is longer. The guide does not state where a
+cue ends; `cues` has our rule.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from itertools import accumulate, groupby, pairwise
+from unicodedata import east_asian_width
 
 from streaming_asr.method import Word, revise
 from streaming_asr.text.spoken import whole_words
@@ -18,10 +22,16 @@ from streaming_asr.text.spoken import whole_words
 SILENCE_S = 0.5  # a gap of this length between two words ends a segment
 LONG_SILENCE_S = 1.0  # no cue holds a gap of this length
 LINE_CHARACTERS = 42
+WIDE_LETTERS, JAPANESE_LETTERS = 16, 13
 CUE_S = 7.0
 LEAST_CUE_S = 5 / 6
 SENTENCE_ENDS = tuple(".?!…。？！")
 PUNCTUATION = (*SENTENCE_ENDS, *",;:—，、；：")
+KANA = re.compile("[\u3041-\u30ff]")
+NO_FIRST = frozenset(
+    "".join(PUNCTUATION) + "」』）】》〉”’ーぁぃぅぇぉっゃゅょァィゥェォッャュョ々%％"
+)
+NO_LAST = frozenset("「『（【《〈“‘")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,7 @@ def cues(words: Sequence[Word]) -> list[Segment]:
     A cue costs 1, and 4 more if it has one or two words. The end of a sentence, or a gap of
     `SILENCE_S` or more, costs 2 inside a cue. A cue that ends after other punctuation costs 1 more,
     in mid-phrase 3, and 4 more where the next cue begins within `LEAST_CUE_S` of its start. The
-    square of its share of the 84 characters is added, so that cues have similar lengths. A word
+    square of its share of the two lines is added, so that cues have similar lengths. A word
     that is longer than a cue may be is a cue by itself. `lasting` sets how long each is shown.
     Raises ValueError for a word without times.
     """
@@ -116,7 +126,7 @@ def cues(words: Sequence[Word]) -> list[Segment]:
                 cost += 4
             if n < len(words) and (words[n].start or 0.0) - cue.start < LEAST_CUE_S:
                 cost += 4
-            fill = (len(cue.text) / (2 * LINE_CHARACTERS)) ** 2
+            fill = (width(cue.text) / (2 * line_width(cue.text))) ** 2
             choices.append((best[first][0] + (cost + fill), first))
         best.append(min(choices))
     bounds = [len(words)]
@@ -153,26 +163,63 @@ def _segment(words: Sequence[Word]) -> Segment:
     return Segment(words[0].start or 0.0, max(word.end or 0.0 for word in words), text)
 
 
+def width(text: str) -> int:
+    """Return the width of a text, of which a full-width letter takes 2 (Unicode Annex 11)."""
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def line_width(text: str) -> int:
+    """Return the width that a line of the text may have, by its script."""
+    if width(text) == len(text):
+        return LINE_CHARACTERS
+    return 2 * (JAPANESE_LETTERS if KANA.search(text) else WIDE_LETTERS)
+
+
 def lines(text: str) -> str:
-    """Return a cue's text in one line or two of at most 42 characters; in more where it is longer.
+    """Return a cue's text in one line or two of at most `line_width`; in more where it is longer.
 
     Two lines are as equal as possible. A break after punctuation counts like 20 characters less of
     difference; of two equal breaks the one with the longer lower line is taken.
     """
-    words = text.split()
-    pairs = [(" ".join(words[:i]), " ".join(words[i:])) for i in range(1, len(words))]
-    fitting = [pair for pair in pairs if max(map(len, pair)) <= LINE_CHARACTERS]
-    if len(text) <= LINE_CHARACTERS or not fitting:
-        return textwrap.fill(text, LINE_CHARACTERS)
+    most = line_width(text)
+    if width(text) <= most:
+        return text
+    breaks = [i for i in range(1, len(text)) if _may_break(text, i)]
+    pairs = [(text[:i].rstrip(), text[i:].lstrip()) for i in breaks]
+    fitting = [pair for pair in pairs if max(map(width, pair)) <= most]
+    if not fitting:
+        return textwrap.fill(text, most) if most == LINE_CHARACTERS else _filled(text, most)
 
     def cost(pair: tuple[str, str]) -> float:
-        n_upper, n_lower = map(len, pair)
-        longer_upper = 1 if n_upper > n_lower else 0
+        upper, lower = map(width, pair)
+        longer_upper = 1 if upper > lower else 0
         bonus = 20 if pair[0].endswith(PUNCTUATION) else 0
-        return abs(n_lower - n_upper) + longer_upper - bonus
+        return abs(lower - upper) + longer_upper - bonus
 
     best = min(fitting, key=cost)
     return "\n".join(best)
+
+
+def _may_break(text: str, i: int) -> bool:
+    """Return whether a line may end before letter i: at a blank, and between letters of a script
+    that has no blanks."""
+    before, after = text[i - 1], text[i]
+    if before == " ":
+        return True
+    is_wide = "W" in (east_asian_width(before), east_asian_width(after))
+    is_wide = is_wide and not re.match("[\uac00-\ud7a3]", after)  # Korean has blanks
+    return is_wide and after not in NO_FIRST and after != " " and before not in NO_LAST
+
+
+def _filled(text: str, most: int) -> str:
+    """Return the text in lines that are as full as possible."""
+    filled: list[str] = []
+    while width(text) > most:
+        fits = [i for i in range(1, len(text)) if width(text[:i].rstrip()) <= most]
+        i = max((i for i in fits if _may_break(text, i)), default=fits[-1])
+        filled.append(text[:i].rstrip())
+        text = text[i:].lstrip()
+    return "\n".join([*filled, text])
 
 
 def srt(cues: Sequence[Segment]) -> str:
@@ -186,7 +233,7 @@ def srt(cues: Sequence[Segment]) -> str:
 def vtt(cues: Sequence[Segment]) -> str:
     """Return subtitles in the format WebVTT (.vtt)."""
     texts = [lines(cue.text) for cue in cues]
-    escaped = [text.replace("&", "&amp;").replace("<", "&lt;") for text in texts]
+    escaped = [escape(text, quote=False) for text in texts]  # `-->` would begin a cue
     return "WEBVTT\n" + "".join(
         f"\n{clock(cue.start)} --> {clock(cue.end)}\n{text}\n"
         for cue, text in zip(cues, escaped, strict=True)

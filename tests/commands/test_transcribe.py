@@ -412,13 +412,46 @@ def test_words_of_one_moment_make_one_cue_and_a_short_one_is_shown_into_the_paus
             "When it rains, we stay at home and read books",
             ["When it rains,", "we stay at home and read books"],
         ),
-        ("雨" * 50, ["雨" * 42, "雨" * 8]),
+        ("雨" * 50, ["雨" * 16, "雨" * 16, "雨" * 16, "雨" * 2]),
+        ("今天天气很好，我们一起去公园散步吧。", ["今天天气很好，", "我们一起去公园散步吧。"]),
+        ("雨" * 16 + "。", ["雨" * 8, "雨" * 8 + "。"]),
+        (
+            "きょうはいいてんき、さくらをみにいく",
+            ["きょうはいいてんき、", "さくらをみにいく"],
+        ),
+        (
+            "오늘은 날씨가 아주 좋아서 공원에 산책하러 갔어요",
+            ["오늘은 날씨가 아주 좋아서", "공원에 산책하러 갔어요"],
+        ),
     ],
 )
 def test_a_long_cue_has_two_lines_the_lower_one_the_longer(text: str, shown: list[str]) -> None:
     assert lines(text).splitlines() == shown
     assert srt([Segment(0, 1, text)]).splitlines()[2:] == shown
     assert vtt([Segment(0, 1, text)]).splitlines()[3:] == shown
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    ("letters", "stops", "most"),
+    [("今天气很好我们起去公园散步", "，。！", 16), ("きょうはとてもいいてんき桜を", "、。", 13)],
+)
+def test_lines_of_wide_letters_are_short_and_none_begins_with_a_stop(
+    seed: int, letters: str, stops: str, most: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    text = "".join(
+        rng.choice(list(letters)) + (rng.choice(list(stops)) if rng.random() < 0.1 else "")
+        for _ in range(120)
+    )
+    words = [Word(letter, 0.2 * i, 0.2 * i + 0.2) for i, letter in enumerate(text)]
+    found = cues(words)
+    assert "".join(cue.text for cue in found) == text
+    for cue in found:
+        shown = lines(cue.text).splitlines()
+        assert len(shown) <= 2 and "".join(shown) == cue.text
+        assert max(map(len, shown)) <= most
+        assert not any(line.startswith(tuple(stops)) for line in shown)
 
 
 def test_words_without_times_share_what_was_heard_and_none_lasts_no_time() -> None:
@@ -433,6 +466,7 @@ def test_words_without_times_share_what_was_heard_and_none_lasts_no_time() -> No
 
 
 def test_subtitles_are_written_as_srt_and_vtt() -> None:
+    assert vtt([Segment(0, 1, "A --> B & C")]).splitlines()[3] == "A --&gt; B &amp; C"
     shown = [Segment(0.0, 1.2, "a < b"), Segment(3661.5, 3662.0, "c")]
     assert srt(shown) == (
         "1\n00:00:00,000 --> 00:00:01,200\na < b\n\n2\n01:01:01,500 --> 01:01:02,000\nc\n"

@@ -444,3 +444,64 @@ def test_a_microphone_of_another_rate_is_resampled_and_q_ends_it(
     whole = np.concatenate([once.of_samples(tone, 48_000), once.of_frame(None)])
     assert np.array_equal(samples, whole) and len(whole) == 16_000
     assert float(np.abs(samples[100:]).max()) == pytest.approx(1.0, abs=0.01)
+
+
+class _Flags:
+    def __init__(self, overflow: bool) -> None:
+        self.input_overflow = overflow
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("unplugged", "the microphone has stopped, as one that was unplugged; the session ends"),
+        ("overflow", "0.08 s of the microphone were lost and are silence"),
+        ("second", "input 1 of the microphone is silent; input 2 is used"),
+        ("zeros", "the microphone gives only zeros; is it muted"),
+    ],
+)
+def test_a_fault_of_the_microphone_is_reported(
+    fault: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size, n = 640, 100  # pieces of 40 ms
+    tone = np.sin(np.arange(n * size) / 16_000 * 2 * np.pi * 440).astype(np.float32)
+    tone[0] = 0.1
+    asked: list[dict[str, object]] = []
+
+    class LiveStream:
+        active = True
+
+        def __init__(self, **settings) -> None:  # type: ignore[no-untyped-def]
+            asked.append({key: settings.get(key) for key in ("device", "channels")})
+            data = np.stack([tone * (fault not in ("second", "zeros")), tone], 1)
+            data *= fault != "zeros"
+            for k in range(n):
+                is_lost = fault == "overflow" and k in (10, 20)
+                if not is_lost:
+                    flags = _Flags(fault == "overflow" and k in (11, 21))
+                    settings["callback"](data[k * size : (k + 1) * size], size, None, flags)
+
+        def __enter__(self) -> None:
+            self.active = False
+
+        def __exit__(self, *_: object) -> None: ...
+
+    device = {"name": "USB", "max_input_channels": 4, "default_samplerate": 16_000.0}
+    speaker = {"name": "speaker", "max_input_channels": 0}
+    module = SimpleNamespace(
+        query_devices=lambda device_=None, kind=None, **_: device if kind else [speaker, device],
+        InputStream=LiveStream,
+        PortAudioError=OSError,
+    )
+    monkeypatch.setitem(sys.modules, "sounddevice", module)  # type: ignore[arg-type]
+    with live._open_microphone("USB")(live.Control()) as pieces:
+        samples = np.concatenate(list(pieces))
+    assert asked == [{"device": "USB", "channels": 2}]
+    expected = tone * (fault != "zeros")
+    if fault == "overflow":
+        for k in (10, 20):
+            expected[k * size : (k + 1) * size] = 0
+    np.testing.assert_array_equal(samples[: n * size], expected)
+    assert told in capsys.readouterr().err
+    assert live.main(["microphone=list"]) == 0
+    assert capsys.readouterr().out == "1  USB, 4 channels\n"
