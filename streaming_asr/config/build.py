@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 import streaming_asr.config.naming  # noqa: F401  makes the resolver of a cell's name
 from streaming_asr.config.command_line import MULTIRUN, CommandLine
-from streaming_asr.config.compose import compose_raw, explained
+from streaming_asr.config.compose import compose_raw, explained, parse, values_of
+from streaming_asr.config.schema import key_of, value_of
 from streaming_asr.config.types import check_arguments
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import CONF_DIR
@@ -32,7 +34,7 @@ def build(node: DictConfig | Mapping[str, Any], **extra: Any) -> Any:
     """
     plain = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     try:
-        return instantiate(check_arguments(plain), _convert_="all", **extra)
+        return instantiate(check_arguments(plain, given=list(extra)), _convert_="all", **extra)
     except InstantiationException as error:
         if isinstance(error.__cause__, Exception):
             raise error.__cause__ from None
@@ -119,18 +121,21 @@ def by_hydra(
     """Let Hydra read the command line `argv` and call `job`, in this process or in a launcher's.
 
     prog: the program's name in Hydra's messages. --help is answered here, since Hydra would read
-    every file of conf/ first, which takes a second. Raises UserError where Hydra would print a
-    traceback: for two options that exclude each other, and with --resolve for a setting that cannot
-    be resolved.
+    every file of conf/ first, which takes a second. Raises UserError for what Hydra would refuse in
+    words of its own: settings that cannot be composed, of each cell of a sweep, and resolved with
+    --resolve, and two options that exclude each other.
     """
     _check_exclusive(argv)
-    if {"-h", "--help", "--resolve"} & set(argv):
-        line = CommandLine(argv)
-        settings = [s for s in line.settings if "=" in s]  # not the `job` of --cfg
-        full = compose_raw(settings, config_name=config_name, config_dir=line.config_dir)
-        template = full.hydra.help.template
-        with open_dict(full):
-            del full["hydra"]
+    line = CommandLine(argv)
+    settings = [s for s in line.settings if "=" in s or s[:1] in "+~"]  # not `job` of --cfg
+    values = [values_of(override) for override in parse(settings)]
+    if not line.multirun and (several := next((v for v in values if len(v) > 1), None)):
+        values = [[f"{key_of(several[0])}={','.join(map(value_of, several))}"]]  # is refused
+    for cell in itertools.product(*values):
+        full = compose_raw(cell, config_name=config_name, config_dir=line.config_dir)
+    template = full.hydra.help.template
+    with open_dict(full):
+        del full["hydra"]
     if "--resolve" in argv:
         with explained():
             OmegaConf.resolve(full)

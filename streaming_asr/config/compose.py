@@ -1,23 +1,32 @@
-"""Composes a configuration as Hydra does, and says what is wrong in value, rule and remedy."""
+"""Composes a configuration by Hydra and reports what is wrong: the value, the rule, the remedy.
+
+Hydra finds the files that `method=`, `data=` and `experiment=` name and merges them once for all
+cells that name the same ones; `method.beam=3` and the like are set here. So the setting that is
+wrong is known, and no message is Hydra's or its parser's.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, ValueType
 from hydra.errors import HydraException, MissingConfigException
 from hydra.initialize import get_gh_backup, restore_gh_from_backup
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from streaming_asr.config.schema import key_of
+from streaming_asr.config.command_line import is_path
+from streaming_asr.config.schema import key_of, value_of
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import CONF_DIR
 
@@ -47,39 +56,27 @@ PLUGINS = {
 def compose_raw(
     overrides: Sequence[str] = (), *, config_name: str = "run", config_dir: str | None = None
 ) -> DictConfig:
-    """Return the configuration that Hydra composes of these overrides, with its `hydra` node.
+    """Return the configuration of these overrides, with Hydra's own node `hydra`.
 
     config_dir: a further folder of configuration files. model=mini without a corpus takes
-    data=mini, as it recognises no other speech. Raises UserError for what Hydra refuses.
+    data=mini, as it recognises no other speech. Raises UserError for what cannot be composed.
     """
-    for override in overrides:
-        if group := re.match(r"[+~]*(method|model|data|tracker|experiment)=[\[{]", override):
-            raise UserError(f"{override}: {group[1]} is one name of conf/{group[1]}/")
-        if override.startswith("~hydra"):
-            raise UserError(
-                f"{override}: a group of Hydra's own cannot be left out; choose another of its "
-                "files, as hydra/launcher=joblib"
-            )
-    settings = [*overrides, *mini_data(overrides)] if config_name in ("run", "align") else overrides
-    extra = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
-    # Hydra refuses to compose while its global state is set, as it is within one of its jobs.
-    state = get_gh_backup()
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-            full = hydra_compose(config_name, [*settings, *extra], return_hydra_config=True)
-    except UserError:
-        raise
-    except RecursionError as error:
-        raise UserError(f"{config_name}: a setting is nested too deep; write it flat") from error
-    except YAMLError as error:
-        raise _of_yaml(error) from error
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise explain(error, overrides, config_name, config_dir) from error
-    finally:
-        restore_gh_from_backup(state)
+    added = mini_data(overrides) if config_name in ("run", "align") else []
+    parsed = parse([*overrides, *added])
+    places = f"file://{Path(config_dir).resolve()}" if config_dir else ""
+    chosen = choosing(parsed, config_name, places)
+    full: DictConfig = chosen_files(config_name, tuple(_line(each) for each in chosen), places)
+    full = full.copy()
+    for override in parsed:
+        if override not in chosen:
+            _set(full, override, config_name)
+    given = full.hydra.overrides
+    given.hydra = [_line(each) for each in parsed if each.is_hydra_override()]
+    given.task = [_line(each) for each in parsed if not each.is_hydra_override()]
     for key in _with_nul(OmegaConf.to_container(full, resolve=False)):
         raise UserError(f"{key}: holds a NUL character, which no path or name has; leave it out")
+    if isinstance(verbose := full.hydra.verbose, int) and not isinstance(verbose, bool):
+        raise UserError(f"hydra.verbose={verbose}: must be true, false or the name of a logger")
     if full.hydra.job.chdir:
         raise UserError(
             "hydra.job.chdir=true: paths are relative to where the command is given; leave it out"
@@ -87,17 +84,218 @@ def compose_raw(
     return full
 
 
-def _with_nul(node: Any, key: str = "") -> Iterator[str]:
-    """Yield the keys, as `method.beam`, of the texts below `node` that hold a NUL character.
+def mini_data(settings: Sequence[str]) -> list[str]:
+    """Return data=mini where the settings name the model mini and neither data nor experiment."""
+    keys = {key_of(setting) for setting in settings}
+    return ["data=mini"] if "model=mini" in settings and not {"data", "experiment"} & keys else []
 
-    key: of the node itself, '' for the whole configuration.
+
+# -- the command line -----------------------------------------------------------------------
+
+
+def parse(overrides: Sequence[str]) -> list[Override]:
+    """Return Hydra's form of each override. Raises UserError for one that it cannot read."""
+    parser = OverridesParser.create()
+    parsed = []
+    for override in overrides:
+        key, value, shown = key_of(override), value_of(override), _shown(override)
+        if not re.fullmatch(r"[A-Za-z_][\w-]*([./][\w-]+)*", key, re.ASCII):
+            plain = re.split(r"[@:]", key)[0]
+            near = f"; write {plain}={_shown(value)}" if re.search("[@:]", key) and plain else ""
+            raise UserError(
+                f"{shown}: {_shown(key)!r} is no key; settings are key=value, and a key has "
+                f"letters, digits, _ and dots, as method.beam=3{near}"
+            )
+        try:
+            parsed.append(parser.parse_override(override))
+        except (HydraException, RecursionError) as error:
+            reason = "nested too deep" if isinstance(error, RecursionError) else "cannot be read"
+            quoted = f"{key}='{_shown(value).strip(chr(39) + chr(34))}'"
+            raise UserError(
+                f"{shown}: not key=value ({reason}); quote a value that holds blanks, brackets or "
+                f'other signs, for the shell as well: "{quoted}"'
+            ) from error
+    return parsed
+
+
+def values_of(override: Override) -> list[str]:
+    """Return `key=value` for each value of an override. Raises UserError for a sweep whose values
+    Hydra does not list, as an interval."""
+    if not override.is_sweep_override():
+        return [_line(override)]
+    if not override.is_discrete_sweep() or override.value_type == ValueType.GLOB_CHOICE_SWEEP:
+        raise UserError(
+            f"{_line(override)}: a sweep lists its values, as in chunk=100ms,300ms, or counts "
+            "them, as in seed=range(0,3)"
+        )
+    return [f"{override.get_key_element()}={v}" for v in override.sweep_string_iterator()]
+
+
+def _line(override: Override) -> str:
+    return str(override.input_line)
+
+
+def _shown(text: str, most: int = 200) -> str:
+    """Return a text in one line, for a message."""
+    return " ".join(text[:most].split())
+
+
+def choosing(parsed: Sequence[Override], config_name: str, places: str) -> list[Override]:
+    """Return the overrides that choose files, as `method=ufal` and `hydra/launcher=joblib`, or the
+    folders of files. Raises UserError for one whose value is no name of a file.
+
+    places: folders of further files, as `file://A,file://B`.
     """
-    if isinstance(node, dict | list):
-        children = node.items() if isinstance(node, dict) else enumerate(node)
-        for name, value in children:
-            yield from _with_nul(value, f"{key}.{name}" if key else str(name))
-    elif isinstance(node, str) and "\0" in node:
-        yield key
+    folders = _folders(parsed, places)
+    chosen = []
+    for override in parsed:
+        key, line = str(override.key_or_group), _line(override)
+        is_group = any((folder / key).is_dir() for folder in folders)
+        if not is_group and "/" not in key and key != "hydra.searchpath":
+            continue
+        chosen.append(override)
+        if key == "hydra.searchpath":
+            continue
+        if override.is_sweep_override():
+            raise _several_values(line)
+        name = override.value()
+        if override.is_delete():
+            if key.startswith("hydra"):
+                raise UserError(
+                    f"{line}: a group of Hydra's own cannot be left out; choose another of its "
+                    "files, as hydra/launcher=joblib"
+                )
+        elif override.is_add() and (CONF_DIR / key).is_dir():
+            raise UserError(f"{line}: {key} has a default; write {line.lstrip('+')}")
+        elif not isinstance(name, str) and not (name is None and key == "experiment"):
+            raise UserError(
+                f"{line}: {key} is one name of conf/{key}/, as {key}={_first(key, folders)}"
+            )
+        elif isinstance(name, str) and (name != name.strip("/. ") or ".." in name or not name):
+            options = sorted(file.stem for f in folders for file in (f / key).glob("*.yaml"))
+            near = did_you_mean(name.strip("/. ").rpartition("/")[2], options)
+            raise UserError(f"{line}: no such {key}{near}; there are {', '.join(options)}")
+    return chosen
+
+
+def _folders(parsed: Sequence[Override], places: str) -> list[Path]:
+    """Return the folders in which Hydra searches for files of the configuration."""
+    given = [each.value() for each in parsed if each.key_or_group == "hydra.searchpath"]
+    further = [str(place) for each in given if isinstance(each, list) for place in each]
+    return [
+        CONF_DIR,
+        *(Path(p.removeprefix("file://")) for p in [*places.split(","), *further] if p),
+    ]
+
+
+def _first(group: str, folders: Iterable[Path]) -> str:
+    names = sorted(file.stem for folder in folders for file in (folder / group).glob("*.yaml"))
+    return names[0] if names else "NAME"
+
+
+def _several_values(setting: str) -> UserError:
+    return UserError(
+        f"{key_of(setting)}: several values where one is taken; `streaming-asr run -m` and "
+        "`streaming-asr compare audio=FILE` take several"
+    )
+
+
+def _set(config: DictConfig, override: Override, config_name: str) -> None:
+    """Do in `config` what an override asks that chooses no file. Raises UserError."""
+    key, line = str(override.key_or_group), _line(override)
+    path, _, last = key.rpartition(".")
+    if override.is_sweep_override():
+        raise _several_values(line)
+    try:
+        parent = OmegaConf.select(config, path, throw_on_missing=False) if path else config
+        has = isinstance(parent, DictConfig) and last in parent.keys()  # noqa: SIM118  missing ones too
+        if override.is_delete():
+            if not has:
+                raise _no_such_key(line, key, config, config_name)
+            if override.value() not in (None, parent[last]):
+                raise UserError(f"{_shown(line)}: {key} is {parent[last]}; write ~{key}")
+            with open_dict(config):
+                del parent[last]
+        elif override.is_add() and has:
+            raise UserError(f"{_shown(line)}: {key} is there already; write {_shown(line[1:])}")
+        # + adds a key to a group, as +method.new=3; the top level takes none.
+        elif not has and not (line.startswith("+") and path and isinstance(parent, DictConfig)):
+            raise _no_such_key(line, key, config, config_name)
+        else:
+            value = override.value()
+            if (
+                has
+                and isinstance(parent._get_node(last), DictConfig)
+                and not isinstance(value, dict)
+            ):
+                raise UserError(f"{_shown(line)}: {key} has several settings; give {key}.KEY=value")
+            if is_path(key) and value is not None and not isinstance(value, str):
+                if isinstance(value, list | dict):
+                    raise UserError(f"{key}={value}: must be one value, no list and no mapping")
+                value = value_of(line)
+            OmegaConf.update(config, key, value, merge=True, force_add=True)
+    except OmegaConfBaseException as error:
+        raise explain(error, key=key) from error
+
+
+# -- the files ------------------------------------------------------------------------------
+
+
+def chosen_files(config_name: str, overrides: tuple[str, ...], places: str = "") -> DictConfig:
+    """Return the configuration that Hydra composes of files; copy it before you change it.
+
+    overrides: those that choose files. places: see `choosing`. Raises UserError.
+    """
+    files = [file for folder in _folders((), places)[1:] for file in folder.glob("**/*.yaml")]
+    return _chosen_files(config_name, overrides, places, tuple(map(_changed_ns, files)))
+
+
+def _changed_ns(file: Path) -> int:
+    return file.stat().st_mtime_ns if file.is_file() else 0
+
+
+@lru_cache(maxsize=64)
+def _chosen_files(
+    config_name: str, overrides: tuple[str, ...], places: str, _changed: tuple[int, ...]
+) -> DictConfig:
+    """Return `chosen_files`, composed once as long as no file of the user's folders changes."""
+    extra = [f"hydra.searchpath=[{places}]"] if places else []
+    # Hydra refuses to compose while its global state is set, as it is within one of its jobs.
+    state = get_gh_backup()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+            full = hydra_compose(config_name, [*overrides, *extra], return_hydra_config=True)
+    except UserError:
+        raise
+    except RecursionError as error:
+        raise UserError(f"{config_name}: a setting is nested too deep; write it flat") from error
+    except YAMLError as error:
+        raise _of_yaml(error) from error
+    except MissingConfigException as error:
+        raise _no_such_option(error) from error
+    except (HydraException, OmegaConfBaseException, ValueError, TypeError, OSError) as error:
+        raise _refused_file(error, config_name, overrides, places) from error
+    finally:
+        restore_gh_from_backup(state)
+    _refuse_hidden(full, config_name, places)
+    return full
+
+
+def _refuse_hidden(full: DictConfig, config_name: str, places: str) -> None:
+    """Raise UserError for a chosen file of the user's folder that has the name of the package's
+    own, which Hydra takes instead of it."""
+    choices = {str(group): str(name) for group, name in full.hydra.runtime.choices.items()}
+    names = [f"{group}/{name}.yaml" for group, name in choices.items()]
+    for folder in _folders((), places)[1:]:
+        for name in [f"{config_name}.yaml", *names]:
+            own, ours = folder / name, CONF_DIR / name
+            if own.is_file() and ours.is_file() and own.read_bytes() != ours.read_bytes():
+                stem = f"{own.parent.name}/my_{own.name}" if "/" in name else "experiment/mine.yaml"
+                raise UserError(
+                    f"{own}: has the name of a file of the package, which would be taken instead; "
+                    f"rename it, as {stem}"
+                )
 
 
 def _of_yaml(error: YAMLError) -> UserError:
@@ -108,72 +306,37 @@ def _of_yaml(error: YAMLError) -> UserError:
     return UserError(f"{place}: is no YAML ({problem}); write key: value, indented by blanks alike")
 
 
-@contextmanager
-def explained() -> Iterator[None]:
-    """Turn what OmegaConf raises in the `with` block into a UserError: the one that a resolver
-    raised, or the one that `explain` makes."""
-    try:
-        yield
-    except OmegaConfBaseException as error:
-        raise _user_error_behind(error) or explain(error) from error
-
-
-def _user_error_behind(error: BaseException | None) -> UserError | None:
-    """Return the first UserError among an exception and its causes; None if there is none."""
-    while error is not None:
-        if isinstance(error, UserError):
-            return error
-        error = error.__cause__ or error.__context__
-    return None
-
-
-def mini_data(settings: Sequence[str]) -> list[str]:
-    """Return data=mini where the settings name the model mini and neither data nor experiment."""
-    keys = {key_of(setting) for setting in settings}
-    return ["data=mini"] if "model=mini" in settings and not {"data", "experiment"} & keys else []
-
-
-def explain(
-    error: Exception,
-    overrides: Sequence[str] = (),
-    config_name: str = "run",
-    config_dir: str | None = None,
+def _refused_file(
+    error: Exception, config_name: str, overrides: Sequence[str], places: str
 ) -> UserError:
-    """Return an exception of Hydra or OmegaConf as a UserError with value, rule and remedy.
-
-    They have one class for many mistakes, so the mistake is read from the text of the message.
-    overrides, config_name, config_dir: what was composed (`compose_raw`).
-    """
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        return _no_such_option(error)
-    text = f"{error}\n{error.__cause__ or ''}"
-    missing = re.search(
-        r"Could not (?:override|append to config at) '([^']+)'|full_key: (\S+)", text
-    )
-    if "not in" in text and missing:
-        return _no_such_key(missing[1] or missing[2], overrides, config_name, config_dir)
-    if lacking := re.match(r"You must specify '(\w+)'", text):
+    """Return what is wrong in a chosen file, which Hydra's message `error` begins with."""
+    deleted = [each for each in overrides if each.startswith("~")]
+    if deleted and str(error).startswith("Could not delete"):
+        return UserError(f"{deleted[0]}: is not chosen; leave it out")
+    named = re.match(r"In '([^']+)'", str(error))
+    stems = [named[1]] if named else [f"{key_of(each)}/{value_of(each)}" for each in overrides]
+    files = [folder / f"{stem}.yaml" for stem in stems for folder in _folders((), places)[::-1]]
+    files = [file for file in files if file.is_file()]
+    if isinstance(error, UnicodeDecodeError):
+        broken = next((f for f in files if f.read_bytes() == error.object), "a file of conf")
+        return UserError(f"{broken}: is no UTF-8 text; save it as UTF-8")
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ConfigKeyError):
+        cause = cause.__cause__ or cause.__context__
+    file = files[0] if named and files else Path(f"{config_name}.yaml")
+    if cause is None or not named:
+        refusal = explain(error, key=" ".join(overrides) or config_name)
+        return UserError(f"{file}: {refusal}") if named else refusal
+    key = str(cause.full_key or cause.key)
+    if key == "experiment":  # a group, so its file has set keys of its own name
         return UserError(
-            f"{lacking[1]}: has no default; give {lacking[1]}=NAME of conf/{lacking[1]}/"
+            f"experiment={file.stem}: its file must begin with `# @package _global_`, so that its "
+            f"settings are those of {config_name}"
         )
-    if several := re.match(r"Ambiguous value for argument '(.*?)'", text):
-        return UserError(
-            f"{several[1]}: several values where one is taken; `streaming-asr run -m` and "
-            "`streaming-asr compare audio=FILE` take several"
-        )
-    if text.startswith("Config group override"):  # Hydra's message for method=null
-        return UserError(
-            "method, model, data and tracker: each takes the name of one file in conf/<group>/, "
-            f"as tracker=none ({text.strip()})"
-        )
-    if "nterpolation" in text:
-        reason = text.partition("resolving interpolation: ")[2] or text
-        full_key = re.search(r"full_key: (\S+)", text)
-        return UserError(
-            f"{full_key[1] + ': ' if full_key else ''}{reason.strip().splitlines()[0]}; ${{...}} "
-            "names another setting, or an environment variable as ${oc.env:NAME,default}"
-        )
-    return _wrong_value(text)
+    rest = tuple(each for each in overrides if key_of(each) != "experiment")
+    if rest == overrides:  # no experiment is at fault, so the names are not available
+        return UserError(f"{file}: {key}: no such key; correct it, or leave it out")
+    return _no_such_key(f"{file}: {key}", key, chosen_files(config_name, rest, places), config_name)
 
 
 def _no_such_option(error: MissingConfigException) -> UserError:
@@ -190,63 +353,106 @@ def _no_such_option(error: MissingConfigException) -> UserError:
         remedy = f"{BY_PATH[outer_group]}{path}"
         return UserError(f"{outer_group}={path}: no such {outer_group}{near}; {remedy}")
     return UserError(
-        f"{group}={option}: no such {group or 'configuration'}{near}; "
+        f"{group}={_shown(option)}: no such {group or 'configuration'}{near}; "
         f"there are {', '.join(options) or 'none'}{PLUGINS.get(group, '')}"
     )
 
 
-def _wrong_value(text: str) -> UserError:
-    """Return OmegaConf's message `text` about the value of a setting as one line, with the rule and
-    the remedy where it is a usual mistake."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    keys = [line.partition(": ")[2] for line in lines if line.startswith("full_key")]
-    reasons = [
-        line for line in lines if not line.startswith(("full_key", "object_type", "Error merging"))
-    ]
-    if not keys:
-        return UserError(" ".join(reasons[:2]))
-    key = keys[0]
-    kind = re.search(r"Value '(.*)' of type .* could not be converted to (\w+)", text)
-    if kind and kind[2] in KINDS:
-        return UserError(f"{key}={kind[1]}: must be {KINDS[kind[2]]}")
-    several = re.search(r"Cannot convert '(?:list|dict)' to string: '(.*)'$", text, re.M)
-    if several:
-        return UserError(f"{key}={several[1]}: must be one value, no list and no mapping")
-    if "is not Optional" in text:
-        return UserError(f"{key}=null: must have a value; leave it out for its default")
-    return UserError(f"{key}: {''.join(reasons[-1:])}")
-
-
-def _no_such_key(
-    key: str, overrides: Sequence[str], config_name: str, config_dir: str | None
-) -> UserError:
-    """Return the refusal of a key that the configuration does not have, with the nearest name and
-    the keys that there are next to it."""
-    setting = next((override for override in overrides if key_of(override) == key), key)
-    if key == "experiment":  # a group, so its file has set keys of its own name
-        return UserError(
-            f"{setting}: its file must begin with `# @package _global_`, so that its settings are "
-            f"those of {config_name}"
-        )
-    try:
-        rest = [override for override in overrides if override != setting]
-        config = compose_raw(rest, config_name=config_name, config_dir=config_dir)
-    except UserError:  # another setting is wrong too, so the names are not available
-        return UserError(f"{setting}: no such key")
+def _no_such_key(setting: str, key: str, config: DictConfig, config_name: str) -> UserError:
+    """Return the refusal of a key that `config` does not have, with the nearest name and the keys
+    that there are next to it. setting: what the message begins with."""
+    setting = _shown(setting)
     path, _, last = key.rpartition(".")
     parent = OmegaConf.select(config, path) if path else config
     if parent is None:  # the first part of the key does not exist
         first = key.partition(".")[0]
         return UserError(f"{setting}: no {first} to set{did_you_mean(first, map(str, config))}")
+    if not isinstance(parent, DictConfig):
+        return UserError(f"{setting}: {path} is one value, and has no {last} to set")
     names = sorted(set(map(str, parent)) - {"hydra", "_target_"})
     # Full keys by their last part. A key of the top level may be meant for one of the groups.
     full_keys = {name: f"{path}.{name}" if path else name for name in names}
     for group in GROUPS if not path else ():
         for name in config.get(group) or ():
             full_keys.setdefault(str(name), f"{group}.{name}")
-    near = did_you_mean(last, full_keys)
+    # A whole name of a group comes before a similar one of the top level.
+    near = did_you_mean(last, full_keys if last in full_keys else names) or did_you_mean(
+        last, full_keys
+    )
     if near:
         nearest = near.removeprefix("; did you mean ").removesuffix("?")
         near = f"; did you mean {full_keys[nearest]}?"
+    elif path and last in config:  # data.limit for limit
+        near = f"; did you mean {last}?"
     listed = ", ".join(names) or f"no settings before {path}=<name> is given"
     return UserError(f"{setting}: no such key{near}; {path or config_name} has {listed}")
+
+
+# -- what Hydra and OmegaConf raise ---------------------------------------------------------
+
+
+def _with_nul(node: Any, key: str = "") -> Iterator[str]:
+    """Yield the keys, as `method.beam`, of the texts below `node` that hold a NUL character.
+
+    key: of the node itself, '' for the whole configuration.
+    """
+    if isinstance(node, dict | list):
+        children = node.items() if isinstance(node, dict) else enumerate(node)
+        for name, value in children:
+            yield from _with_nul(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(node, str) and "\0" in node:
+        yield key
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what OmegaConf raises in the `with` block into a UserError (`explain`)."""
+    try:
+        yield
+    except OmegaConfBaseException as error:
+        raise explain(error) from error
+
+
+def explain(error: Exception, key: str = "the settings") -> UserError:
+    """Return an exception of Hydra or OmegaConf as a UserError with value, rule and remedy: the
+    UserError that a resolver raised, or one made from the text of the message, as they have one
+    class for many mistakes. key: what was set, where the exception does not name it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, UserError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    text = f"{error}\n{error.__cause__ or ''}"
+    named = re.search(r"full_key: (\S+)", text)
+    key = str(getattr(error, "full_key", None) or (named[1] if named else key))
+    if lacking := re.match(r"You must specify '(\w+)'", text):
+        return UserError(
+            f"{lacking[1]}: has no default; give {lacking[1]}=NAME of conf/{lacking[1]}/"
+        )
+    if "nterpolation" in text or "resolver" in text:
+        name = re.search(r"(variable) '(\w+)'|key '([^']*)' not found|type (\S+)", text)
+        what = "it names itself, or nothing"
+        if name:
+            what = f"there is no {' '.join(filter(None, name.groups()))}"
+        return UserError(
+            f"{key}: its ${{...}} cannot be filled in ({what}); it names another setting, or an "
+            "environment variable as ${oc.env:NAME,default}"
+        )
+    wrong = re.search(r"Value '(.*)' of type .* could not be converted to (\w+)", text)
+    if wrong and wrong[2] in KINDS:
+        return UserError(f"{key}={_shown(wrong[1])}: must be {KINDS[wrong[2]]}")
+    several = re.search(r"Cannot convert '(?:list|dict|\w+Config)' to string: '(.*)'$", text, re.M)
+    if several:
+        return UserError(f"{key}={_shown(several[1])}: must be one value, no list and no mapping")
+    if one_of := re.search(r"Invalid value '(.*)', expected one of \[(.*)\]", text):
+        return UserError(f"{key}={_shown(one_of[1])}: one of {one_of[2]}")
+    if other := re.search(r"Could not override '([^']*)'", text):
+        near = did_you_mean(other[1], GROUPS)
+        return UserError(f"defaults: there is no {other[1]} to override{near}")
+    if "is not Optional" in text:
+        return UserError(f"{key}=null: must have a value; leave it out for its default")
+    if "merg" in text.lower() or "Invalid type assigned" in text or "mapping" in text:
+        return UserError(
+            f"{key}: a mapping and one value cannot be merged; set one of its keys, as {key}.KEY="
+        )
+    return UserError(f"{key}: cannot be composed; check its keys and values, one by one")

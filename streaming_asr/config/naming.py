@@ -8,22 +8,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
+from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.chunking import format_duration, parse_duration
-from streaming_asr.config.compose import compose_raw
+from streaming_asr.config.compose import choosing, chosen_files, mini_data, parse
 from streaming_asr.config.schema import key_of, value_of
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR
 
 UNNAMED = ("method", "chunk", "name", "output", "tracker", "experiment", "pieces", "piece")
 """Settings that are part of every name, or that cannot change a result."""
-
-GROUPS = ("method", "model", "data", "experiment")
-"""Settings that choose a file, which has defaults of its own."""
 
 
 def cell_name(
@@ -42,13 +40,25 @@ def cell_name(
     files (hydra.runtime.config_sources).
     """
     folders = [source["path"] for source in sources if source["schema"] == "file"]
-    searchpath = ",".join(f"file://{path}" for path in folders if path != str(CONF_DIR))
+    places = ",".join(f"file://{path}" for path in folders if path != str(CONF_DIR))
+    try:
+        parsed = parse(overrides)
+        files = [str(each.input_line) for each in choosing(parsed, "run", places)]
+        defaults = chosen_files("run", tuple(files), places)
+    except UserError:  # Hydra composed them, and here they are not understood: all are named
+        parsed, files, defaults = [], [], OmegaConf.create()
+    by_line = {str(each.input_line): each for each in parsed}
     values = {"method": method, "chunk": format_duration(parse_duration(chunk))}
     differing = {}
     for override in overrides:
         key = key_of(override)
-        is_named = key.split(".")[0] not in UNNAMED or key.startswith("method.")
-        if is_named and not _repeats_default(override, overrides, searchpath):
+        if key.split(".")[0] in UNNAMED and not key.startswith("method."):
+            continue
+        if override in files:
+            repeats = str(_default_choice(key, files, places)) == value_of(override)
+        else:
+            repeats = _is_default(by_line.get(override), defaults)
+        if not repeats:
             value = value_of(override)
             # `,` and `=` in a path would look like another setting in the name.
             differing[key] = re.sub("[,=]", "_", value) if key.endswith(".path") else value
@@ -59,41 +69,40 @@ def cell_name(
     return text if piece is None else f"{text}/pieces/{piece}-of-{pieces}"
 
 
-def _repeats_default(override: str, overrides: Sequence[str], searchpath: str) -> bool:
-    """Return whether an override gives the value that its setting has without it.
+def _default_choice(group: str, files: Sequence[str], places: str) -> str | None:
+    """Return the file that a group has where the command line does not choose it."""
+    others = [each for each in files if key_of(each) != group]
+    given = [*others, *mini_data(others)]
+    for each in given:
+        if key_of(each) == group:
+            return value_of(each)
+    if any(key_of(each) == "experiment" for each in given):
+        choices = chosen_files("run", tuple(others), places).hydra.runtime.choices
+        return str(choices.get(group))
+    choices = {k: v for each in _defaults() if not isinstance(each, str) for k, v in each.items()}
+    return choices.get(group)
 
-    Of the other `overrides` only the choices of files count, which bring their own defaults.
-    """
-    key = key_of(override)
-    if override[:1] in "+~":  # adds or removes a setting, which has no default then
-        return False
-    choice_of_files = [o for o in overrides if key_of(o) in GROUPS and key_of(o) != key]
-    if searchpath:
-        choice_of_files.append(f"hydra.searchpath=[{searchpath}]")
-    default = _composed(tuple(choice_of_files))
-    if default is None:
-        return False
-    choices = default.hydra.runtime.choices
-    if key in choices:
-        return str(choices[key]) == value_of(override)
-    parent = OmegaConf.select(default, key.rpartition(".")[0]) if "." in key else default
-    name = key.rpartition(".")[2]
+
+@cache
+def _defaults() -> list[Any]:
+    content: Any = OmegaConf.load(CONF_DIR / "run.yaml")
+    return list(content.defaults)
+
+
+def _is_default(override: Override | None, defaults: DictConfig) -> bool:
+    """Return whether an override gives the value that its setting has in `defaults`, which is
+    composed of the same files."""
+    if override is None or override.is_add() or override.is_force_add() or override.is_delete():
+        return False  # it adds or removes a setting, which has no default then
+    path, _, name = str(override.key_or_group).rpartition(".")
+    parent = OmegaConf.select(defaults, path) if path else defaults
     # The value of another setting is not a default: that setting may have been given too.
     if not isinstance(parent, DictConfig) or name not in parent:
         return False
     if OmegaConf.is_interpolation(parent, name) or OmegaConf.is_missing(parent, name):
         return False
-    value = OverridesParser.create().parse_override(override).value()
+    value = override.value()
     return type(value) is type(parent[name]) and value == parent[name]
-
-
-@lru_cache(maxsize=256)
-def _composed(overrides: tuple[str, ...]) -> DictConfig | None:
-    """Return the configuration of these overrides; None where they cannot be composed."""
-    try:
-        return compose_raw(overrides)
-    except UserError:
-        return None
 
 
 OmegaConf.register_new_resolver("cell_name", cell_name, replace=True)

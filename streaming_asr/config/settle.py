@@ -155,8 +155,10 @@ def _check_model(config: DictConfig) -> None:
     """Raise UserError for a local folder that does not hold what the method runs, and for settings
     that a model built for streaming does not take; the loader answers for hub names."""
     path = OmegaConf.select(config, "model.path")
-    if path is not None and not isinstance(path, str):
-        raise UserError(f"model.path={path}: must be a folder or a name, or null for no model")
+    for key in ("path", "name", "weights"):
+        value = OmegaConf.select(config, f"model.{key}")
+        if value is not None and not isinstance(value, str):
+            raise UserError(f"model.{key}={value}: must be a folder or a name, or null for none")
     if path is not None and is_native(config):
         _check_native(config)
     elif (name := config.model.get("name")) in KINDS:

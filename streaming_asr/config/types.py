@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import inspect
 import logging
-import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import msgspec
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from streaming_asr.errors import UserError, did_you_mean
 
+PLAIN = (bool, int, float, str, type(None), Any)
 
-def check_arguments(node: Any) -> Any:
+
+def check_arguments(node: Any, name: str = "", *, given: Sequence[str] | None = None) -> Any:
     """Check the settings below every `_target_` of `node` against its constructor, the inner ones
     first. Return the node, with a number turned into text if the constructor takes text, as of
     `version=2`.
 
-    Raises UserError for a target that cannot be imported, a setting that it does not have, and a
-    value that is not of the type that its constructor states. Values are not checked against
-    classes other than Python's own, nor if the annotation cannot be evaluated.
+    name: of the node in messages, as `data`. given: arguments that the node need not have; without
+    it none is missed.
+    Raises UserError for a target that cannot be imported, a setting that it does not have or that
+    is missing, and a value that is not of the type that its constructor states. Values are not
+    checked against classes other than Python's own, nor if the annotation cannot be evaluated.
     """
+    prefix = f"{name}." if name else ""
     if isinstance(node, list):
         return [check_arguments(each) for each in node]
     if not isinstance(node, Mapping):
         return node
-    node = {key: check_arguments(value) for key, value in node.items()}
+    node = {key: check_arguments(value, f"{prefix}{key}") for key, value in node.items()}
     if "_target_" not in node:
         return node
     target = target_of(node["_target_"])
@@ -36,25 +41,34 @@ def check_arguments(node: Any) -> Any:
         parameters = inspect.signature(target).parameters
     except ValueError:  # written in C, without one
         return node
+    hints = _hints(target)
     takes_any_key = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for key, value in node.items():
+        if key == "_target_":
+            continue
         if key.startswith("_") and key.endswith("_"):
-            continue  # Hydra's own
+            raise UserError(f"{prefix}{key}={value}: is a key of Hydra's own; leave it out")
         if key not in parameters:
             if takes_any_key:
                 continue
             raise UserError(
-                f"{key}={value}: {target.__name__} has no such setting"
+                f"{prefix}{key}={value}: {target.__name__} has no such setting"
                 f"{did_you_mean(key, parameters)}; it has {', '.join(parameters)}"
             )
         if value is None and parameters[key].default in (None, ""):
             continue  # as if it were left out
-        stated = parameters[key].annotation
-        hint = _hint(stated, target)
+        hint = hints.get(key, Any)
         if _is_number(value) and not _fits(value, hint):
             node[key] = str(value)
         if not _fits(node[key], hint):
-            raise UserError(f"{key}={value}: must be {stated}, as {target.__name__} states")
+            stated = parameters[key].annotation
+            raise UserError(f"{prefix}{key}={value}: must be {stated}, as {target.__name__} states")
+    for key, parameter in parameters.items() if given is not None else ():
+        is_one = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if is_one and parameter.default is parameter.empty and key not in {*node, *(given or ())}:
+            raise UserError(
+                f"{prefix}{key}: {target.__name__} needs it, and it is not set; give {prefix}{key}="
+            )
     return node
 
 
@@ -82,48 +96,42 @@ def target_of(path: Any) -> Callable[..., Any]:
     return target
 
 
-def _hint(stated: Any, target: Callable[..., Any]) -> Any:
-    """Return the type of an annotation; Any without one and if it cannot be evaluated.
+class _Names(dict[str, Any]):
+    """The names of a module; those that it imports for type checkers only are Any."""
 
-    stated: the annotation, which is a text under `from __future__ import annotations`; it is
-    evaluated with the names of the module that defines `target`.
-    """
-    if not isinstance(stated, str):
-        return Any if stated is inspect.Parameter.empty else stated
-    constructor: Any = target
-    function = inspect.unwrap(constructor.__init__ if isinstance(target, type) else constructor)
-    names = vars(sys.modules.get(getattr(function, "__module__", ""), types))
-    try:
-        return eval(stated, dict(names))  # written in the program that is about to run
-    except Exception:
+    def __missing__(self, name: str) -> Any:
         return Any
+
+
+def _hints(target: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of a constructor's arguments; {} if an annotation cannot be evaluated."""
+    made: Any = target
+    function = inspect.unwrap(made.__init__ if isinstance(target, type) else made)
+    names = getattr(function, "__globals__", {})
+    try:
+        return get_type_hints(function, localns=_Names(names | names.get("__builtins__", {})))
+    except Exception:
+        return {}
 
 
 def _fits(value: Any, hint: Any) -> bool:
     """Return whether a value of a configuration is of the type `hint`; True for types that are not
     checked."""
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, each) for each in get_args(hint))
-    if origin is Literal:
-        return value in get_args(hint)
-    if hint in (None, type(None)):
-        return value is None
-    if isinstance(value, Mapping):  # another object's node, or a plain mapping
-        return hint not in (int, float, str, bool)
-    if hint is float:
-        return _is_number(value)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint is bool:
-        return isinstance(value, bool)
-    if hint is str:
-        return isinstance(value, str)
-    if origin in (list, tuple, Sequence):
-        arguments = [argument for argument in get_args(hint) if argument is not Ellipsis]
-        item_hint = arguments[0] if len(arguments) == 1 else Any
-        return isinstance(value, list | tuple) and all(_fits(item, item_hint) for item in value)
+    if not _is_plain(hint):  # a mapping may be the node of another object
+        return True
+    try:
+        msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        return False
     return True
+
+
+def _is_plain(hint: Any) -> bool:
+    """Return whether a type is Python's own, as `Sequence[float] | None`."""
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType, list, tuple, Sequence):
+        return all(each is Ellipsis or _is_plain(each) for each in get_args(hint))
+    return origin is Literal or hint in PLAIN
 
 
 def _is_number(value: Any) -> bool:

@@ -26,8 +26,10 @@ def method_of(config: DictConfig) -> tuple[Any, Callable[[], None]]:
     if str(config.method._target_).startswith("streaming_asr.") or config.device != "cpu":
         import torch
 
-        if config.device.startswith("cuda") and not torch.cuda.is_available():
-            raise UserError(f"device={config.device}: torch finds no CUDA GPU; use device=cpu")
+        kind, _, number = config.device.partition(":")
+        n_devices = {"cuda": torch.cuda.device_count, "mps": torch.mps.device_count}
+        if kind in n_devices and int(number or 0) >= n_devices[kind]():
+            raise UserError(f"device={config.device}: torch finds no such GPU; use device=cpu")
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)

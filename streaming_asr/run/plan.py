@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, ValueType
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -20,7 +16,7 @@ from streaming_asr.cells.folder import cell_of, name_of, piece_folder, short_nam
 from streaming_asr.cells.pieces import check_fits
 from streaming_asr.config.build import build
 from streaming_asr.config.command_line import CommandLine, is_path
-from streaming_asr.config.compose import compose_raw, explain
+from streaming_asr.config.compose import compose_raw, explain, parse, values_of
 from streaming_asr.config.schema import key_of, value_of
 from streaming_asr.config.settle import settle
 from streaming_asr.errors import MissingWeights, Unpaired, UserError
@@ -76,29 +72,29 @@ def plan(line: CommandLine) -> Plan:
     others can run. It leaves out a method with a model that it does not run. -m asks for a sweep,
     as does an experiment file with `hydra.mode: MULTIRUN`.
     """
-    overrides = _parsed(line.settings)
+    overrides = parse(line.settings)
     # The first value of each setting: the only cell, or the first of a sweep.
-    first = tuple(_values(override)[0] for override in overrides)
+    first = tuple(values_of(override)[0] for override in overrides)
     full = compose_raw(first, config_dir=line.config_dir)
     launcher = str(full.hydra.runtime.choices["hydra/launcher"])
     if not line.multirun and full.hydra.mode != RunMode.MULTIRUN:
         for override in overrides:
             if override.is_sweep_override():
-                raise _several_values(override.input_line or "")
+                raise _severalvalues_of(override.input_line or "")
         return Plan(_in_pieces([_planned(full, "hydra.run.dir")]), full, None, launcher)
     sweep = _folder(full, "hydra.sweep.dir")
     if full.hydra.sweeper.get("_target_") != BASIC_SWEEPER:
         return Plan([], full, sweep, launcher, foreign_sweeper=True)
     # The axes of the experiment file come first, so that the command line has the last word.
     axes = [f"{key}={value}" for key, value in (full.hydra.sweeper.params or {}).items()]
-    values_of = {o.get_key_element(): _values(o) for o in (*_parsed(axes), *overrides)}
-    for values in values_of.values():
+    by_key = {o.get_key_element(): values_of(o) for o in (*parse(axes), *overrides)}
+    for values in by_key.values():
         for value, n in Counter(values).items():
             if n > 1:
                 raise UserError(f"{value}: is there twice; a sweep names each value once")
     cells: list[Planned] = []
     unpaired: Unpaired | None = None
-    for settings in itertools.product(*values_of.values()):
+    for settings in itertools.product(*by_key.values()):
         composed = full if settings == first else compose_raw(settings, config_dir=line.config_dir)
         try:
             cells.append(_planned(composed, *SWEEP_FOLDER))
@@ -114,7 +110,7 @@ def plan(line: CommandLine) -> Plan:
     return Plan(_in_pieces(cells), full, sweep, launcher)
 
 
-def _several_values(setting: str) -> UserError:
+def _severalvalues_of(setting: str) -> UserError:
     """Return the refusal of a setting with several values outside a sweep."""
     key, value = key_of(setting), value_of(setting)
     quoted = f"; quote a path that holds a comma: \"{key}='{value}'\"" if is_path(key) else ""
@@ -122,36 +118,6 @@ def _several_values(setting: str) -> UserError:
         f"{setting}: several values make a sweep; add -m to run one cell for each, or give one "
         f"value{quoted}"
     )
-
-
-def _parsed(overrides: Sequence[str]) -> list[Override]:
-    """Return Hydra's form of each override. Raises UserError for one that it cannot parse."""
-    parser = OverridesParser.create()
-    parsed = []
-    for override in overrides:
-        try:
-            parsed += parser.parse_overrides([override])
-        except (HydraException, RecursionError) as error:
-            reason = str(error).splitlines()[0].partition(" expecting ")[0]  # the rest is a grammar
-            quoted = f"{key_of(override)}='{value_of(override)}'"
-            raise UserError(
-                f"{override[:200]}: not key=value ({reason}); quote a value that holds blanks or "
-                f'brackets, for the shell as well: "{quoted[:200]}"'
-            ) from error
-    return parsed
-
-
-def _values(override: Override) -> list[str]:
-    """Return `key=value` for each value of an override. Raises UserError for a sweep whose values
-    Hydra does not list, as an interval."""
-    if not override.is_sweep_override():
-        return [override.input_line or ""]
-    if not override.is_discrete_sweep() or override.value_type == ValueType.GLOB_CHOICE_SWEEP:
-        raise UserError(
-            f"{override.input_line}: a sweep lists its values, as in chunk=100ms,300ms, or counts "
-            "them, as in seed=range(0,3)"
-        )
-    return [f"{override.get_key_element()}={v}" for v in override.sweep_string_iterator()]
 
 
 def _planned(full: DictConfig, *folder_keys: str) -> Planned:

@@ -107,7 +107,7 @@ def test_a_setting_of_one_value_takes_neither_a_list_nor_a_mapping(field: Field)
         (["metod=ufal"], "metod=ufal: no such key; did you mean method?"),
         (["limit=abc"], "limit=abc: must be a whole number"),
         (["hydra.job.chdir=true"], "hydra.job.chdir=true: paths are relative to where"),
-        (["+method.extra=" + "[" * 2000 + "]" * 2000], "not key=value (maximum recursion depth"),
+        (["+method.extra=" + "[" * 2000 + "]" * 2000], "not key=value (nested too deep)"),
         (["method=U2"], "method=U2: no such method; did you mean u2?"),
         (["method=AlignAtt"], "no such method; did you mean simul_whisper?"),
         (["method=local-agreement"], "no such method; did you mean ufal?"),

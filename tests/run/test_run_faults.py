@@ -227,14 +227,17 @@ def test_a_folder_that_vanishes_during_the_run_is_said(
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("name=${oc.env:NOPE}", "name: \"Environment variable 'NOPE' not found\""),
-        ("name=${name}", "name: Recursive interpolation detected"),
-        ("chunk=${oc.env:NOPE}", "chunk: \"Environment variable 'NOPE' not found\""),
-        ("method=null", "method, model, data and tracker: each takes the name of one file"),
+        ("name=${oc.env:NOPE}", "name: its ${...} cannot be filled in (there is no variable NOPE)"),
+        ("name=${name}", "name: its ${...} cannot be filled in (it names itself, or nothing)"),
+        (
+            "chunk=${oc.env:NOPE}",
+            "chunk: its ${...} cannot be filled in (there is no variable NOPE)",
+        ),
+        ("method=null", "method=null: method is one name of conf/method/, as method=chunkformer"),
         (f"seed={2**70}", f"seed={2**70}: must be 0 to 4294967295"),
         ("seed=-1", "seed=-1: must be 0 to 4294967295"),
         ("threads=1000000", "threads=1000000: must be 1 to 1024"),
-        ("model.path=[1]", "model.path=[1]: must be a folder or a name, or null"),
+        ("model.path=[1]", "model.path=[1]: must be one value, no list and no mapping"),
         ("+foo=1", "foo: no such key; there are batch, "),
         ("+chunks=1s", "chunks: no such key; did you mean chunk?"),
         ("+method.foo=1", "foo=1: Parrot has no such setting; it has chunk_s, "),
