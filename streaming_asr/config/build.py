@@ -34,7 +34,7 @@ def build(node: DictConfig | Mapping[str, Any], **extra: Any) -> Any:
     """
     plain = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     try:
-        return instantiate(check_arguments(plain, given=list(extra)), _convert_="all", **extra)
+        return instantiate(check_arguments(plain, extra=list(extra)), _convert_="all", **extra)
     except InstantiationException as error:
         if isinstance(error.__cause__, Exception):
             raise error.__cause__ from None

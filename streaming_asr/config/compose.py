@@ -70,9 +70,9 @@ def compose_raw(
     for override in parsed:
         if override not in chosen:
             _set(full, override, config_name)
-    given = full.hydra.overrides
-    given.hydra = [_line(each) for each in parsed if each.is_hydra_override()]
-    given.task = [_line(each) for each in parsed if not each.is_hydra_override()]
+    lines = full.hydra.overrides
+    lines.hydra = [_line(each) for each in parsed if each.is_hydra_override()]
+    lines.task = [_line(each) for each in parsed if not each.is_hydra_override()]
     for key in _with_nul(OmegaConf.to_container(full, resolve=False)):
         raise UserError(f"{key}: holds a NUL character, which no path or name has; leave it out")
     if isinstance(verbose := full.hydra.verbose, int) and not isinstance(verbose, bool):
@@ -98,12 +98,12 @@ def parse(overrides: Sequence[str]) -> list[Override]:
     parser = OverridesParser.create()
     parsed = []
     for override in overrides:
-        key, value, shown = key_of(override), value_of(override), _shown(override)
+        key, value, text = key_of(override), value_of(override), _shown(override)
         if not re.fullmatch(r"[A-Za-z_][\w-]*([./][\w-]+)*", key, re.ASCII):
             plain = re.split(r"[@:]", key)[0]
             near = f"; write {plain}={_shown(value)}" if re.search("[@:]", key) and plain else ""
             raise UserError(
-                f"{shown}: {_shown(key)!r} is no key; settings are key=value, and a key has "
+                f"{text}: {_shown(key)!r} is no key; settings are key=value, and a key has "
                 f"letters, digits, _ and dots, as method.beam=3{near}"
             )
         try:
@@ -112,7 +112,7 @@ def parse(overrides: Sequence[str]) -> list[Override]:
             reason = "nested too deep" if isinstance(error, RecursionError) else "cannot be read"
             quoted = f"{key}='{_shown(value).strip(chr(39) + chr(34))}'"
             raise UserError(
-                f"{shown}: not key=value ({reason}); quote a value that holds blanks, brackets or "
+                f"{text}: not key=value ({reason}); quote a value that holds blanks, brackets or "
                 f'other signs, for the shell as well: "{quoted}"'
             ) from error
     return parsed
@@ -180,8 +180,8 @@ def choosing(parsed: Sequence[Override], config_name: str, places: str) -> list[
 
 def _folders(parsed: Sequence[Override], places: str) -> list[Path]:
     """Return the folders in which Hydra searches for files of the configuration."""
-    given = [each.value() for each in parsed if each.key_or_group == "hydra.searchpath"]
-    further = [str(place) for each in given if isinstance(each, list) for place in each]
+    lists = [each.value() for each in parsed if each.key_or_group == "hydra.searchpath"]
+    further = [str(place) for each in lists if isinstance(each, list) for place in each]
     return [
         CONF_DIR,
         *(Path(p.removeprefix("file://")) for p in [*places.split(","), *further] if p),
@@ -289,11 +289,15 @@ def _refuse_hidden(full: DictConfig, config_name: str, places: str) -> None:
     names = [f"{group}/{name}.yaml" for group, name in choices.items()]
     for folder in _folders((), places)[1:]:
         for name in [f"{config_name}.yaml", *names]:
-            own, ours = folder / name, CONF_DIR / name
-            if own.is_file() and ours.is_file() and own.read_bytes() != ours.read_bytes():
-                stem = f"{own.parent.name}/my_{own.name}" if "/" in name else "experiment/mine.yaml"
+            users, ours = folder / name, CONF_DIR / name
+            if users.is_file() and ours.is_file() and users.read_bytes() != ours.read_bytes():
+                stem = (
+                    f"{users.parent.name}/my_{users.name}"
+                    if "/" in name
+                    else "experiment/mine.yaml"
+                )
                 raise UserError(
-                    f"{own}: has the name of a file of the package, which would be taken instead; "
+                    f"{users}: has the name of a file of the package, which would be taken instead; "
                     f"rename it, as {stem}"
                 )
 

@@ -72,11 +72,11 @@ def cell_name(
 def _default_choice(group: str, files: Sequence[str], places: str) -> str | None:
     """Return the file that a group has where the command line does not choose it."""
     others = [each for each in files if key_of(each) != group]
-    given = [*others, *mini_data(others)]
-    for each in given:
+    lines = [*others, *mini_data(others)]
+    for each in lines:
         if key_of(each) == group:
             return value_of(each)
-    if any(key_of(each) == "experiment" for each in given):
+    if any(key_of(each) == "experiment" for each in lines):
         choices = chosen_files("run", tuple(others), places).hydra.runtime.choices
         return str(choices.get(group))
     choices = {k: v for each in _defaults() if not isinstance(each, str) for k, v in each.items()}

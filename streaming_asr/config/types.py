@@ -17,7 +17,7 @@ from streaming_asr.errors import UserError, did_you_mean
 PLAIN = (bool, int, float, str, type(None), Any)
 
 
-def check_arguments(node: Any, name: str = "", *, given: Sequence[str] | None = None) -> Any:
+def check_arguments(node: Any, name: str = "", *, extra: Sequence[str] | None = None) -> Any:
     """Check the settings below every `_target_` of `node` against its constructor, the inner ones
     first. Return the node, with a number turned into text if the constructor takes text, as of
     `version=2`.
@@ -63,9 +63,9 @@ def check_arguments(node: Any, name: str = "", *, given: Sequence[str] | None = 
         if not _fits(node[key], hint):
             stated = parameters[key].annotation
             raise UserError(f"{prefix}{key}={value}: must be {stated}, as {target.__name__} states")
-    for key, parameter in parameters.items() if given is not None else ():
+    for key, parameter in parameters.items() if extra is not None else ():
         is_one = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        if is_one and parameter.default is parameter.empty and key not in {*node, *(given or ())}:
+        if is_one and parameter.default is parameter.empty and key not in {*node, *(extra or ())}:
             raise UserError(
                 f"{prefix}{key}: {target.__name__} needs it, and it is not set; give {prefix}{key}="
             )
@@ -105,8 +105,8 @@ class _Names(dict[str, Any]):
 
 def _hints(target: Callable[..., Any]) -> dict[str, Any]:
     """Return the types of a constructor's arguments; {} if an annotation cannot be evaluated."""
-    made: Any = target
-    function = inspect.unwrap(made.__init__ if isinstance(target, type) else made)
+    constructor: Any = target
+    function = inspect.unwrap(constructor.__init__ if isinstance(target, type) else constructor)
     names = getattr(function, "__globals__", {})
     try:
         return get_type_hints(function, localns=_Names(names | names.get("__builtins__", {})))
