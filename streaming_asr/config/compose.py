@@ -297,7 +297,7 @@ def _refuse_hidden(full: DictConfig, config_name: str, places: str) -> None:
                     else "experiment/mine.yaml"
                 )
                 raise UserError(
-                    f"{users}: has the name of a file of the package, which would be taken instead; "
+                    f"{users}: has the name of a file of the package, which would be taken; "
                     f"rename it, as {stem}"
                 )
 
