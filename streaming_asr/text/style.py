@@ -7,12 +7,15 @@ itself outputs.
 
 from __future__ import annotations
 
+import re
+
 from rapidfuzz.distance import Levenshtein
 
 from streaming_asr.text.normalise import Normaliser, light_key, normaliser
 from streaming_asr.text.units import unit_of
 
 ENDS = (".", "?", "!")  # of a sentence
+ELLIPSIS = re.compile(r"(?:\.{2,}|…)(\s*$)?")
 
 
 def in_style(reference: str, output: str, language: str | None = None) -> str:
@@ -26,6 +29,15 @@ def in_style(reference: str, output: str, language: str | None = None) -> str:
     if not (reference.isupper() or reference.islower()) or unit_of(language or "en") != "word":
         return reference
     normalise = normaliser(language)
+    # Where a recording ends within a sentence Whisper writes three dots, which count as a word.
+    output = ELLIPSIS.sub(lambda dots: "" if dots[1] is None else ".", output)
+    text = _styled(reference, output, language, normalise)
+    is_same = normalise.words(text) == normalise.words(reference)
+    return text if is_same else _styled(reference, "", language, normalise)
+
+
+def _styled(reference: str, output: str, language: str | None, normalise: Normaliser) -> str:
+    """Return `in_style` of a reference in one case; its numbers may come apart by a wrong word."""
     if normalise.words(reference) == normalise.words(output):
         return " ".join(output.split())
     spoken, written = reference.lower().split(), output.split()

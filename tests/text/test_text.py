@@ -381,6 +381,10 @@ def test_a_script_that_does_not_fit_its_language_is_remarked(
         ("GO AWAY THEN COME", "Go way. Then gum", "Go away. Then come."),
         ("i think i'm late says i", "", "I think I'm late says I."),
         ("one two", "One, too,", "One, two."),
+        # Three dots are no words, and a number that would come apart stays.
+        ("AND SO HE SAT", "And so he sat...", "And so he sat."),
+        ("AND SO HE SAT", "And... so he set", "And so he sat."),
+        ("KNIT TWO FOURTH ROW SEAMED", "Knit 2 4th row seemed", "Knit two fourth row seamed."),
         # In two cases already.
         ("He went to Rome", "he went to rome.", "He went to Rome"),
         ("HE WENT", "He went", "He went"),
