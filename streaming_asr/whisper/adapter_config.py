@@ -19,10 +19,17 @@ MERGED_TYPES = ("LORA", "ADALORA")
 # These learn vectors that go before a layer's input.
 PROMPTS = ("PREFIX_TUNING", "PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING")
 PATTERNS = ("rank_pattern", "alpha_pattern")
-WIDTHS = {"tiny": (384, 4), "base": (512, 6), "small": (768, 12), "medium": (1024, 24)}
-"""Width and number of layers of OpenAI's models by name."""
-LARGE_WIDTH, LARGE_LAYERS, TURBO_LAYERS = 1280, 32, 4
 COMPARED = ("model_type", "d_model", "encoder_layers", "decoder_layers", "num_mel_bins")
+OPENAI = {
+    "tiny": (384, 4, 4, 80),
+    "base": (512, 6, 6, 80),
+    "small": (768, 12, 12, 80),
+    "medium": (1024, 24, 24, 80),
+    **dict.fromkeys(("large", "large-v2"), (1280, 32, 32, 80)),
+    "large-v3": (1280, 32, 32, 128),
+    "large-v3-turbo": (1280, 32, 4, 128),
+}
+"""Width, layers of encoder and decoder, and mel bands of OpenAI's models."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -135,34 +142,18 @@ def check_base(content: Mapping[str, Any], model: Any, file: Path) -> None:
 def _base_sizes(name: str) -> dict[str, Any]:
     """Return the sizes of a base model (keys: COMPARED, vocab_size), by OpenAI's name for it or by
     its config.json on this machine; {} where neither exists."""
-    if openai := re.fullmatch(r"openai/whisper-(tiny|base|small|medium)(\.en)?", name):
-        width, layers = WIDTHS[openai[1]]
-        return _openai(width, layers, layers, english=openai[2] is not None)
-    if openai := re.fullmatch(r"openai/whisper-large(-v2|-v3|-v3-turbo)?", name):
-        kind = openai[1] or ""
-        decoder = TURBO_LAYERS if kind.endswith("turbo") else LARGE_LAYERS
-        n_mels = 128 if kind.startswith("-v3") else 80
-        return _openai(LARGE_WIDTH, LARGE_LAYERS, decoder, n_mels=n_mels)
+    openai = re.fullmatch(r"openai/whisper-([\w-]+)(\.en)?", name)
+    if openai and openai[1] in OPENAI:
+        tokens = MULTILINGUAL_TOKENS - 1 if openai[2] else MULTILINGUAL_TOKENS
+        values = ("whisper", *OPENAI[openai[1]], tokens)
+        return dict(zip((*COMPARED, "vocab_size"), values, strict=True))
     if "/" not in name:  # no name of the hub; a folder of that name here may be any model
         return {}
     with suppress(UserError, OSError, ValueError):
-        folder: Path | None = Path(name).expanduser()
-        if not is_local(name):
-            model = find_here(name)
-            has_config = model is not None and not model.is_ctranslate2
-            folder = model.folder if model is not None and has_config else None
-        if folder is not None and (folder / "config.json").is_file():
-            return _sizes(json_file(folder / "config.json", ""))
+        model = None if is_local(name) else find_here(name)
+        folder = Path(name).expanduser() if model is None else model.folder
+        return _sizes(json_file(folder / "config.json", ""))
     return {}
-
-
-def _openai(
-    width: int, encoder: int, decoder: int, *, n_mels: int = 80, english: bool = False
-) -> dict[str, Any]:
-    """Return the sizes of one of OpenAI's models; `encoder`, `decoder`: their numbers of layers."""
-    values = ("whisper", width, encoder, decoder, n_mels)
-    tokens = MULTILINGUAL_TOKENS - 1 if english else MULTILINGUAL_TOKENS
-    return {**dict(zip(COMPARED, values, strict=True)), "vocab_size": tokens}
 
 
 def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
