@@ -55,16 +55,17 @@ def hash_of(named: Iterable[tuple[str, np.ndarray]]) -> str:
 
 
 def _of_files(files: Iterable[Path]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (name, values) of every weight, names as Whisper's whole model has them; the output
-    layer, which is the embeddings, is left out."""
+    """Yield (name, values) of every weight; the output layer, which is the embeddings, is left
+    out."""
     for file in files:
-        for name, values in _tensors(file):
+        for name, value in file_tensors(file):
             if name != "proj_out.weight":
-                yield name if name.startswith("model.") else f"model.{name}", values
+                yield name, value.float().numpy()
 
 
-def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (name, float32 values) of a file's floating-point tensors. Raises UserError."""
+def file_tensors(file: Path) -> Iterator[tuple[str, Any]]:
+    """Yield (name, tensor) of a file's floating-point tensors, names as Whisper's whole model has
+    them. Raises UserError."""
     import pickle
 
     import torch
@@ -85,7 +86,7 @@ def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
         ) from error
     for name, value in content.items():
         if value.is_floating_point():
-            yield name, value.float().numpy()
+            yield name if name.startswith(("model.", "proj_out.")) else f"model.{name}", value
 
 
 def check_floats(file: Path) -> None:

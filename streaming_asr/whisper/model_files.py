@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,9 +21,8 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import json_of
 from streaming_asr.models import ctranslate2
 from streaming_asr.models.find import MULTILINGUAL_TOKENS, Found
-from streaming_asr.models.hash import check_floats
+from streaming_asr.models.hash import file_tensors
 from streaming_asr.whisper.network import JsonSettings
-from streaming_asr.whisper.tensors import load_pickled
 
 REMEDY = "take all files from where the model comes from"
 WEIGHTS = ("model.safetensors", "model-*.safetensors", "pytorch_model*.bin")
@@ -160,22 +160,7 @@ def tensors_of(model: Found) -> dict[str, torch.Tensor]:
     files = next((files for files in by_kind if files), [])
     if not files:
         raise UserError(f"{model.folder}: holds no {WEIGHTS[0]}; {REMEDY}")
-    tensors: dict[str, torch.Tensor] = {}
-    for file in files:
-        for name, value in _stored(file).items():
-            is_whole_name = name.startswith(("model.", "proj_out."))
-            tensors[name if is_whole_name else f"model.{name}"] = value
-    return tensors
-
-
-def _stored(file: Path) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
-    if file.suffix == ".safetensors":
-        check_floats(file)
-        return load_file(file)
-    content = load_pickled(file, str(file))
-    return {name: value for name, value in content.items() if value.is_floating_point()}
+    return dict(chain.from_iterable(map(file_tensors, files)))
 
 
 def check_sizes(

@@ -409,10 +409,9 @@ def test_truncated_weights_are_one_error(tmp_path):
     folder = shutil.copytree(tiny_folder(), tmp_path / "model")
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1000])
-    with pytest.raises(UserError, match="could not be loaded"):
-        load_whisper(folder)
-    with pytest.raises(UserError, match="truncated or damaged"):
-        weights_hash(folder)
+    for reads in (load_whisper, weights_hash):
+        with pytest.raises(UserError, match="truncated or damaged"):
+            reads(folder)
 
 
 def test_an_adapter_that_is_truncated_not_whole_or_not_finite_is_refused(adapted):
