@@ -4,22 +4,28 @@ all of it against what the author's package answered."""
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from chunkformer_tiny import SHAPE, tiny_network
 from places import FIXTURES
+from tiny import noise
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from streaming_asr.method import Word
 from streaming_asr.methods.chunkformer import layers
 from streaming_asr.methods.chunkformer.context import SIDE, Context
 from streaming_asr.methods.chunkformer.context import whole as tables_of
+from streaming_asr.methods.chunkformer.ctc import Greedy, best_path
 from streaming_asr.methods.chunkformer.encoder import Network, Shape, encoder_flops
 from streaming_asr.methods.chunkformer.endless import EndlessCache, advance
+from streaming_asr.methods.chunkformer.features import StreamingFbank, fbank, n_mel_frames
 from streaming_asr.methods.chunkformer.layers import SelfAttention, n_frames
+from streaming_asr.text.subtitles import segments
 
 FIXTURE = FIXTURES / "chunkformer.json"
 LENGTHS = (500, 15, 14, 0, 231, 1)
@@ -338,3 +344,109 @@ def test_the_flops_are_those_torch_counts(network) -> None:
     wanted = counted.get_total_flops() - of_positions.get_total_flops()
     assert wanted > 0
     assert encoder_flops(SHAPE, context, n, n // 8) == pytest.approx(wanted, rel=0.02)
+
+
+# -- Kaldi's features: against recorded ones, as a stream, at the edges --
+
+
+def test_the_features_are_those_of_kaldi() -> None:
+    recorded = torch.tensor(json.loads(FIXTURE.read_text())["features"])
+    audio = np.random.default_rng(1).uniform(-0.5, 0.5, 16_000).astype(np.float32)
+    ours = fbank(torch.from_numpy(audio))
+    assert ours.shape == (98, 80)
+    assert len(recorded) > 40
+    assert (ours.flatten()[::101] - recorded).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "n_frames"), [(0, 0), (1, 0), (399, 0), (400, 1), (559, 1), (560, 2), (16000, 98)]
+)
+def test_a_frame_is_a_window_that_lies_wholly_inside(n_samples: int, n_frames: int) -> None:
+    assert n_mel_frames(n_samples) == n_frames
+    assert fbank(torch.zeros(n_samples)).shape == (n_frames, 80)
+
+
+def test_silence_is_the_logarithm_of_the_smallest_float() -> None:
+    assert torch.allclose(fbank(torch.zeros(800)), torch.tensor(np.log(2.0**-23)).float())
+
+
+def test_a_stream_gives_the_frames_of_the_whole_recording() -> None:
+    samples = noise(1.3, seed=3)
+    stream = StreamingFbank()
+    cuts = [0, 0, 1, 399, 400, 2000, 2001, 9999, len(samples)]
+    parts = [stream.push(samples[a:b]) for a, b in pairwise(cuts)]
+    assert [len(part) for part in parts][:4] == [0, 0, 0, 1]
+    assert torch.allclose(torch.cat(parts), fbank(torch.from_numpy(samples)), atol=1e-4)
+
+
+# -- Greedy CTC on literal paths: repeats, blanks, words, borders, segments --
+
+
+TOKENS = ["<blank>", "<unk>", "▁the", "▁fox", "ed", "s", "▁", "<sos/eos>"]
+
+
+def said(*chunks: list[int]) -> tuple[list[list[str]], list[str]]:
+    """The words complete after each chunk, and what is left at the end."""
+    greedy = Greedy(TOKENS)
+    complete = [[w.text for w in greedy.push(path, [-0.1] * len(path))] for path in chunks]
+    return complete, [w.text for w in greedy.finish()]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ([], ""),
+        ([0, 0, 0], ""),
+        ([2, 2, 2], " the"),
+        ([2, 0, 2], " the the"),
+        ([2, 2, 0, 3, 5, 5, 0, 5], " the foxss"),
+        ([2, 1, 7, 3], " the fox"),  # signs that are no text
+        ([6, 5, 0, 6, 4], " s ed"),  # a space of its own
+        ([6], ""),
+        ([4, 5, 2], "eds the"),  # nothing says that a word begins here
+    ],
+)
+def test_repeats_merge_blanks_part_them_and_signs_drop(path: list[int], text: str) -> None:
+    complete, left = said(path)
+    assert "".join([*complete[0], *left]) == text
+
+
+@pytest.mark.parametrize("border", range(9))
+def test_a_border_anywhere_changes_nothing(border: int) -> None:
+    path = [2, 2, 0, 3, 3, 4, 0, 4, 2]
+    complete, left = said(path[:border], path[border:])
+    assert [*complete[0], *complete[1], *left] == [" the", " foxeded", " the"]
+
+
+def test_a_word_is_complete_when_the_next_begins() -> None:
+    assert said([2, 0], [0, 0], [3, 4], [2]) == ([[], [], [" the"], [" foxed"]], [" the"])
+
+
+def test_the_open_word_is_shown_and_its_times_and_probability_are_of_its_tokens() -> None:
+    greedy = Greedy(TOKENS)
+    assert greedy.push([0, 2, 2], [-9.0, -0.2, -9.0]) == []
+    assert greedy.push([0, 5, 0, 0], [-9.0, -0.4, -9.0, -9.0]) == []
+    (word,) = greedy.open_word()
+    assert word.text == " thes"
+    assert (word.start, word.end) == (pytest.approx(0.08), pytest.approx(0.40))
+    assert word.probability == pytest.approx(2.718281828 ** ((-0.2 - 0.4) / 2))
+    assert greedy.finish() == (word,) and greedy.finish() == () == greedy.open_word()
+
+
+def test_the_best_path_is_the_likeliest_token_of_each_frame() -> None:
+    tokens, log_probs = best_path(torch.tensor([[0.0, 2.0, 1.0], [5.0, 0.0, 0.0]]))
+    assert tokens == [1, 0]
+    assert log_probs == pytest.approx([-0.40760596, -0.01338597], abs=1e-6)
+    assert best_path(torch.zeros(0, 3)) == ([], [])
+
+
+def test_a_pause_of_half_a_second_ends_a_segment() -> None:
+    words = [Word(" one", 1.0, 1.2), Word(" two", 1.6, 1.9), Word(" three", 2.4, 2.5)]
+    assert [(s.start, s.end, s.text) for s in segments(words)] == [
+        (1.0, 1.9, "one two"),
+        (2.4, 2.5, "three"),
+    ]
+    assert [s.text for s in segments(words, silence_s=1.0)] == ["one two three"]
+    assert segments([]) == []
+    with pytest.raises(ValueError, match="no times"):
+        segments([Word("x")])
