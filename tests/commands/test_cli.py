@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
+import shutil
 import signal
+import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from places import HANG_S
 from run_fakes import arguments, program
 
 from streaming_asr import __version__
@@ -204,3 +208,111 @@ def test_what_cannot_be_obtained_says_where_it_comes_from(
 ) -> None:
     assert cli.main(["get", name]) == 2
     assert message in capsys.readouterr().err
+
+
+# -- Completion in a shell --
+
+
+SCRIPT = f"""#!{sys.executable}
+import sys
+from streaming_asr.commands.cli import main
+sys.exit(main())
+"""
+BASH = shutil.which("bash")
+
+# What readline does on a tab: the function of the command, with the line and the cursor.
+TAB = """
+eval "$(streaming-asr -sc install=bash)"
+COMP_LINE="$1"; COMP_POINT=${#1}; COMP_WORDS=($1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+complete -p streaming-asr >&2
+hydra_bash_completion
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.skipif(BASH is None, reason="no bash here: apt install bash")
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("streaming-asr method=whi", {"method=whisperrt"}),
+        ("streaming-asr data.sn", {"data.snr_db="}),
+    ],
+)
+def test_bash_completes_choices_and_settings(line: str, offered: set[str], tmp_path: Path) -> None:
+    script = tmp_path / "bin" / "streaming-asr"
+    script.parent.mkdir()
+    script.write_text(SCRIPT)
+    script.chmod(0o755)
+    path = f"{script.parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [str(BASH), "--norc", "-c", TAB, "bash", line],
+        env={**os.environ, "PATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+    )
+    assert "-F hydra_bash_completion streaming-asr" in done.stderr
+    assert {word.strip() for word in done.stdout.split()} == offered, done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
+def test_each_shell_has_its_script(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
+    from streaming_asr.run import command as run
+
+    assert run.main(["-sc", f"install={shell}"]) == 0
+    assert "streaming-asr" in capfd.readouterr().out
+
+
+# -- `check`: own methods in a folder outside the clone, one fault each --
+
+
+FAULTS = {  # a class that breaks the contract, and a part of the sentence
+    "fakes.Peeks": "it uses future audio",
+    "fakes.Retracting": "takes 1 final words back",
+    "fakes.TimesRunAhead": "times ahead of the audio",
+    "fakes.TimesRunBackwards": "times go back",
+    "fakes.OneStreamOnly": "two streams in turns: one changes the other",
+    "fakes.Remembers": "the same audio a second time",
+    "fakes.CountsPieces": "other text in other pieces",
+    "fakes.LeavesPartial": "partial words are left after the last step",
+    "fakes.NoBlanks": "have no blank between them; a word begins with it",
+    "fakes.Draws": "with another seed",
+    "fakes.BatchMatters": "a stream in a batch differs",
+    "fakes.InventsWords": "an empty stream gives",
+    "fakes.FailsOnEmpty": "it fails on empty audio: ArithmeticError",
+    "fakes.FailsOnOneSample": "it fails on one sample: ArithmeticError",
+    "fakes.FailsAtTheEnd": "it fails: ArithmeticError",
+}
+
+
+def own(folder: Path, target: str) -> list[str]:
+    (folder / "method").mkdir(exist_ok=True)
+    (folder / "method" / "mine.yaml").write_text(f"_target_: {target}\n")
+    return ["check", "method=mine", "-cd", str(folder)]
+
+
+@pytest.mark.parametrize("target", FAULTS)
+def test_a_planted_fault_is_a_sentence(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(own(tmp_path, target)) == 1
+    shown = capsys.readouterr().out
+    assert FAULTS[target] in shown and "mine: breaks " in shown
+
+
+def test_a_method_that_keeps_the_contract_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(own(tmp_path, "fakes.BatchedTicker")) == 0
+    assert "mine: keeps the contract" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["method=a,b"], ["method=remote"]])
+def test_what_is_no_method_to_check_is_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["check", *words]) == 2
+    assert "method" in capsys.readouterr().err

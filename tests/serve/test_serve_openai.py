@@ -18,9 +18,10 @@ from urllib.parse import urlsplit
 
 import pytest
 import soundfile
+from containers import EVERY_S, Track, write_recording
 from fakes import BatchedTicker, noise
 from places import HANG_S, ROOT
-from served import pcm, served, until, wav
+from served import pcm, post, served, until, wav
 
 
 # The client opens its connection in a way that websockets is about to drop.
@@ -189,3 +190,40 @@ def test_the_javascript_client_works_by_the_manual_s_proxy(tmp_path: Path) -> No
     assert status == 400 and "prompt: whisperrt takes no prompt" in message
     assert "".join(answers["live"]["deltas"]) == answers["live"]["text"]
     assert len(answers["live"]["text"].split()) == 8
+
+
+# -- Recordings of any format, by POST --
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Any]:
+    with served(tmp_path / "served") as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("ending", "form", "codec"),
+    [("m4a", "ipod", "aac"), ("webm", "webm", "libopus"), ("mp3", "mp3", "libmp3lame"),
+     ("aac", "adts", "aac"), ("flac", "flac", "flac")],
+)  # fmt: skip
+def test_the_content_of_a_recording_tells_its_format(
+    service: Any, tmp_path: Path, ending: str, form: str, codec: str
+) -> None:
+    track = Track(codec, 44_100 if codec != "libopus" else 48_000)
+    path = write_recording(tmp_path / f"a.{ending}", [track], form=form)
+    for name in ("talk", "talk.wav", "talk.mp4"):
+        answer = post(service, path.read_bytes(), name=name, response_format="verbose_json")
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["duration"] == pytest.approx(4 * EVERY_S, abs=0.1)
+
+
+def test_a_recording_whose_rate_changes_is_transcribed_to_its_end(
+    service: Any, tmp_path: Path
+) -> None:
+    joined = b""
+    for n, (rate, channels) in enumerate(((44_100, 1), (24_000, 2))):
+        track = Track("aac", rate, channels=channels)
+        joined += write_recording(tmp_path / f"{n}.aac", [track], form="adts").read_bytes()
+    answer = post(service, joined, response_format="verbose_json")
+    assert answer.status_code == 200
+    assert answer.json()["duration"] == pytest.approx(8 * EVERY_S, abs=0.2)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from accelerate.state import AcceleratorState
 from line import Line, same, settings, weights
+from pair import Recipe
+from places import HANG_S
 from recipes import settings_of
 from tiny import tiny_folder
 from torch import nn
@@ -18,6 +23,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.methods.simul_whisper import train as truncation
 from streaming_asr.methods.u2 import network as u2
 from streaming_asr.methods.u2.train import U2Recipe
+from streaming_asr.training.ahead import DrawnAhead
 from streaming_asr.training.cache import BatchCache
 from streaming_asr.training.loop import FitConfig, _Training, fit, lr_factor
 from streaming_asr.training.windows import length_buckets
@@ -665,3 +671,132 @@ def _linear(out: Path) -> torch.Tensor:
     from safetensors.torch import load_file
 
     return load_file(out / "final" / truncation.FILE_NAME)["weight"]
+
+
+# -- Batches drawn ahead: the same weights as without, from a checkpoint too; errors arrive --
+
+
+# On one core PyTorch warns that two workers are too many.
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_a_training_with_workers_learns_the_same(tmp_path):
+    fit(Line(), settings(tmp_path / "alone"))
+    ahead = Line()
+    fit(ahead, settings(tmp_path / "ahead", workers=2))
+    assert same(tmp_path / "ahead", tmp_path / "alone")
+    assert ahead.seen == []  # other processes drew them
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_a_training_that_goes_on_draws_from_its_step_on(tmp_path):
+    fit(Line(), settings(tmp_path / "whole", accumulate=2))
+    parts = settings(tmp_path / "parts", accumulate=2, checkpoint_minutes=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        fit(Line(stop_at=10), parts)
+    fit(Line(), replace(parts, workers=2))
+    assert same(tmp_path / "parts", tmp_path / "whole")
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_an_error_of_a_draw_reaches_the_training():
+    class Fails(Line):
+        def draw(self, step, **place):
+            if step == 3:
+                raise UserError("no room for this window")
+            return super().draw(step, **place)
+
+    ahead = DrawnAhead(Fails(), 2, first=2, rank=0, world=1)
+    ahead.draw(2, rank=0, world=1, progress=0.0)
+    with pytest.raises(UserError, match="no room for this window"):
+        ahead.draw(3, rank=0, world=1, progress=0.0)
+    ahead.clear()
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_kept_and_drawn_ahead_is_refused(tmp_path):
+    with pytest.raises(UserError, match="workers=2, cached_batches=3"):
+        fit(Line(), settings(tmp_path, workers=2, cached_batches=3))
+
+
+# -- A recipe of the project on two processes --
+
+
+HEAD = """
+import sys
+import time
+from streaming_asr.training.launch import launch
+from streaming_asr.training.loop import fit
+code = launch(N_RANKS)
+if code is not None:
+    sys.exit(code)
+import torch
+torch.set_num_threads(1)
+"""
+TRAIN = """
+from pair import Recipe, settings
+fit(Recipe(*sys.argv[2:]), settings(sys.argv[1]))
+"""
+ONE = """
+import sys
+import torch
+torch.set_num_threads(1)
+from pair import Recipe, settings
+from streaming_asr.training.loop import fit
+one = Recipe(*sys.argv[2:])
+one.accumulate = 2
+fit(one, settings(sys.argv[1], accumulate=2))
+"""
+FAIL = """
+import os
+if os.environ["RANK"] == "1":
+    sys.exit(3)
+time.sleep(10_000)  # as if it waited for the other's gradients
+"""
+FAIL_LATER = """
+import os
+if os.environ["RANK"] == "0":
+    sys.exit(0)
+time.sleep(1)
+if os.environ["RANK"] == "1":
+    sys.exit(3)
+time.sleep(10_000)
+"""
+
+
+def processes(
+    tmp_path: Path, script: str, *arguments: str, n_ranks: int = 2
+) -> subprocess.CompletedProcess:
+    file = tmp_path / "train.py"
+    file.write_text(HEAD.replace("N_RANKS", str(n_ranks)) + script)
+    return subprocess.run(
+        [sys.executable, str(file), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+    )
+
+
+@pytest.mark.slow
+def test_whisperrts_adapter_is_the_same_from_processes_and_from_one(tmp_path: Path) -> None:
+    model, corpus = str(tiny_folder()), str(toy_corpus(tmp_path))
+    ran = processes(tmp_path, TRAIN, str(tmp_path / "two"), model, corpus)
+    assert ran.returncode == 0, ran.stderr
+    assert "2 process(es)" in ran.stdout
+    model_before = Recipe(model, corpus).model
+    before = {n: p.detach().clone() for n, p in model_before.named_parameters() if p.requires_grad}
+    # In a fresh process, as the two are. After other tests of a worker the weights differed.
+    subprocess.run([sys.executable, "-c", ONE, str(tmp_path / "one"), model, corpus], check=True)
+    ours, theirs = (torch.load(tmp_path / n / "checkpoint.pt")["model"] for n in ("two", "one"))
+    assert ours.keys() == theirs.keys() == before.keys()
+    for name, value in ours.items():
+        assert torch.allclose(value, theirs[name], atol=1e-5), name
+        assert not torch.allclose(value, before[name], atol=1e-3), name
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_ends_the_others(tmp_path: Path) -> None:
+    assert processes(tmp_path, FAIL).returncode == 3
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_after_another_has_ended_ends_the_others(tmp_path: Path) -> None:
+    assert processes(tmp_path, FAIL_LATER, n_ranks=3).returncode == 3
