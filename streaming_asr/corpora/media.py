@@ -50,7 +50,7 @@ CHECKED = {"ape", "flac", "tta", "wavpack"}
 CLOCK_S = 0.003  # times may be rounded to so much,
 DRIFT = 0.1  # and packets may last so much longer or shorter than what is decoded from them
 SILENCE_S = 60  # so much of a gap is in memory
-PLANES = 8  # of a frame with more PyAV reads beyond its memory
+PLANES = 7  # of a frame with more PyAV reads beyond its memory
 
 log = logging.getLogger(__name__)
 
@@ -390,13 +390,12 @@ def _blocks(media: _Media, path: str | Path, audio_track: int | None) -> Iterato
             f"{path}: is damaged: the times of {extent.n_other} of {extent.n_packets} packets are "
             "not those of their sound; copy or export it again."
         )
-    length_s = max(extent.end_s - _begin_s(media), 0.0)
-    if not line.has_times:  # computed time stamps may be wrong, and the samples count
-        length_s = max(length_s, line.now_s)
+    # The last packet may state no duration, and computed time stamps may be wrong.
+    length_s = max(extent.end_s - _begin_s(media), line.now_s)
     if _counts_samples(media):
         length_s -= extent.undecoded_s
     _check_end(media, path, length_s, extent.end_byte)
-    if extent.undecoded_s > (0 if codec.name in CHECKED else SHORT_S):
+    if extent.undecoded_s > SHORT_S or (extent.error is not None and codec.name in CHECKED):
         log.warning("%s: is damaged: %.2f s of it cannot be decoded", path, extent.undecoded_s)
     if extent.pauses_s:
         log.warning("%s: its pauses hold no sound; %.2f s are silence", path, extent.pauses_s)
@@ -433,8 +432,9 @@ def _frames(container: Any, track: Any, path: str | Path, extent: _Extent) -> It
                 extent.pauses_s += packet_s
                 yield packet_s
                 continue
-            extent.error = error
-            extent.undecoded_s += packet_s
+            if packet.size:  # NUT ends with an empty packet
+                extent.error = error
+                extent.undecoded_s += packet_s
             continue
         sound_s = sum(frame.samples / frame.sample_rate for frame in frames)
         extent.n_packets += bool(frames)
