@@ -53,6 +53,20 @@ def add_audio(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_config_dir(parser: argparse.ArgumentParser) -> None:
+    """Give a command the option -cd; `config_dir` is a list: the option and its folder, or []."""
+
+    def option(text: str) -> list[str]:
+        if not Path(text).is_dir():
+            raise argparse.ArgumentTypeError(f"{text}: no such folder")
+        return ["-cd", text]
+
+    about = "a folder of further configuration, as method/NAME.yaml of a method of your own"
+    parser.add_argument(
+        "-cd", "--config-dir", type=option, default=[], metavar="FOLDER", help=about
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Give a command the option --json, which `files.give_json` serves."""
     text = "print JSON in place of the table, or write it to FILE"
@@ -124,6 +138,7 @@ class Grid:
             if parts[-1] and width_of([*parts[-1], i]) > room:
                 parts.append([])
             parts[-1].append(i)
+        left_out = [" ".join(self.heads[i].split()) for i in self.spare if i not in numbers]
         if self.title:
             yield Text(self.title, style="italic")
         for part in parts:
@@ -134,6 +149,9 @@ class Grid:
             widths = dict(enumerate(full_widths))
             widths |= {i: width + int(lack_of[i] * share) for i, width in word_widths.items()}
             yield self._table(sorted([*word_widths, *part]), widths)
+        if left_out:
+            hidden = f"no room for {', '.join(left_out)}; COLUMNS=160 before the command shows all"
+            yield Text(wrapped(hidden, width=options.max_width))
         if self.legend:
             lines = [text for i, text in self.legend.items() if i in [*word_widths, *numbers]]
             yield Text(wrapped(f"{'. '.join(lines)}.", width=options.max_width))
@@ -182,9 +200,14 @@ class Grid:
         return grid
 
 
-def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], **settings: Any) -> None:
+def show_table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    text_columns: Collection[int] = (0,),
+    **settings: Any,
+) -> None:
     """Print a table; settings: those of `Grid`."""
-    console().print(Grid(heads, rows, **settings), crop=False)
+    console().print(Grid(heads, rows, text_columns, **settings), crop=False)
 
 
 def loading(what: str) -> None:

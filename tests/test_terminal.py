@@ -74,6 +74,14 @@ def test_a_spare_column_is_there_where_a_name_need_not_break_for_it() -> None:
     assert any(line.startswith("a method with a name") for line in narrow)
 
 
+def test_a_column_without_room_is_named() -> None:
+    heads = ["run", "a\nms", "b"]
+    for width, line in ((40, "no room for b; COLUMNS=160"), (60, None)):
+        grid = Grid(heads, [["x" * 28, "1.5", "2.25"]], spare=[2], legend={2: "b: bees"})
+        text = " ".join(lines_of(grid, width if width > 40 else 36))
+        assert (line in text) if line else ("no room" not in text and "b: bees" in text)
+
+
 def test_markup_in_a_cell_is_text() -> None:
     assert "[bold]x" in "".join(lines_of(Grid(["a", "b"], [["[bold]x", "1"]]), 40))
 

@@ -18,7 +18,7 @@ from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.table import EVERYTHING
 from streaming_asr.references import problems
 from streaming_asr.score.folder import score_folder
-from streaming_asr.score.results import Result, read_results
+from streaming_asr.score.results import TEXT_OF, Result, read_results
 from streaming_asr.terminal import wrapped
 from streaming_asr.utterance import TimedWord, Utterance
 
@@ -29,15 +29,22 @@ ACCURACY = ("wer", "cer", "rwer", "arwer", "word_latency_coverage")
 NamedLog: TypeAlias = tuple[str, UtteranceLog]  # the name of a method and its log
 
 
-def time_logs(folder: Path, say: Callable[[str], None]) -> tuple[int, dict[Path, Log]]:
+def time_logs(
+    folder: Path, say: Callable[[str], None], cells: Sequence[Path] = ()
+) -> tuple[int, dict[Path, Log]]:
     """Rewrite the logs below `folder` with word times; return the exit status, 1 if the audio of a
     recording is missing, and the new logs by their paths.
 
-    The words of a recording are those of the first method that has any. say: prints a line. Raises
-    UserError where there is no log.
+    The words of a recording are those of the first method that has any: first of `cells`, in their
+    order, then by name. say: prints a line. Raises UserError where there is no log.
     """
+    order = {cell.absolute(): i for i, cell in enumerate(cells)}
+
+    def place(path: Path) -> tuple[int, Path]:
+        return order.get(path.parent.absolute(), len(order)), path
+
     sessions: dict[Path, list[Path]] = defaultdict(list)
-    for path in sorted(folder.rglob(EVENTS)):
+    for path in sorted(folder.rglob(EVENTS), key=place):
         if not is_set_aside(path.relative_to(folder)):
             sessions[path.parent.parent].append(path)
     if not sessions:
@@ -74,11 +81,11 @@ def time_logs(folder: Path, say: Callable[[str], None]) -> tuple[int, dict[Path,
     return status, all_logs
 
 
-def time_results(folder: Path) -> list[Result]:
+def time_results(folder: Path, cells: Sequence[Path] = ()) -> list[Result]:
     """Return the results below `folder`; where none has a reference, the words get times first, and
-    the logs are scored again."""
+    the logs are scored again. cells: whose words are taken, as in `time_logs`."""
     if not any(result.is_labelled for result in read_results(folder)):
-        for log in time_logs(folder, lambda text: print(wrapped(text)))[1]:
+        for log in time_logs(folder, lambda text: print(wrapped(text)), cells)[1]:
             score_folder(log.parent)
     return read_results(folder)
 
@@ -146,7 +153,7 @@ def timed(
         return reference or "", None, None
     if reference is not None:
         return reference, words, chosen.name
-    times_from = f"{chosen.name}, of the text of {method}: errors are not counted"
+    times_from = f"{chosen.name}{TEXT_OF}{method}: errors are not counted"
     return hypothesis_text, words, times_from
 
 

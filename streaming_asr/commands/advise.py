@@ -38,6 +38,7 @@ from streaming_asr.score.sample import Sample, difference, intervals
 from streaming_asr.score.streams import capacity, serve
 from streaming_asr.terminal import (
     Grid,
+    add_config_dir,
     add_json,
     command_parser,
     console,
@@ -196,13 +197,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("what", nargs="*", metavar="AUDIO|voices|RESULTS|KEY=VALUE", help=what)
     minutes = "how long it may measure; default 3"
     parser.add_argument("--minutes", type=float, default=3.0, help=minutes)
+    add_config_dir(parser)
     add_json(parser)
-    return exit_status(lambda: _advise(parser.parse_args(argv)))
+    return exit_status(lambda: _advise(parser.parse_intermixed_args(argv)))
 
 
 def _advise(arguments: argparse.Namespace) -> int:
     check_range(0.1, 600, **{"--minutes": arguments.minutes})
-    line = CommandLine(["-m", *(each for each in arguments.what if "=" in each)])
+    settings = [each for each in arguments.what if "=" in each]
+    line = CommandLine(["-m", *arguments.config_dir, *settings])
     places = [each for each in arguments.what if "=" not in each] or ["voices"]
     budget = _budget(line)
     notes: list[str] = []
@@ -432,7 +435,8 @@ class Measurement:
     def _run(self, settings: Sequence[str], name: str) -> None:
         from streaming_asr.run import command
 
-        argv = ["-m", *settings, f"name='{self._name}/{name}'"]
+        further = ["-cd", self._line.config_dir] if self._line.config_dir else []
+        argv = ["-m", *further, *settings, f"name='{self._name}/{name}'"]
         end_if_stopped(status := command.main(argv, lambda *_: None))
         if status > 1:
             raise UserError("the measurement ended; the message above says why")

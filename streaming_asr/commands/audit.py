@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.cells import folder as folders
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError, check_range, parts_of_url
 from streaming_asr.events.invariants import TOLERANCE
 from streaming_asr.events.log import Step, UtteranceLog, read_log
@@ -26,6 +27,7 @@ from streaming_asr.score.audit import Audit, PartErrors, Place, audit
 from streaming_asr.score.folder import one_cell, write_cell
 from streaming_asr.terminal import (
     add_audio,
+    add_config_dir,
     add_json,
     command_parser,
     end_if_stopped,
@@ -96,11 +98,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--upload", metavar="URL", help=upload)
     worse = "how many errors per 100 words the stream may have more; default 0"
     parser.add_argument("--worse", type=float, default=0.0, metavar="POINTS", help=worse)
+    add_config_dir(parser)
     add_audio(parser)
     yes = "read the paths and load the models that the settings saved in CELL name"
     parser.add_argument("--yes", action="store_true", help=yes)
     add_json(parser)
-    return exit_status(lambda: _audit(parser.parse_args(argv)))
+    return exit_status(lambda: _audit(parser.parse_intermixed_args(argv)))
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -114,7 +117,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     else:
         stream = one_cell(arguments.what)
         batch = (
-            _offline(stream, arguments.settings, arguments.yes)
+            _offline(stream, arguments.settings, arguments.yes, arguments.config_dir)
             if arguments.batch is None
             else one_cell(arguments.batch)
         )
@@ -137,7 +140,6 @@ def _audit(arguments: argparse.Namespace) -> int:
 def _run(settings: Sequence[str]) -> Path:
     """Run the cell of `settings` (KEY=VALUE each) and return its folder. Raises UserError where it
     left no log to compare."""
-    from streaming_asr.config.command_line import CommandLine
     from streaming_asr.run import command
     from streaming_asr.run.plan import plan
 
@@ -158,8 +160,9 @@ def _data_of(cell: Path) -> list[Path]:
     return [Path(data["path"]).expanduser()] if isinstance(data.get("path"), str) else []
 
 
-def _offline(cell: Path, settings: Sequence[str], yes: bool) -> Path:
-    """Return the offline pass of a cell's model on its recordings. yes: --yes was given."""
+def _offline(cell: Path, settings: Sequence[str], yes: bool, config_dir: Sequence[str]) -> Path:
+    """Return the offline pass of a cell's model on its recordings. yes: --yes was given.
+    config_dir: -cd and its folder, or nothing."""
     config = (folders.header_of(cell) or {}).get("config")
     method = config.get("method") if isinstance(config, dict) else None
     name = method.get("name") if isinstance(method, dict) else None
@@ -171,7 +174,7 @@ def _offline(cell: Path, settings: Sequence[str], yes: bool) -> Path:
     before = _taken(before, own_keys, cell / folders.SAVED / folders.SETTINGS, yes)
     settings = [*before, *(each for each in settings if not OWN.match(each.lstrip("+~")))]
     name = re.sub(r"[^\w.=,+-]", "_", cell.resolve().parent.name)
-    return _run([*settings, "method=offline", "tracker=none", f"name='audit/{name}'"])
+    return _run([*config_dir, *settings, "method=offline", "tracker=none", f"name='audit/{name}'"])
 
 
 def _taken(saved: Sequence[str], own_keys: Set[str], file: Path, yes: bool) -> list[str]:
@@ -204,10 +207,9 @@ def _taken(saved: Sequence[str], own_keys: Set[str], file: Path, yes: bool) -> l
 
 def _of_server(arguments: argparse.Namespace) -> tuple[Path, Path]:
     """Return the cells of a server's stream and of its uploads, or of --batch."""
-    from streaming_asr.config.command_line import CommandLine
     from streaming_asr.metrics.table import CU, EVERYTHING, INSIDE, STEPS, unmeasured
 
-    line = CommandLine(arguments.settings)
+    line = CommandLine([*arguments.config_dir, *arguments.settings])
     line.default_data()
     line.default(**USUAL)
     host = re.sub(r"\W+", "_", parts_of_url(arguments.what, arguments.what).netloc)
@@ -218,10 +220,10 @@ def _of_server(arguments: argparse.Namespace) -> tuple[Path, Path]:
     line.default(**fixed)
     if arguments.batch is not None:
         batch = one_cell(arguments.batch)
-        return _run(line.settings), batch
+        return _run(line.argv), batch
     url = arguments.upload or _upload_url(arguments.what)
-    sent = _uploads(url, line.settings)  # first: whether there is an endpoint shows at once
-    stream = _run(line.settings)
+    sent = _uploads(url, line)  # first: whether there is an endpoint shows at once
+    stream = _run(line.argv)
     tells = EVERYTHING - {CU, STEPS, INSIDE}
     header = folders.header_of(stream) or {}
     header = {key: header[key] for key in ("config", "versions", "machine") if key in header}
@@ -244,14 +246,14 @@ def _upload_url(url: str) -> str:
     return f"{scheme}://{address.netloc}{UPLOAD}"
 
 
-def _uploads(url: str, settings: list[str]) -> list[UtteranceLog]:
+def _uploads(url: str, line: CommandLine) -> list[UtteranceLog]:
     """Return the logs of recordings that are sent as files. Raises UserError where there is no
     endpoint, and where none of the first TRIES has a text."""
     from streaming_asr.config.build import build
     from streaming_asr.config.settle import compose
 
     parts_of_url(url, url)
-    config = compose(settings)
+    config = compose(line.settings, config_dir=line.config_dir)
     utterances = build(config.data).utterances(config.limit)
     fields = {"response_format": "json", "model": config.method.served, "language": config.language}
     fields = {name: value for name, value in fields.items() if value not in (None, "detect")}

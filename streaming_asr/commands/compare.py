@@ -5,8 +5,9 @@
     streaming-asr compare audio=call.wav channel=each method=ufal,offline    # two speakers
 
 With talk.txt next to the recording the page also tells the errors. Words are aligned for their
-latencies: those of talk.txt, else those of the first method. The results lie in
-outputs/compare/<recording>/<settings>; the last line printed is the page's place.
+latencies: those of talk.txt, else those of the first method of the command line, which is favoured
+by it. The results lie in outputs/compare/<recording>/<settings>; the last line printed is the
+page's place. All settings of run can be given; -cd FOLDER has further configuration.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from __future__ import annotations
 import re
 import webbrowser
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
-from streaming_asr.config.command_line import CommandLine, data_of
+from streaming_asr.config.command_line import CONFIG_DIR, CommandLine, data_of
 from streaming_asr.errors import UserError
 from streaming_asr.files import short_name
 from streaming_asr.terminal import with_settings
@@ -31,8 +33,11 @@ def _compare(argv: list[str]) -> int:
     from streaming_asr.run import command as run
 
     settings = [a for a in argv if a != "--open"]
-    # A recording may stand there by itself.
-    settings = [a if a.startswith("-") or "=" in a else f"audio={a}" for a in settings]
+    # A recording may stand there by itself; what follows -cd is its folder.
+    settings = [
+        a if a.startswith("-") or "=" in a or before in CONFIG_DIR else f"audio={a}"
+        for before, a in pairwise(["", *settings])
+    ]
     line = CommandLine(["-m", *settings])
     several = [each for each in line.settings if each.startswith("audio=")]
     if len(several) > 1:
@@ -54,7 +59,7 @@ def _compare(argv: list[str]) -> int:
     line.settings += data_of(audio) + ([] if channel is None else [f"data.channel={channel}"])
     line.default(**{"data.name": f"'{stem}'"})
     line.default(**{"data.align": "auto"})
-    status = run.main(line.argv, _present)
+    status = run.main(line.argv, lambda place, audio: _present(place, audio, line))
     output, results = line.get("output") or "outputs", str(line.get("name")).strip("'")
     page = Path(output, results, "report.html")
     if "--open" in argv and page.exists():
@@ -62,10 +67,15 @@ def _compare(argv: list[str]) -> int:
     return status
 
 
-def _present(place: Path, audio_from: Sequence[Path]) -> None:
-    """Show the results; words without a reference get their times from aligning what was heard."""
+def _present(place: Path, audio_from: Sequence[Path], line: CommandLine) -> None:
+    """Show the results; without a reference the words of the first cell of the command line that
+    has any get times by alignment."""
     from streaming_asr.align.heard import time_results
+    from streaming_asr.cells.folder import cell_of
+    from streaming_asr.run.plan import plan
     from streaming_asr.run.progress import show
+    from streaming_asr.score.results import read_results
 
-    time_results(place)
+    if not any(result.is_labelled for result in read_results(place)):
+        time_results(place, [cell_of(cell.folder) for cell in plan(line).cells])
     show(place, audio_from)

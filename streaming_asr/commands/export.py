@@ -16,7 +16,7 @@ from typing import Any
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import replacing
-from streaming_asr.terminal import command_parser, exit_status, loading
+from streaming_asr.terminal import add_config_dir, command_parser, exit_status, loading
 
 CT2 = "ctranslate2"
 # What a LoRA folder holds; anything else in one is more than can be merged.
@@ -33,14 +33,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command_parser("streaming-asr export", about)
     parser.add_argument("out", type=Path, help="the folder to write; must not hold files yet")
     parser.add_argument("settings", nargs="*", help="as of run: method=whisperrt model=mini ...")
+    add_config_dir(parser)
     parser.add_argument("--ctranslate2", action="store_true", help="also OUT/ctranslate2")
     parser.add_argument("--results", type=Path, help="results of run for the card")
-    arguments = vars(parser.parse_args(argv))
+    arguments = vars(parser.parse_intermixed_args(argv))
+    arguments["config_dir"] = next(iter(arguments["config_dir"][1:]), None)
     return exit_status(lambda: export(**arguments))
 
 
 def export(
-    out: Path, settings: Sequence[str], *, ctranslate2: bool = False, results: Path | None = None
+    out: Path,
+    settings: Sequence[str],
+    *,
+    config_dir: str | None = None,
+    ctranslate2: bool = False,
+    results: Path | None = None,
 ) -> None:
     """Write `out`, all of it or nothing. Raises UserError."""
     loading(f"the model of {' '.join(settings) or 'the default settings'}")
@@ -50,7 +57,7 @@ def export(
         raise UserError(f"{out}: the folder to write comes first, then the settings")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: exists and is not an empty folder; name a new one, or remove it")
-    config = compose(settings)
+    config = compose(settings, config_dir=config_dir)
     if config.dtype == "int8":
         raise UserError("dtype=int8: a model is exported in float32, float16 or bfloat16")
     if config.model.get("path") is None or "model_path" not in config.method:

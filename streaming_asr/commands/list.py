@@ -1,6 +1,6 @@
-"""Lists what there is to choose from: methods, models, corpora, metrics.
+"""Lists what there is to choose from: methods, models, corpora, experiments, metrics.
 
-streaming-asr list [methods|models|corpora|metrics]
+streaming-asr list [methods|models|corpora|experiments|metrics]
 """
 
 from __future__ import annotations
@@ -8,41 +8,41 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from streaming_asr.files import CONF_DIR, give_json
 from streaming_asr.models.native import KINDS, cost
-from streaming_asr.terminal import add_json, command_parser, wrapped
+from streaming_asr.terminal import add_config_dir, add_json, command_parser, show_table
 
 # What `list` calls it -> the folder of conf/ that holds it, one YAML file each.
-GROUPS = {"methods": "method", "models": "model", "corpora": "data"}
+GROUPS = {"methods": "method", "models": "model", "corpora": "data", "experiments": "experiment"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    text = "Methods, models and corpora that run takes, and the metrics it reports."
+    text = "Methods, models, corpora and experiments that run takes, and the metrics it reports."
     parser = command_parser("streaming-asr list", text)
-    parser.add_argument("what", nargs="?", choices=(*GROUPS, "metrics"), help="default: all")
+    about_what = "default: all but experiments"
+    parser.add_argument("what", nargs="?", choices=(*GROUPS, "metrics"), help=about_what)
+    add_config_dir(parser)
     add_json(parser)
     arguments = parser.parse_args(argv)
     what = arguments.what
+    folders = [*map(Path, arguments.config_dir[1:]), CONF_DIR]
+    chosen = {
+        name: {file.stem: about(file) for file in _files(group, folders)}
+        for name, group in GROUPS.items()
+        if what in (None, name)
+    }
     if arguments.json is not None:
         from streaming_asr.metrics import METRICS
 
-        chosen: dict[str, Any] = {
-            name: {file.stem: about(file) for file in sorted((CONF_DIR / group).glob("*.yaml"))}
-            for name, group in GROUPS.items()
-        }
-        chosen["metrics"] = {name: f"{m.unit}; {m.definition}" for name, m in METRICS.items()}
-        give_json(chosen if what is None else {what: chosen[what]}, arguments.json)
+        if what in (None, "metrics"):
+            chosen["metrics"] = {name: f"{m.unit}; {m.definition}" for name, m in METRICS.items()}
+        give_json(chosen, arguments.json)
         return 0
-    for name, group in GROUPS.items():
-        if what in (None, name):
-            print(f"{name} ({group}=NAME)")
-            files = sorted((CONF_DIR / group).glob("*.yaml"))
-            width = max(len(file.stem) for file in files)
-            lines = [wrapped(f"  {f.stem:{width}}  {about(f)}", width + 4) for f in files]
-            print(*lines, "", sep="\n")
+    for name in GROUPS if what is None else chosen:
+        if name != "experiments" or what == name:
+            show_table((name, f"{GROUPS[name]}=NAME"), list(chosen[name].items()), (0, 1))
     if what == "metrics":
         from streaming_asr.score.command import print_definitions
 
@@ -50,15 +50,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif what is None:
         from streaming_asr.metrics import METRICS
 
-        print(f"{len(METRICS)} metrics: streaming-asr list metrics")
+        print(f"\n{len(METRICS)} metrics: streaming-asr list metrics")
+        print(f"{len(chosen['experiments'])} experiments: streaming-asr list experiments")
     return 0
+
+
+def _files(group: str, folders: Sequence[Path]) -> list[Path]:
+    """Return the configuration files of a group in `folders`, by name; the first of a name wins."""
+    files: dict[str, Path] = {}
+    for folder in folders:
+        for file in (folder / group).glob("*.yaml"):
+            files.setdefault(file.stem, file)
+    return [files[name] for name in sorted(files)]
 
 
 def about(file: Path) -> str:
     """Return the comment that a configuration file begins with, up to the end of a sentence, and
     what a model built for streaming costs."""
     # Lines of comment that end without a full stop, and the one after them.
-    comment = re.match(r"(#.*[^.\n]\n)*(#.*)?", file.read_text(encoding="utf-8"))
+    content = file.read_text(encoding="utf-8").removeprefix("# @package _global_\n")
+    comment = re.match(r"(#.*[^.\n]\n)*(#.*)?", content)
     text = " ".join(comment[0].replace("#", "").split()) if comment else ""
     kind = KINDS.get(file.stem) if file.parent.name == "model" else None
     return text if kind is None else f"{text} {cost(kind)}"

@@ -70,11 +70,11 @@ class LoadRow(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status."""
+    """Run the command line and return its exit status, 1 where not one stream is carried."""
     return with_settings(ABOUT, _load, argv, resumes=False)
 
 
-def _load(arguments: list[str]) -> None:
+def _load(arguments: list[str]) -> int:
     url, options, settings = _parsed(arguments)
     try:
         counts, budget_s = _counts(options["streams"]), parse_duration(options["budget"]) / 1000
@@ -98,6 +98,7 @@ def _load(arguments: list[str]) -> None:
         lines = [HEADS, ["---"] * len(HEADS), *(row.texts() for row in rows)]
         write_text(Path(options["table"]), "".join(f"| {' | '.join(line)} |\n" for line in lines))
         print(f"table: {options['table']}")
+    return 0 if within else 1
 
 
 def _parsed(arguments: list[str]) -> tuple[str, dict[str, Any], dict[str, str]]:

@@ -20,6 +20,11 @@ SETTINGS = frozenset(field.name for field in fields(RunConfig)) | {"experiment",
 MANIFESTS = (".jsonl", ".json")
 CONFIG_DIR = ("-cd", "--config-dir")
 PATHS = ("audio", "dev_manifest", "out", "output", "reference", "session", "train_data")
+# What users look for under other names.
+ELSEWHERE = {
+    "list": "`streaming-asr list` shows methods, models, corpora and experiments",
+    "format": "a form is --srt, --vtt or --json of transcribe and report",
+}
 # Options that Hydra answers.
 HYDRAS = ("help", "hydra-help", "version", "cfg", "resolve", "package", "run", "multirun", "info",
           "shell-completion", "config-path", "config-name", "config-dir",
@@ -166,6 +171,8 @@ def check_options(argv: Sequence[str], extra: Sequence[str] = ()) -> None:
         except UnicodeEncodeError as error:
             raise UserError(f"{argument!r}: is no UTF-8 text; rename the file") from error
         name = key_of(argument.removeprefix("--"))
+        if argument.startswith("--") and name in ELSEWHERE:
+            raise UserError(f"{argument}: {ELSEWHERE[name]}")
         if argument.startswith("--") and name not in (*HYDRAS, *extra):
             key = name.replace("-", "_")
             value = value_of(argument) or following

@@ -20,6 +20,8 @@ from streaming_asr.utterance import Utterance
 __all__ = ["MINI", "Folder", "Manifest", "Mini", "choose", "hash_of"]
 
 MINI = HERE / "data" / "mini"
+TABLES = (".csv", ".tsv", ".xlsx")  # of corpora, not recordings
+SIGNS = {"wav.scp": "kaldi", "shard-*.jsonl": "shards", "*.jsonl": "manifest data.path=FILE"}
 
 
 @dataclass(eq=False)
@@ -128,6 +130,11 @@ class Folder(Loader):
         Raises UserError where there is none, and where two have the same path except the ending.
         """
         if os.path.isfile(self.path):  # of a name of any length
+            if self.path.suffix.lower() in TABLES:
+                raise UserError(
+                    f"{self.path}: a table, not a recording; a corpus of your own is a .jsonl with "
+                    "audio_filepath and text in each line, and data=common_voice reads a release"
+                )
             return [self.path]
         if not os.path.isdir(self.path):
             check_no_url(self.path)
@@ -142,6 +149,9 @@ class Folder(Loader):
             and not any(part.startswith(".") for part in file.relative_to(self.path).parts)
         )
         if not files:
+            signs = [(file, kind) for name, kind in SIGNS.items() for file in self.path.glob(name)]
+            for file, kind in signs:
+                raise UserError(f"{self.path}: no audio in it, but {file.name}; give data={kind}")
             raise UserError(f"{self.path}: no audio in it; endings read: {', '.join(SUFFIXES)}.")
         by_stem: dict[Path, Path] = {}
         for file in files:

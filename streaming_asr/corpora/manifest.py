@@ -224,7 +224,8 @@ def _row(line: str, where: str) -> dict[str, Any]:
         problem = f"`{fault.name}` is {repr(fault.value)[:60]}"
     else:  # of the whole line: a field is missing
         field = fault.rule.removeprefix("lacks ").strip("`")
-        problem = f"no `{field}`"
+        names = ", ".join(f"`{name}`" for name in list(row)[:8]) or "nothing"
+        problem = f"no `{field}`; it has {names}"
     remedy = SCHEMA["$defs"]["Line"]["properties"][field]["description"]
     raise UserError(f"{where}: {problem}; {remedy}.")
 

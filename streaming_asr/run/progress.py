@@ -153,22 +153,25 @@ def report_page(folder: Path, audio_from: Sequence[Path] = ()) -> Path:
 
 
 def show(folder: Path, audio_from: Sequence[Path] = ()) -> None:
-    """Print the table of the cells under `folder`, the texts of one that has no reference, and the
-    place of the HTML page. audio_from: see `report_page`."""
+    """Print the table of the cells under `folder`, the texts of those that have no reference, and
+    the place of the HTML page. audio_from: see `report_page`."""
     from streaming_asr.score.document import lines_of
     from streaming_asr.score.results import read_results
     from streaming_asr.score.table import print_table
 
     print_table(folder)
     results = read_results(folder)
-    if len(results) == 1 and not results[0].is_labelled:
-        lines = lines_of(results[0].folder)
-        failed = {each["utt"] for each in results[0].document.get("failed") or ()}
+    for result in results if len(results) <= TEXTS_SHOWN else ():
+        if result.is_labelled or result.error is not None:
+            continue
+        lines = lines_of(result.folder)
+        failed = {each["utt"] for each in result.document.get("failed") or ()}
+        of_run = f", {result.label}" if len(results) > 1 else ""
         for line in lines[:TEXTS_SHOWN]:
             nothing = "(failed)" if line.utt in failed else "(no words)"
-            print(f"{line.utt}: {line.hypothesis or nothing}")
+            print(f"{line.utt}{of_run}: {line.hypothesis or nothing}")
         if len(lines) > TEXTS_SHOWN:
-            print(f"and {len(lines) - TEXTS_SHOWN} more: {results[0].folder / UTTERANCES}")
+            print(f"and {len(lines) - TEXTS_SHOWN} more: {result.folder / UTTERANCES}")
     page = report_page(folder, audio_from)
     print(f"results: {folder}\nreport:  {page}")
 

@@ -29,6 +29,7 @@ BUSY_RATIO = 1.5
 LITTLE_MIN = 600.0  # minutes of training, of which the authors' networks had days
 # What lies next to a metrics.json of this program.
 OURS = (folders.EVENTS, folders.UTTERANCES, folders.FAILED, folders.SAVED, folders.PIECES)
+TEXT_OF = ", of the text of "  # in the source of word times: those of a run's text
 SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
 
 # Overrides that have a column of their own; the others of a cell's name are its variant.
@@ -106,6 +107,14 @@ class Result:
             is_ours = folder.parent.name.startswith(("ctc-", "mfa-", "whisper-"))
             return folder.parent.name if is_ours else folder.name
         return next(iter(str(data.get("word_times") or "").split()), "")
+
+    @property
+    def words_from(self) -> str | None:
+        """The name of the run whose text was aligned, where there is no reference."""
+        data = self.config.get("data")
+        source = str(data.get("word_times") or "") if isinstance(data, Mapping) else ""
+        _, mark, name = source.partition(TEXT_OF)
+        return name.partition(": ")[0] if mark else None
 
     @property
     def is_labelled(self) -> bool:

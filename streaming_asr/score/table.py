@@ -195,6 +195,18 @@ def _legend(column_of: Mapping[str, int], metric: str, has_best: bool) -> dict[i
     return {0: f"{star}Lower is better{higher}", **legend}
 
 
+def _words_of(results: Sequence[Result]) -> str:
+    """Return of which words the latencies are where there is no reference, and whom that favours,
+    in words."""
+    names = {name for result in results if (name := result.words_from) is not None}
+    labels = sorted({r.label for r in results if {r.name, r.folder.name} & names} or names)
+    if not labels:
+        return "of words that one method transcribed"
+    favour = f", which favours {'it' if len(labels) == 1 else 'them'}: all of its words count"
+    favour = favour if len(labels) == 1 else favour.replace("its", "their")
+    return f"of the words of {' and '.join(labels)}{favour if len(results) > 1 else ''}"
+
+
 def remarks_of(results: Sequence[Result]) -> list[str]:
     """Return the remarks on all runs together, for the page and the terminal: no references, few
     recordings, the error of the aligner that timed the words."""
@@ -202,12 +214,12 @@ def remarks_of(results: Sequence[Result]) -> list[str]:
     unlabelled = [result for result in results if not result.is_labelled]
     if unlabelled:
         has_latency = any(result.metrics.get(MAIN[1]) is not None for result in unlabelled)
-        latencies = ", and the latencies are of words that one method transcribed"
+        latencies = f", and the latencies are {_words_of(results)}" if has_latency else ""
+        alone = " or `streaming-asr compare talk.wav` for methods side by side"
         remarks.append(
-            "no reference: without texts next to the audio no errors can be counted"
-            f"{latencies if has_latency else ''}; put "
-            "talk.txt next to talk.wav and give data.align=auto for errors and latencies, or "
-            "`streaming-asr compare talk.wav` for methods side by side"
+            f"no reference: without texts next to the audio no errors can be counted{latencies}; "
+            "put talk.txt next to talk.wav and give data.align=auto for errors and latencies"
+            f"{',' + alone if len(results) == 1 else ''}"
         )
     n_utterances = max(
         (

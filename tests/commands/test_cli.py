@@ -158,6 +158,47 @@ def test_list_and_doctor_answer_in_json(capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
+def test_list_has_experiments_and_a_users_own_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["list", "experiments", "--json"]) == 0
+    experiments = json.loads(capsys.readouterr().out)["experiments"]
+    assert set(experiments) == {file.stem for file in (CONF_DIR / "experiment").glob("*.yaml")}
+    assert not any("@package" in text for text in experiments.values())
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text("# My own way.\n_target_: mine.Mine\n")
+    assert cli.main(["list", "methods", "-cd", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert re.search("mine +My own way", printed) and "whisperrt" in printed
+
+
+@pytest.mark.parametrize("command", ["advise", "audit", "compare", "export", "list"])
+def test_a_folder_of_configuration_that_is_missing_is_named(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = {"audit": ["ws://x"], "export": ["out"]}.get(command, [])
+    try:
+        status = cli.main([command, *arguments, "-cd", "nowhere"])
+    except SystemExit as end:  # argparse's
+        status = int(str(end.code))
+    assert status == 2 and "nowhere: no such folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["run", "--list"], "`streaming-asr list` shows methods"),
+        (["transcribe", "a.wav", "--format", "srt"], "--srt, --vtt or --json"),
+        (["run", "--chunk", "1s"], "write chunk=1s"),
+    ],
+)
+def test_options_that_users_look_for_are_answered(
+    command: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(command) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_bare_settings_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     flag, conf, *settings = arguments(tmp_path, "limit=1")

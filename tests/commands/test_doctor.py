@@ -63,9 +63,11 @@ def test_list_shows_every_configuration_with_what_it_is(capsys: pytest.CaptureFi
 
     assert listing.main([]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert listing.main(["experiments"]) == 0
+    lines += capsys.readouterr().out.splitlines()
     for group in listing.GROUPS.values():
         for file in (CONF_DIR / group).glob("*.yaml"):
-            named = [line for line in lines if line.startswith(f"  {file.stem} ")]
+            named = [line for line in lines if line.startswith(f"{file.stem} ")]
             assert named and all(len(line.split()) > 3 for line in named), file.stem
     assert any(line.startswith(f"{len(METRICS)} metrics") for line in lines)
 

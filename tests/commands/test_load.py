@@ -62,6 +62,15 @@ def test_more_streams_are_tried_while_the_lag_is_within_the_budget() -> None:
         assert row.p95 is None  # no word was right: nothing can be said of lag
 
 
+def test_a_dead_server_carries_no_stream_and_the_status_says_so(
+    corpus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with websocket(Server(most=0)) as url:
+        given = [url, "streams=1,2", "budget=900s", "data=manifest", corpus]
+        assert main(given) == 1
+    assert "not one stream within a lag p95" in capsys.readouterr().out
+
+
 def test_sessions_that_a_server_refuses_are_counted_with_their_reason() -> None:
     with websocket(Server(most=2)) as url:
         rows = list(

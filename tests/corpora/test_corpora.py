@@ -619,8 +619,8 @@ def test_every_corpus_is_listed_with_a_sentence(capsys: pytest.CaptureFixture[st
     assert main(["corpora"]) == 0
     out = capsys.readouterr().out
     for file in (CONF_DIR / "data").glob("*.yaml"):
-        assert f"  {file.stem} " in out
-    assert "LibriSpeech as openslr.org/12 gives it" in out
+        assert f"\n{file.stem} " in out
+    assert "LibriSpeech as openslr.org/12 gives it" in " ".join(out.split())
 
 
 def test_the_corpus_that_the_documentation_adds_works(

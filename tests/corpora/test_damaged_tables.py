@@ -137,3 +137,31 @@ def test_a_shard_with_any_damage_to_its_header_is_read_or_refused(tmp_path: Path
     (tmp_path / "shards" / "shard-000.npy").unlink()
     with pytest.raises(UserError, match="write the shards again"):
         list(shards.scan())
+
+
+# -- what is given in place of recordings ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("all.tsv", "a table, not a recording; a corpus of your own is a .jsonl"),
+        ("all.CSV", "a table, not a recording"),
+        ("corpus/wav.scp", "no audio in it, but wav.scp; give data=kaldi"),
+        ("corpus/shard-000.jsonl", "no audio in it, but shard-000.jsonl; give data=shards"),
+        ("corpus/test.jsonl", "but test.jsonl; give data=manifest data.path=FILE"),
+        ("corpus/notes.txt", "no audio in it; endings read"),
+    ],
+)
+def test_a_corpus_of_another_kind_is_named_and_no_damaged_sound(
+    name: str, remedy: str, tmp_path: Path
+) -> None:
+    file = write(tmp_path / name, "u1 a.wav")
+    (error,) = found_in("folder", file if file.parent == tmp_path else file.parent, [])
+    assert remedy in str(error)
+
+
+def test_a_manifest_with_other_names_is_answered_with_both(tmp_path: Path) -> None:
+    file = write(tmp_path / "m.jsonl", '{"path": "a.wav", "sentence": "hello"}')
+    (error,) = found_in("manifest", file, [])
+    assert "no `text`; it has `path`, `sentence`; write the reference" in str(error)

@@ -217,7 +217,7 @@ NOISE = {"kind": "white", "snr_db": 10, "seed": 1}
         ({**GOOD, "words": [["x", 1.0, 0.5]]}, "from 1.0 to 0.5 s"),
         ({**GOOD, "noise": {"kind": "white"}}, "`noise`"),
         ({**GOOD, "parts": []}, "`parts` must be"),
-        ({"parts": [GOOD], "text": "x"}, "no `id`; a line needs"),
+        ({"parts": [GOOD], "text": "x"}, "no `id`; it has `parts`, `text`; a line needs"),
         ({**GOOD, "id": "first"}, "is in line 1 already"),
         ({**GOOD, "duration": float("nan")}, "line 3: not JSON .NaN is no number of JSON"),
         ({**GOOD, "text": float("nan")}, "not JSON .NaN is no number"),

@@ -57,7 +57,8 @@ def test_the_table_fits_in_80_columns_and_shows_the_numbers_as_scored(tmp_path: 
     row = next(line for line in text.splitlines() if "25.0" in line)
     assert "300 ms" in row
     assert text.splitlines()[0].strip() == "mini clean"  # what all rows share
-    assert "erasure" not in text and "erasure" in rendered(tmp_path, wide=True)
+    assert "no room for erasure" in text and "erasure:" not in text
+    assert "erasure:" in rendered(tmp_path, wide=True)
 
 
 def test_a_row_is_called_by_what_differs_and_no_word_or_path_of_it_is_cut(tmp_path: Path) -> None:
