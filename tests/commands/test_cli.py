@@ -135,6 +135,7 @@ def test_sync_without_a_login_says_how_to_log_in(
 ) -> None:
     (tmp_path / "wandb" / "offline-run-1").mkdir(parents=True)
     (tmp_path / "wandb" / "offline-run-1" / "run.wandb").touch()
+    (tmp_path / "metrics.json").touch()
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     assert cli.main(["sync", str(tmp_path)]) == 2
