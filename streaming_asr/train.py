@@ -14,6 +14,7 @@ before; the weights of all but the last lie in <entry>-<stage>.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -33,7 +34,8 @@ from streaming_asr.chunking import first_chunk_ms, format_duration, parse_durati
 from streaming_asr.config.build import build, program
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.schema import check_settings, setting
-from streaming_asr.errors import UserError
+from streaming_asr.config.types import check_arguments
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.files import CONF_DIR, replacing
 from streaming_asr.machine import let_waiting_threads_sleep, ran_out_of_memory
 from streaming_asr.terminal import exit_status
@@ -105,7 +107,7 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
             return _in_turn(_stages(config.recipe))
         _choose_stage(config, method)
 
-    # torch loads from here on, after everything that the user can get wrong is checked
+    check_fit(config.recipe)  # loads torch, after everything else that can be wrong is checked
     from streaming_asr.training.launch import launch
 
     status = launch(config.processes)
@@ -193,6 +195,27 @@ def _fit(config: DictConfig, method: str) -> dict[str, float]:
             if doubt is not None:
                 print(f"warning: {result}: {doubt}", file=sys.stderr)
     return figures
+
+
+LEAST = {"max_steps": 1, "accumulate": 1, "log_every": 1, "evaluate_every": 1, "patience": 1,
+         "plateau_patience": 1, "cached_batches": 1}  # fmt: skip
+ABOVE_0 = ("lr", "max_minutes", "grad_clip", "checkpoint_minutes", "tail")
+
+
+def check_fit(recipe: Any) -> None:
+    """Raise UserError for a setting of `recipe.fit` that no training can have, and for n_dev=0."""
+    n_dev = recipe.target.get("n_dev")
+    if n_dev is not None and (not isinstance(n_dev, int) or n_dev < 1):
+        raise UserError(f"recipe.target.n_dev={n_dev}: must be 1 or more; null takes all of dev")
+    fit: Any = OmegaConf.to_container(recipe.fit, resolve=True)
+    node = {"_target_": "streaming_asr.training.loop.FitConfig", "out": ".", **fit}
+    check_arguments(node, "recipe.fit", extra=())
+    for key, value in fit.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"recipe.fit.{key}={value}: must be a finite number")
+        if isinstance(value, int | float):
+            least = LEAST.get(key, 0)
+            check_range(least, above=key in ABOVE_0, **{f"recipe.fit.{key}": value})
 
 
 def _copy_weights(trained: Path, result: Path) -> None:

@@ -19,6 +19,7 @@ from streaming_asr.chunking import check_feed, first_chunk_ms, format_duration, 
 from streaming_asr.config.command_line import MANIFESTS
 from streaming_asr.config.compose import compose_raw, explained
 from streaming_asr.config.schema import RunConfig, check_settings
+from streaming_asr.config.types import check_arguments
 from streaming_asr.config.weights import find_weights, is_native, own_network, weights_folders
 from streaming_asr.corpora.audio import SUFFIXES
 from streaming_asr.errors import Unpaired, UserError, did_you_mean
@@ -68,7 +69,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
     check_feed(config.feed, config.batch, config.streams)
     if config.piece is not None and not 1 <= config.piece <= config.pieces:
         raise UserError(f"piece={config.piece}: must be 1 to {config.pieces}; leave piece out")
-    if choices["model"] == "mini" and choices["data"] in NATURAL:
+    if choices["model"] == "mini" and choices["data"] in NATURAL and runs_model(config):
         raise UserError(
             f"data={choices['data']}: is natural speech, and model=mini recognises only the "
             "synthetic voices it was trained on; take a Whisper, as model=tiny.en"
@@ -76,6 +77,8 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
     method_name = str(choices["method"])
     for key in sorted(OmegaConf.missing_keys(config)):
         raise UserError(f"{key}: has no default; give {key}=<value>{_example(key, choices)}")
+    _check_split(config, choices)
+    _leave_out_model(config)
     OmegaConf.resolve(config)
     _check_finite(OmegaConf.to_container(config))
     for group in ("method", "data"):
@@ -86,6 +89,7 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
                 f"_target_: module.Class into conf/{group}/{choices[group]}.yaml"
             )
     _check_data(config, choices)
+    check_arguments(OmegaConf.to_container(config.data), "data", extra=())
     _check_model(config)
     _check_languages(config)
     is_whisper = OmegaConf.select(config, "model.path") is not None and not own_network(config)
@@ -110,6 +114,40 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
         with read_write(config):
             config.method.weights = None if weights is None else str(weights)
     return config
+
+
+def runs_model(config: DictConfig) -> bool:
+    """Return whether the method takes something of `model`, by its settings before they are
+    resolved, or has its language detected by a Whisper."""
+    if OmegaConf.is_interpolation(config, "method") or config.language == "detect":
+        return True
+    return "${model" in str(OmegaConf.to_container(config.method, resolve=False))
+
+
+def _leave_out_model(config: DictConfig) -> None:
+    """Where the method runs no model of ours, leave out `model`, so that nothing is loaded, checked
+    or shown of it. A server's model is the one that is asked of it, or unknown."""
+    if runs_model(config) or OmegaConf.select(config, "model.path") is None:
+        return
+    is_remote = str(config.method.get("_target_")).startswith("streaming_asr.methods.remote.")
+    name = (config.method.get("served") or "unknown") if is_remote else None
+    with read_write(config):
+        config.model = {"name": name, "path": None}
+
+
+def _check_split(config: DictConfig, choices: Mapping[str, Any]) -> None:
+    """Raise UserError for a split that the corpus does not have, where it is one manifest, in which
+    `split` is a name only."""
+    file = CONF_DIR / "data" / f"{choices['data']}.yaml"
+    content: Any = OmegaConf.load(file) if file.is_file() else {}
+    only = content.get("split")
+    if only is None or not str(content.get("_target_")).endswith(".Manifest"):
+        return
+    if (split := config.data.get("split")) != only:
+        raise UserError(
+            f"data.split={split}: data={choices['data']} has one split, {only}; leave data.split "
+            "out, or take a corpus with others, as data=mini or data=prompts"
+        )
 
 
 def _example(key: str, choices: Mapping[str, Any]) -> str:
@@ -209,7 +247,8 @@ def _check_languages(config: DictConfig) -> None:
             language = language_code(language)
             with read_write(config):
                 OmegaConf.update(config, key, language)
-        if language is not None and language not in languages and not own_network(config):
+        is_whisper = OmegaConf.select(config, "model.path") and not own_network(config)
+        if language is not None and language not in languages and is_whisper:
             raise UserError(
                 f"{key}={language}: no language that Whisper knows"
                 f"{did_you_mean(str(language), languages)}; "

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -70,7 +70,8 @@ class Job:
         title = f"{settings['method']['name']} {config.chunk}"
         if number is not None:
             title = f"[{number}] {title}"
-        loading(f"data={choices['data']} and model={choices['model']} for {title}")
+        model = "" if config.model.path is None else f" and model={choices['model']}"
+        loading(f"data={choices['data']}{model} for {title}")
         corpus = build(config.data)
         languages = {config.language} - {None, "detect"} or getattr(corpus, "languages", set)()
         if config.language is None:
@@ -187,10 +188,12 @@ def run_cell(
                 with job.tracked(folder) as track:
                     _send(track, folder, result, job.config)
             return result
+        work = _prepared(job)  # a refused run leaves no run of W&B
         folders.save_configuration(folder, config, hydra_node.overrides.task)
         folders.save_code(folder, job.code)
         with job.tracked(folder) as track:
-            _simulate(job, track)
+            if work is not None:
+                _simulate(job, track, work)
             result = job.score(folder)
             _send(track, folder, result, job.config)
         if is_piece and (joined := _join(job)) is not None:
@@ -216,10 +219,21 @@ def _facts(corpus: Any, language: str | None) -> dict[str, str]:
     return facts
 
 
-def _simulate(job: Job, track: Tracker) -> None:
-    """Write the log of the recordings that it does not have yet."""
+class Work(NamedTuple):
+    """What a cell has left to do: all its recordings, those that are in the log, those that are
+    not, and the method that runs them."""
+
+    utterances: list[Utterance]
+    closed: Collection[str]
+    todo: list[Utterance]
+    method: Any
+    synchronise: Callable[[], None]
+
+
+def _prepared(job: Job) -> Work | None:
+    """Return what the cell has left to do, with its method loaded; None for nothing. Raises
+    UserError for bad recordings first, and then for settings that the method refuses."""
     from streaming_asr.events.log import resume
-    from streaming_asr.simulate.feeds import simulate
 
     config = job.config
     utterances = _utterances(job)
@@ -230,7 +244,7 @@ def _simulate(job: Job, track: Tracker) -> None:
         todo = [replace(utterance, language=config.language) for utterance in todo]
     if not todo:
         job.report("every recording is in its log, which is scored again")
-        return
+        return None
     if closed:
         job.report(f"goes on after {len(utterances) - len(todo)} of {len(utterances)} utterances")
     of_files(job.hashes["model"])
@@ -239,6 +253,15 @@ def _simulate(job: Job, track: Tracker) -> None:
         from streaming_asr.whisper.detect import IgnoresLanguage
 
         method = IgnoresLanguage(method)
+    return Work(utterances, closed, todo, method, synchronise)
+
+
+def _simulate(job: Job, track: Tracker, work: Work) -> None:
+    """Write the log of the recordings that it does not have yet."""
+    from streaming_asr.simulate.feeds import simulate
+
+    config, path = job.config, job.folder / folders.EVENTS
+    utterances, closed, todo, method, synchronise = work
     header = _header(job, method, len(utterances))
     progress_of = partial(Progress, track=track, normaliser=job.settings["normaliser"])
     with LiveWriter(path, header) as writer, progress_of(job.title, utterances) as progress:

@@ -404,3 +404,33 @@ def test_a_language_that_trained_weights_never_heard_is_said_in_one_sentence(
     sentence = told(str(tmp_path), "en", "de", "ru")
     assert sentence is not None and "trained on en, fr and not on de, ru" in sentence
     assert told("none", "de") is told(None, "de") is unheard({"method": {}}, {"de"}) is None
+
+
+@pytest.mark.parametrize("split", ["dev", "nonsense", "null"])
+def test_a_corpus_of_one_split_refuses_others(split: str) -> None:
+    with pytest.raises(UserError, match=r"^data\.split=.*: data=voices has one split, test; leave"):
+        compose([f"data.split={split}"])
+
+
+def test_a_method_that_takes_no_model_has_none() -> None:
+    remote = ["method=remote", "method.url=ws://127.0.0.1:1/x", "feed=realtime"]
+    config = compose([*remote, "language=de", "chunk=40s"])
+    assert (config.model, config.language) == ({"name": "unknown", "path": None}, "de")
+    assert compose([*remote, "method.served=large-v3"]).model.name == "large-v3"
+    assert compose(["method=offline", "model=mini", "data=mini"]).model.name == "mini"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["fit.lr=inf", "fit.lr=ten", "fit.lr=0", "fit.max_steps=0", "fit.max_steps=1.5",
+     "fit.evaluate_every=0", "fit.max_minutes=-1", "fit.accumulate=0", "fit.nope=1",
+     "target.n_dev=0"],
+)  # fmt: skip
+def test_a_training_s_limits_are_checked(wrong: str) -> None:
+    from streaming_asr.train import check_fit
+
+    recipe = ["recipe=whisperrt", "model=base"]
+    check_fit(compose_raw(recipe, config_name="train").recipe)
+    config = compose_raw([*recipe, f"++recipe.{wrong}"], config_name="train")
+    with pytest.raises(UserError, match=f"^recipe.{wrong.partition('=')[0]}="):
+        check_fit(config.recipe)
