@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streaming_asr.metrics import accuracy, cost, decomposition, latency, ordinary, stability, turns
+from streaming_asr.metrics import (
+    accuracy,
+    cost,
+    decomposition,
+    latency,
+    live,
+    ordinary,
+    stability,
+    turns,
+)
 from streaming_asr.metrics.accuracy import AlignedWordErrors
 from streaming_asr.metrics.latency import SEEN, WordLatency
 from streaming_asr.metrics.table import CLOCKS, METRICS
@@ -36,6 +45,7 @@ def compute(traces: Sequence[Trace]) -> Figures:
         | cost.compression(traces)
         | ordinary.figures(traces)
         | turns.figures(traces)
+        | live.figures(traces)
     )
     figures["memory_peak_mib"] = cost.memory_peak_mib(traces)
     figures["commit_violations"] = sum(trace.commit_violations for trace in traces)
@@ -70,13 +80,16 @@ def _accuracy(traces: Sequence[Trace]) -> Figures:
 
 
 def _first_and_last(traces: Sequence[Trace], timed: Sequence[WordLatency | None]) -> Figures:
-    """Return the means over the utterances of the `first_` and `finalise_` metrics: when the first
+    """Return the means over the utterances of the `first_token_`, `first_correct_` and
+    `finalise_` metrics: when the first
     token and the first right word are shown, and how long the end of an utterance takes.
 
     timed: the word latency of each trace, None without word times.
     """
     values_of: dict[str, list[float]] = {
-        name: [] for name in METRICS if name.startswith(("first_", "finalise_"))
+        name: []
+        for name in METRICS
+        if name.startswith(("first_token_", "first_correct_", "finalise_"))
     }
 
     def add(name: str, value: float | None) -> None:

@@ -94,7 +94,7 @@ def blocks(trace: Trace, reference: Sequence[str]) -> list[ErrorBlock]:
         for j in range(begin, end):
             part_of_copy[j] = "boundary" if is_doubled else "repeated"
     result = []
-    for i0, i1, j0, j1, edits in _spans(reference, text):
+    for i0, i1, j0, j1, edits in spans(reference, text):
         part_of_block = None
         if trace.error is not None:
             part_of_block = "failed"
@@ -125,7 +125,7 @@ def blocks(trace: Trace, reference: Sequence[str]) -> list[ErrorBlock]:
     return result
 
 
-def _spans(
+def spans(
     reference: Sequence[str], text: Sequence[str]
 ) -> list[tuple[int, int, int, int, list[tuple[str, int, int]]]]:
     """Return (i0, i1, j0, j1, edits) of each block of errors: reference[i0:i1] became text[j0:j1].

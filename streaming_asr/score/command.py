@@ -15,11 +15,12 @@ from typing import Any
 from streaming_asr.cells.folder import short_names
 from streaming_asr.errors import UserError
 from streaming_asr.files import give_json
-from streaming_asr.metrics import METRICS
+from streaming_asr.metrics import METRICS, Metric, live
 from streaming_asr.metrics.table import next_to_wer, with_wer
 from streaming_asr.score import compare, exchange, longform, replay, retime
 from streaming_asr.score.folder import find_cells, score_folder
 from streaming_asr.score.judge import metric_named, short_names_of
+from streaming_asr.score.own import Own, add, is_own, own_metric
 from streaming_asr.score.results import drawn_over, lost, read_results
 from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table
 from streaming_asr.terminal import add_json, command_parser, exit_status, show_table, wrapped
@@ -36,6 +37,11 @@ COMMANDS = {
     "export": (exchange.export_command, "write logs in another's format"),
     "longform": (longform.main, "figures for recordings of minutes, hours"),
 }
+SETS = {"live": live.COLUMNS}  # names of several columns
+METRICS_HELP = (
+    "columns of the table, comma-separated; live: what live systems get wrong; mine.py:pauses: the "
+    "mean over the recordings of your function pauses, which gets a trace and returns a number"
+)
 HELP_EPILOG = """\
 what it reads and writes
   FOLDER is one cell of results, or any folder above: every events.jsonl below it is scored.
@@ -49,6 +55,7 @@ clocks
 examples
   streaming-asr score outputs/default
   streaming-asr score outputs/default --metrics wer,commit_p90,al_ca_ms --sort commit_p90
+  streaming-asr score outputs/default --metrics live
   streaming-asr score outputs/default --all
   streaming-asr score outputs/default --json > runs.json
   streaming-asr score --list            what each metric means
@@ -71,7 +78,7 @@ def _score(argv: Sequence[str]) -> int:
     parser = command_parser("streaming-asr score", about, HELP_EPILOG + commands)
     parser.add_argument("folder", nargs="?", help="a cell of results or a folder of cells")
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--metrics", metavar="NAMES", help="columns of the table, comma-separated")
+    group.add_argument("--metrics", metavar="NAMES", help=METRICS_HELP)
     group.add_argument("--all", action="store_true", help="show every metric")
     group.add_argument("--wide", action="store_true", help=WIDE_HELP)
     group.add_argument("--list", action="store_true", help="list the metrics and stop")
@@ -87,24 +94,34 @@ def _score(argv: Sequence[str]) -> int:
     if arguments.folder is None:
         raise UserError("no folder given; give a folder of results, such as outputs/default")
     # Before anything is written.
-    sort = metric_named(arguments.sort, "--sort") if arguments.sort else None
-    columns = [name for name in (arguments.metrics or "").split(",") if name.strip()]
-    names = [metric_named(name.strip(), "--metrics") for name in columns]
+    names, owns = _columns(arguments.metrics or "")
+    known = METRICS | {own.metric.name: own.metric for own in owns}
+    sort = arguments.sort
+    if sort and sort not in known:
+        sort = metric_named(sort, "--sort")
     names = list(METRICS) if arguments.all else list(next_to_wer(names))
     results: dict[Path, dict[str, Any]] = {}
     refused = []
     for cell in find_cells(arguments.folder):
         try:
             result = score_folder(cell, normaliser=arguments.normaliser)
+            if owns:
+                result = add(result, cell, owns, arguments.normaliser)
             results[cell] = result | {"metrics": with_wer(result["metrics"])}
         except UserError as error:  # one damaged log does not keep the others from their numbers
             refused.append(error)
     if arguments.json is not None:
-        runs = [each.row() for each in read_results(arguments.folder)] if results else []
+        runs = []
+        for each in read_results(arguments.folder) if results else ():
+            runs.append(each.row())
+            for own in owns if each.folder in results else ():
+                name, result = own.metric.name, results[each.folder]
+                runs[-1]["metrics"][name] = result["metrics"][name]
+                runs[-1]["intervals"][name] = result["intervals"]["metrics"].get(name)
         give_json({"runs": runs}, arguments.json)
     if results and arguments.json != "-":
         if names:
-            _print_results(results, names, sort or names[0])
+            _print_results(results, names, sort or names[0], known)
         else:  # the table of `report`
             print_table(arguments.folder, wide=arguments.wide, sort=arguments.sort)
             _print_remarks(results)
@@ -113,16 +130,37 @@ def _score(argv: Sequence[str]) -> int:
     return 2 if refused else 0
 
 
-def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str], sort: str) -> None:
-    """Print a table of these metrics, a row for each cell, the best by the metric `sort` on top."""
-    sign = -1 if METRICS[sort].better == "higher" else 1
+def _columns(text: str) -> tuple[list[str], list[Own]]:
+    """Return the metrics that --metrics names, each once, and those of one's own among them."""
+    names: list[str] = []
+    owns = []
+    for name in filter(None, map(str.strip, text.split(","))):
+        if is_own(name):
+            owns.append(own_metric(name, "--metrics"))
+            names.append(owns[-1].metric.name)
+        else:
+            names += SETS.get(name) or [metric_named(name, "--metrics")]
+    if len(set(each.metric.name for each in owns)) < len(owns):
+        raise UserError(f"--metrics {text}: two functions have one name; rename one")
+    return list(dict.fromkeys(names)), owns
+
+
+def _print_results(
+    results: Mapping[Path, dict[str, Any]],
+    names: Sequence[str],
+    sort: str,
+    known: Mapping[str, Metric],
+) -> None:
+    """Print a table of these metrics (of `known`), a row for each cell, the best by the metric
+    `sort` on top."""
+    sign = -1 if known[sort].better == "higher" else 1
     names = [*names, *({sort} - set(names))]
 
     def rank(folder: Path) -> tuple[bool, float]:
         value = results[folder]["metrics"][sort]
         return value is None, sign * (value or 0)
 
-    rows = [["cell", "n", *map(_header, names)]]
+    rows = [["cell", "n", *(_header(known[name]) for name in names)]]
     short = short_names(list(map(str, results)))
     for folder in sorted(results, key=rank):
         values = [_with_interval(results[folder], name) for name in names]
@@ -130,11 +168,11 @@ def _print_results(results: Mapping[Path, dict[str, Any]], names: Sequence[str],
     if len(names) > 8 and len(results) <= 4:  # too wide for a screen: a row for each metric
         rows = [list(column) for column in zip(*rows, strict=True)]
     show_table(rows[0], rows[1:])
-    directions = {METRICS[name].better for name in names} - {None}
+    directions = {known[name].better for name in names} - {None}
     if len(directions) == 1:
         print(f"{directions.pop()} is better; score --list describes each")
     elif directions:
-        higher = [name for name in names if METRICS[name].better == "higher"]
+        higher = [name for name in names if known[name].better == "higher"]
         print(
             wrapped(f"lower is better, except for {', '.join(higher)}; score --list describes each")
         )
@@ -175,10 +213,9 @@ def print_definitions() -> None:
     show_table(heads, rows, text_columns=range(len(heads)))
 
 
-def _header(name: str) -> str:
-    unit = METRICS[name].unit
-    words = name.replace("_", " ")  # a heading breaks between words
-    return f"{words}\n{unit}" if unit else words
+def _header(metric: Metric) -> str:
+    words = metric.name.replace("_", " ")  # a heading breaks between words
+    return f"{words}\n{metric.unit}" if metric.unit else words
 
 
 def _number(value: float | None) -> str:

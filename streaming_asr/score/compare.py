@@ -199,7 +199,7 @@ def _read(
         raise UserError(f"{folder}: no utterance is finished; run it before comparing it")
     utterances = traces(log, normaliser)
     recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-    rates = [name for name in RATES if name in metrics]
+    rates = {name: rate for name, rate in RATES.items() if name in metrics}
     sample = Sample.of(utterances, clock=clock, recordings=recordings, rates=rates)
     # An imported log names the metrics that its source does not give.
     unmeasured = log.header.get("unmeasured") or ()

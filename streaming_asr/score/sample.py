@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from streaming_asr.metrics import Trace
+from streaming_asr.metrics import METRICS, Trace, live
 from streaming_asr.metrics import intervals as statistics
 from streaming_asr.metrics.accuracy import AlignedWordErrors, Errors, word_errors
 from streaming_asr.metrics.intervals import Clusters, Counts, Estimate, Pool, Statistics, Values
 from streaming_asr.metrics.latency import timed
 
+# (numerator, denominator) of a recording: a rate is the ratio of their sums over the corpus.
+Rate: TypeAlias = Callable[[Trace], tuple[float, float]]
 LATENCY = {0.5: "word_latency_committed_p50_{clock}_s", 0.9: "word_latency_committed_p90_{clock}_s"}
 
 
@@ -33,7 +36,7 @@ class Sample:
     latencies: list[list[float]] | None = None
     coverage: float | None = None  # share of the spoken words that have a latency
     clock: str = "ca"
-    # (numerator, denominator) of each utterance, by metric (`shares`)
+    # (numerator, denominator) of each utterance, by metric
     rates: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
 
     @classmethod
@@ -43,13 +46,13 @@ class Sample:
         *,
         clock: str = "ca",
         recordings: Mapping[str, str | None] | None = None,
-        rates: Collection[str] = (),
+        rates: Mapping[str, Rate] | None = None,
     ) -> Sample:
         """Return the sample of these traces.
 
         clock: `ca` or `cu`, of the latencies. recordings: the recording of each utterance by the
-        utterance's name, as several utterances may come from one recording. rates: metrics of RATES
-        that are drawn, too.
+        utterance's name, as several utterances may come from one recording. rates: metrics that are
+        drawn, too, as of RATES.
         """
         word_times = [timed(trace) for trace in traces]
         n_spoken = sum(len(words.spoken) for words in word_times if words)
@@ -63,7 +66,7 @@ class Sample:
             latencies=latencies if has_latency else None,
             coverage=sum(map(len, latencies)) / n_spoken if n_spoken else None,
             clock=clock,
-            rates={name: [RATES[name](trace) for trace in traces] for name in rates},
+            rates={name: [of(trace) for trace in traces] for name, of in (rates or {}).items()},
         )
 
     @property
@@ -91,8 +94,8 @@ class Sample:
         return self.rates.get(metric, self.latencies or ())
 
     def statistics(self, clusters: Clusters) -> Statistics:
-        """Return the function that computes, of bootstrap draws, the metrics of each draw: WER and
-        `rates` in percent and the quantiles of word latency in seconds, by name.
+        """Return the function that computes, of bootstrap draws, the metrics of each draw: WER,
+        `rates` and the quantiles of word latency in seconds, by name.
 
         The function takes how often each cluster is drawn, (n_draws, n_clusters), and returns
         arrays of (n_draws,).
@@ -112,7 +115,7 @@ class Sample:
 
         def metrics_of_draws(counts: Counts) -> dict[str, Values]:
             metrics = {
-                name: 100.0 * statistics.rate(counts, numerator, denominator)
+                name: _scale(name) * statistics.rate(counts, numerator, denominator)
                 for name, (numerator, denominator) in sums.items()
             }
             if pool is not None:
@@ -135,8 +138,20 @@ def _covered(trace: Trace) -> tuple[float, float]:
     return (len(words.hits), len(words.spoken)) if words else (0.0, 0.0)
 
 
-# Metrics that are a ratio of sums over the corpus: the pair of an utterance.
-RATES = {"arwer_grid_ca": _on_grid, "word_latency_coverage": _covered}
+def _live(name: str, trace: Trace) -> tuple[float, float]:
+    return live.pairs(trace)[name]
+
+
+def _scale(name: str) -> float:
+    return 100.0 if name in METRICS and METRICS[name].unit == "%" else 1.0
+
+
+# Metrics that are a ratio of sums over the corpus.
+RATES: dict[str, Rate] = {
+    "arwer_grid_ca": _on_grid,
+    "word_latency_coverage": _covered,
+    **{name: partial(_live, name) for name in live.RATES},
+}
 # Metrics of a run that have an interval.
 DRAWN = {"wer", *(name.format(clock="ca") for name in LATENCY.values()), *RATES}
 

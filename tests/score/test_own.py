@@ -1,0 +1,114 @@
+"""`score --metrics mine.py:function`, and the column set `live`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+
+from streaming_asr.events.log import EventWriter, Step, UtteranceLog
+from streaming_asr.metrics.live import COLUMNS
+from streaming_asr.score.command import main
+from streaming_asr.utterance import TimedWord
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Path:
+    """Eight recordings of 2 s; the display of recording k changes twice, from the fifth on once."""
+    folder = tmp_path / "cell"
+    folder.mkdir()
+    words = [TimedWord("the", 0.2, 0.5), TimedWord("cat", 0.6, 1.0)]
+    header: dict[str, Any] = {"config": {}, "versions": {}, "machine": {}, "metrics_version": 7}
+    with EventWriter(folder / "events.jsonl", header) as writer:
+        for k in range(8):
+            partial = ["the"] if k < 4 else []
+            steps = [
+                Step("audio", 16_000, {"wall": 10**8}, partial=partial),
+                Step("flush", 32_000, {"wall": 10**8}, committed=["the", " cat"]),
+            ]
+            writer.write_utterance(
+                UtteranceLog(
+                    utt=f"u{k}",
+                    text="the cat",
+                    duration_samples=32_000,
+                    steps=steps,
+                    words=words,
+                    language="en",
+                )
+            )
+    return folder
+
+
+def test_the_example_of_the_page_is_scored_with_its_interval(
+    cell: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "new_protocol.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"`mine\.py`:\n\n```python\n(.*?)```", page, re.DOTALL)
+    (named,) = re.findall(r"--metrics (wer,mine\.py:\w+)", page)
+    (tmp_path / "mine.py").write_text(block, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main([str(cell), "--metrics", named, "--json", "runs.json"]) == 0
+    shown = capsys.readouterr().out
+    (run,) = json.loads((tmp_path / "runs.json").read_text(encoding="utf-8"))["runs"]
+    # Two changes in 2 s for four recordings, one for the others: 1 and 0.5 per second.
+    assert run["metrics"]["updates_per_s"] == pytest.approx(0.75)
+    low, high = run["intervals"]["updates_per_s"]
+    assert 0.5 <= low < 0.75 < high <= 1.0
+    assert "updates per s" in shown and f"{low:.4g}–" in shown
+    saved = json.loads((cell / "metrics.json").read_text(encoding="utf-8"))
+    assert "updates_per_s" not in saved["metrics"]
+
+
+def test_recordings_without_a_value_are_left_out(
+    cell: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("def f(trace):\n    return 3 if trace.utt == 'u2' else None\n")
+    sort = ["--sort", "f", "--json", "-"]
+    assert main([str(cell), "--metrics", f"{mine}:f", *sort]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["metrics"]["f"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "reason"),
+    [
+        (None, "mine.py:f", "there is no file"),
+        ("x = 1\n", "mine.py:f", "has no function f"),
+        ("f = 1\n", "mine.py:f", "has no function f"),
+        ("def f(", "mine.py:f", "cannot be loaded: SyntaxError"),
+        ("import nothing_of_that_name\n", "mine.py:f", "cannot be loaded: ModuleNotFoundError"),
+        ("raise SystemExit(0)\n", "mine.py:f", "cannot be loaded: SystemExit"),
+        ("def wer(trace): return 1\n", "mine.py:wer", "is a metric already"),
+        ("def f(trace): return 1\n", "mine.py:f,mine.py:f", "two functions have one name"),
+        ("def f(trace): return 1 / 0\n", "mine.py:f", "fails on recording u0: ZeroDivisionError"),
+        ("def f(trace): return 'a'\n", "mine.py:f", "returns 'a' for recording u0"),
+        ("def f(trace): return float('nan')\n", "mine.py:f", "returns nan for recording u0"),
+    ],
+)
+def test_a_function_that_cannot_be_used_is_an_error_of_one_line(
+    cell: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    content: str | None,
+    name: str,
+    reason: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        (tmp_path / "mine.py").write_text(content)
+    assert main([str(cell), "--metrics", name]) == 2
+    error = capsys.readouterr().err
+    assert reason in error and "mine.py" in error and error.count("\n") == 1
+
+
+def test_live_is_a_set_of_columns(cell: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(cell), "--metrics", "live,rtf"]) == 0
+    shown = capsys.readouterr().out
+    for name in (*COLUMNS, "rtf_total"):
+        assert name.replace("_", " ") in shown, name
