@@ -64,19 +64,19 @@ def pairs(trace: Trace) -> dict[str, Pair]:
     """Return what a trace adds to the numerator and the denominator of each rate, computed once;
     zeros without word times."""
     if "live" not in trace.derived:
-        found: dict[str, Pair] = dict(zip(AT_EDGES, edges(trace), strict=True))
+        of_trace: dict[str, Pair] = dict(zip(AT_EDGES, edges(trace), strict=True))
         for clock in CLOCKS:
             longest = textless_s(trace, clock)
             is_known = longest is not None
-            found[f"textless_speech_{clock}_s"] = (longest or 0.0, is_known)
-            found[f"textless_over_5s_{clock}"] = ((longest or 0.0) > LONG_S, is_known)
+            of_trace[f"textless_speech_{clock}_s"] = (longest or 0.0, is_known)
+            of_trace[f"textless_over_5s_{clock}"] = ((longest or 0.0) > LONG_S, is_known)
         for ms in AFTER_MS:
             gain = gain_s(trace, ms / 1000)
-            found[f"final_shown_{ms}ms_ca"] = (gain is not None, bool(trace.words))
-            found[f"final_gain_{ms}ms_ca_s"] = (gain or 0.0, gain is not None)
+            of_trace[f"final_shown_{ms}ms_ca"] = (gain is not None, bool(trace.words))
+            of_trace[f"final_gain_{ms}ms_ca_s"] = (gain or 0.0, gain is not None)
         gaps = held_back_s(trace, "ca")
-        found["stable_before_commit_mean_ca_s"] = (sum(gaps), len(gaps))
-        trace.derived["live"] = found
+        of_trace["stable_before_commit_mean_ca_s"] = (sum(gaps), len(gaps))
+        trace.derived["live"] = of_trace
     live: dict[str, Pair] = trace.derived["live"]
     return live
 
@@ -200,8 +200,8 @@ def gain_s(trace: Trace, after_s: float) -> float | None:
         return None
     at_s = trace.words[-1].end + after_s
     times = [step.finished_s for step in trace.steps]
-    shown = bisect_right(times, at_s + 1e-9) - 1  # the last step by then
-    is_final = shown >= 0 and trace.light(trace.steps[shown].displayed) == trace.light(
+    last_step = bisect_right(times, at_s + 1e-9) - 1  # the last step by then
+    is_final = last_step >= 0 and trace.light(trace.steps[last_step].displayed) == trace.light(
         trace.hypothesis
     )
     return max(final[1] - after_s, 0.0) if is_final else None
