@@ -95,9 +95,9 @@ def _score(argv: Sequence[str]) -> int:
         raise UserError("no folder given; give a folder of results, such as outputs/default")
     # Before anything is written.
     names, owns = _columns(arguments.metrics or "")
-    known = METRICS | {own.metric.name: own.metric for own in owns}
+    definitions = METRICS | {each.metric.name: each.metric for each in owns}
     sort = arguments.sort
-    if sort and sort not in known:
+    if sort and sort not in definitions:
         sort = metric_named(sort, "--sort")
     names = list(METRICS) if arguments.all else list(next_to_wer(names))
     results: dict[Path, dict[str, Any]] = {}
@@ -114,14 +114,14 @@ def _score(argv: Sequence[str]) -> int:
         runs = []
         for each in read_results(arguments.folder) if results else ():
             runs.append(each.row())
-            for own in owns if each.folder in results else ():
-                name, result = own.metric.name, results[each.folder]
+            for metric in [one.metric for one in owns] if each.folder in results else ():
+                name, result = metric.name, results[each.folder]
                 runs[-1]["metrics"][name] = result["metrics"][name]
                 runs[-1]["intervals"][name] = result["intervals"]["metrics"].get(name)
         give_json({"runs": runs}, arguments.json)
     if results and arguments.json != "-":
         if names:
-            _print_results(results, names, sort or names[0], known)
+            _print_results(results, names, sort or names[0], definitions)
         else:  # the table of `report`
             print_table(arguments.folder, wide=arguments.wide, sort=arguments.sort)
             _print_remarks(results)
@@ -149,18 +149,20 @@ def _print_results(
     results: Mapping[Path, dict[str, Any]],
     names: Sequence[str],
     sort: str,
-    known: Mapping[str, Metric],
+    definitions: Mapping[str, Metric],
 ) -> None:
-    """Print a table of these metrics (of `known`), a row for each cell, the best by the metric
-    `sort` on top."""
-    sign = -1 if known[sort].better == "higher" else 1
+    """Print a table of these metrics, a row for each cell, the best by the metric `sort` on top.
+
+    definitions: of all of them, by name.
+    """
+    sign = -1 if definitions[sort].better == "higher" else 1
     names = [*names, *({sort} - set(names))]
 
     def rank(folder: Path) -> tuple[bool, float]:
         value = results[folder]["metrics"][sort]
         return value is None, sign * (value or 0)
 
-    rows = [["cell", "n", *(_header(known[name]) for name in names)]]
+    rows = [["cell", "n", *(_header(definitions[name]) for name in names)]]
     short = short_names(list(map(str, results)))
     for folder in sorted(results, key=rank):
         values = [_with_interval(results[folder], name) for name in names]
@@ -168,11 +170,11 @@ def _print_results(
     if len(names) > 8 and len(results) <= 4:  # too wide for a screen: a row for each metric
         rows = [list(column) for column in zip(*rows, strict=True)]
     show_table(rows[0], rows[1:])
-    directions = {known[name].better for name in names} - {None}
+    directions = {definitions[name].better for name in names} - {None}
     if len(directions) == 1:
         print(f"{directions.pop()} is better; score --list describes each")
     elif directions:
-        higher = [name for name in names if known[name].better == "higher"]
+        higher = [name for name in names if definitions[name].better == "higher"]
         print(
             wrapped(f"lower is better, except for {', '.join(higher)}; score --list describes each")
         )

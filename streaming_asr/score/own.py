@@ -87,7 +87,7 @@ def add(
     """Return the result of a cell with the means of these metrics over its recordings, and their
     intervals. Nothing is written. Raises UserError where a function fails."""
     log = read_log(cell / EVENTS)
-    rates: dict[str, Rate] = {own.metric.name: own.rate for own in owns}
+    rates: dict[str, Rate] = {each.metric.name: each.rate for each in owns}
     recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
     sample = Sample.of(traces(log, normaliser), recordings=recordings, rates=rates)
     values = {}
