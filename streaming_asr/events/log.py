@@ -256,8 +256,9 @@ def forget_failed(path: Path) -> int:
         of_utterance.append(line)
         # Steps are most of the lines, and need not be decoded.
         row = None if step_of(line) is not None else _row(path, number, line)
-        kind = row.get("kind") if isinstance(row, dict) else None
-        if kind == "end" and row["status"] == "failed":
+        row = row if isinstance(row, dict) else {}
+        kind = row.get("kind")
+        if kind == "end" and row.get("status") == "failed":
             n_failed += 1
             of_utterance = []
         elif kind in ("header", "end"):

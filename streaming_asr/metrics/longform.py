@@ -176,7 +176,7 @@ def errors_by_time(trace: Trace, normalise: Normaliser, bucket_s: float = 3600.0
         if reference and trace.duration_s > bucket_s:
             return []
         bucket_of = [0] * len(reference)
-    elif spoken != reference:  # the normaliser joins words of two sentences, as of a number
+    elif tuple(spoken) != reference:  # the normaliser joins words of two sentences, as of a number
         spoken_of = [0] * len(reference)
         for block in Levenshtein.opcodes(reference, spoken):
             for word in range(block.src_start, block.src_end):

@@ -281,8 +281,7 @@ def _compare(run: Run, baseline: Run, other_task: bool) -> Comparison:
     differences = difference(clusters, ordered, baseline.sample)
     for name, value in run.metrics.items():
         other = baseline.metrics[name]
-        is_known = value is not None and other is not None
-        differences[name] = Estimate(value - other) if is_known else None
+        differences[name] = None if value is None or other is None else Estimate(value - other)
     return Comparison(run, baseline, clusters, differences)
 
 
