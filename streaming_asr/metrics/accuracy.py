@@ -16,6 +16,7 @@ from rapidfuzz.distance import Levenshtein
 
 from streaming_asr.metrics.trace import Trace, ratio
 from streaming_asr.text.normalise import Normaliser
+from streaming_asr.text.tokens import common_prefix
 from streaming_asr.text.units import joined
 
 GRID_PER_S = 10  # arwer_grid looks at the screen every 100 ms
@@ -47,6 +48,52 @@ def count(reference: Sequence[str], hypothesis: Sequence[str]) -> Errors:
     else:
         counts = jiwer.process_words(" ".join(reference), " ".join(hypothesis))
     return Errors(counts.substitutions + counts.deletions + counts.insertions, len(reference))
+
+
+class Distances:
+    """Edit distances of a growing text to the beginnings of one reference.
+
+    Myers' bit-parallel columns (1999) over the whole reference, one for each word of the text: bit
+    i of `plus` is set where the distance to i + 1 reference words is one more than that to i words,
+    of `minus` where it is one less. The columns of the text before are kept, so that only words
+    behind the first change are computed.
+    """
+
+    MOST = 2_000  # columns that are kept; a text that changes before them begins again
+
+    def __init__(self, reference: Sequence[str]) -> None:
+        self._where: dict[str, int] = {}  # the bits of a word's places in the reference
+        for i, word in enumerate(reference):
+            self._where[word] = self._where.get(word, 0) | 1 << i
+        self._all = (1 << len(reference)) - 1
+        self._words: tuple[str, ...] = ()
+        self._first = 0  # number of words before the first column that is kept
+        self._columns = [(self._all, 0)]  # (plus, minus), after `_first` words and on
+
+    def to_first(self, n: int, words: tuple[str, ...]) -> int:
+        """Return the distance of `words` to the first `n` words of the reference."""
+        n_same = common_prefix(words, self._words)
+        if n_same < self._first:
+            n_same, self._first, self._columns = 0, 0, [(self._all, 0)]
+        del self._columns[n_same - self._first + 1 :]
+        plus, minus = self._columns[-1]
+        for word in words[n_same:]:
+            where = self._where.get(word, 0)
+            straight = (((where & plus) + plus) ^ plus) | where
+            across_plus = minus | (self._all & ~(straight | plus))
+            across_minus = plus & straight
+            across_plus = (across_plus << 1 | 1) & self._all
+            across_minus = across_minus << 1 & self._all
+            where |= minus
+            plus = across_minus | (self._all & ~(where | across_plus))
+            minus = across_plus & where
+            self._columns.append((plus, minus))
+        if len(self._columns) > 2 * self.MOST:
+            self._first += self.MOST
+            del self._columns[: self.MOST]
+        self._words = words
+        among = (1 << n) - 1
+        return len(words) + (plus & among).bit_count() - (minus & among).bit_count()
 
 
 def _distance(reference: Sequence[str], display: Sequence[str]) -> Errors:
@@ -84,12 +131,14 @@ def real_time_word_errors(
     the committed text, without the partial one.
     """
     reference = normalise.words(trace.reference)
+    distances = Distances(reference)
     errors = words = 0
     text_before, of_step = None, Errors(0, 0)
     for text in _texts(trace, committed):
         if text != text_before:  # most steps change nothing on screen, yet each counts
             display = normalise.words(text)
-            of_step = _distance(reference[: len(display)], display)
+            n = min(len(display), len(reference))
+            of_step = Errors(distances.to_first(n, display), n)
             text_before = text
         errors += of_step.errors
         words += of_step.words
@@ -112,6 +161,11 @@ class AlignedWordErrors:
         self._ends = sorted(word.end for word in trace.words)
         # Steps and grid points share many texts: every pair is normalised and aligned once.
         self._counts: dict[tuple[int, str], Errors] = {}
+        self._reference = normalise.words(self._spoken(len(trace.words)))
+        self._distances = Distances(self._reference)
+        # By the number of words that have ended: their normalised words, or only how many they are
+        # where these are the reference's first ones.
+        self._ended: dict[int, int | tuple[str, ...]] = {}
 
     def per_step(self, clock: str, *, committed: bool = False) -> Errors:
         """Return the errors at the time of each step: a_k on "cu" (the paper), f_k on "ca"."""
@@ -139,15 +193,25 @@ class AlignedWordErrors:
             counts.append(self._at(t, texts[n_steps - 1] if n_steps else ""))
         return total(counts)
 
+    def _spoken(self, n: int) -> str:
+        """Return the first `n` words of the reference as one text."""
+        return joined((word.text for word in self._words[:n]), self._trace.unit)
+
     def _at(self, t: float, text: str) -> Errors:
         """Return the errors of the displayed `text` against the words that ended before `t` s."""
         n_ended = bisect_left(self._ends, t)
         key = (n_ended, text)
         if key not in self._counts:
-            # The normaliser remembers its answers, and so the prefix at every display.
-            spoken = joined((word.text for word in self._words[:n_ended]), self._trace.unit)
-            spoken_words = self._normalise.words(spoken)
-            self._counts[key] = _distance(spoken_words, self._normalise.words(text))
+            display = self._normalise.words(text)
+            if n_ended not in self._ended:
+                words = self._normalise.words(self._spoken(n_ended))
+                is_first = words == self._reference[: len(words)]
+                self._ended[n_ended] = len(words) if is_first else words
+            spoken = self._ended[n_ended]
+            if isinstance(spoken, int):
+                self._counts[key] = Errors(self._distances.to_first(spoken, display), spoken)
+            else:
+                self._counts[key] = _distance(spoken, display)
         return self._counts[key]
 
 

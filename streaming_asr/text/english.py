@@ -12,14 +12,28 @@ again and again, so their results are cached.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from functools import lru_cache
+from typing import NamedTuple
 
 from whisper_normalizer.english import EnglishTextNormalizer
+
+from streaming_asr.text.tokens import common_prefix
 
 MARK = "zz"  # a plain word, which takes the place of the one before or after a piece
 _BRACKETS = re.compile(r"[<\[][^>\]]*[>\]]")
 _PARENTHESES = re.compile(r"\(([^)]+?)\)")
 _BEFORE_APOSTROPHE = re.compile(r"\s+'")
+
+
+class Scan(NamedTuple):
+    """A text and its normalised words up to each plain word: where its blank ends, and how many
+    words there are by then."""
+
+    text: str
+    words: list[str]
+    ends: list[int]
+    n_words: list[int]
 
 
 class EnglishPieces:
@@ -30,17 +44,26 @@ class EnglishPieces:
         self._spelling = self._normaliser.standardize_spellings.mapping
         self._ignored = re.compile(self._normaliser.ignore_patterns)
         self._named_words = _named_words(self._normaliser)
+        self._scans = (Scan("", [], [], []),) * 3
         self._normalised = lru_cache(maxsize=65_536)(self._normalise_piece)
 
     def __call__(self, text: str) -> tuple[str, ...]:
         """Return the normalised words of a lower-case text."""
         text = _BEFORE_APOSTROPHE.sub("'", self._ignored.sub("", without_brackets(text)))
-        words: list[str] = []
+        # The texts of a stream grow: what ends with a plain word has the words that it had before.
+        scans = self._scans
+        shared = [common_prefix(text, scan.text) for scan in scans]
+        nearest = max(range(len(scans)), key=shared.__getitem__)
+        n_kept = bisect_right(scans[nearest].ends, shared[nearest])
+        ends, n_words = scans[nearest].ends[:n_kept], scans[nearest].n_words[:n_kept]
+        end = ends[-1] if ends else 0
+        words = scans[nearest].words[: n_words[-1] if n_words else 0]
         piece: list[str] = []  # consecutive words that are not plain
-        before = ""  # MARK once a plain word is before the piece
+        before = MARK if ends else ""  # MARK once a plain word is before the piece
         # Two blanks, as removed brackets leave them, give an empty word, which belongs to a piece:
         # some rules need both blanks.
-        for word in text.split(" "):
+        for word in text[end:].split(" "):
+            end += len(word) + 1
             is_plain = word.isascii() and word.isalpha() and word not in self._named_words
             if not is_plain:
                 piece.append(word)
@@ -50,8 +73,15 @@ class EnglishPieces:
                 piece = []
             words.append(self._spelling.get(word, word))
             before = MARK
+            ends.append(end)
+            n_words.append(len(words))
+        # Of the texts of one stream, which take turns, each has its scan. Another text takes the
+        # place of the oldest.
+        is_other = shared[nearest] < len(scans[nearest].text) // 2
+        gone = 0 if is_other else nearest
+        self._scans = (*scans[:gone], *scans[gone + 1 :], Scan(text, words, ends, n_words))
         if piece:
-            words += self._normalised(" ".join(piece), before, "")
+            return (*words, *self._normalised(" ".join(piece), before, ""))
         return tuple(words)
 
     def _normalise_piece(self, piece: str, before: str, after: str) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ class Normaliser:
     ) -> None:
         self.name = name
         self.version = package_version
-        self._words = lru_cache(maxsize=16_384)(words)
+        self._words = lru_cache(maxsize=2_048)(words)
         self._keeps_case = keeps_case
 
     def words(self, text: str) -> tuple[str, ...]:

@@ -20,7 +20,10 @@ def pieces(text: str) -> tuple[str, ...]:
 
 def common_prefix(a: Sequence[Any], b: Sequence[Any]) -> int:
     """Return how many words (letters, tokens) `a` and `b` share from their start."""
-    if len(a) <= len(b) and a == b[: len(a)]:
-        return len(a)
-    shared = min(len(a), len(b))
-    return next((i for i in range(shared) if a[i] != b[i]), shared)
+    if type(a) is not type(b):
+        a, b = tuple(a), tuple(b)
+    low, high = 0, min(len(a), len(b))
+    while low < high:  # slices are compared many times faster than words one by one
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle - 1)
+    return low

@@ -12,6 +12,7 @@ from traces import a_trace
 from streaming_asr.metrics import compute
 from streaming_asr.metrics.accuracy import (
     AlignedWordErrors,
+    Distances,
     Errors,
     character_errors,
     count,
@@ -193,3 +194,22 @@ def test_rwer_agrees_with_jiwer_on_lists_of_prefixes() -> None:
     errors = real_time_word_errors(a_trace(" ".join(reference), steps), ENGLISH)
     prefixes = [" ".join(reference[: len(text.split())]) for text in texts]
     assert errors.errors / errors.words == pytest.approx(jiwer.wer(prefixes, texts), abs=1e-12)
+
+
+def test_distances_of_a_growing_text_are_those_of_whole_alignments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Texts grow, change and are taken back, also before the columns that are kept."""
+    monkeypatch.setattr(Distances, "MOST", 5)
+    rng = random.Random(0)
+    for _ in range(60):
+        reference = rng.choices("abcd", k=rng.randrange(70))
+        distances, text = Distances(reference), []
+        for _ in range(30):
+            if text and rng.random() < 0.3:
+                del text[rng.randrange(len(text)) :]
+            text += rng.choices("abcde", k=rng.randrange(4))
+            n = rng.randrange(len(reference) + 1)
+            expected = Levenshtein.distance(reference[:n], text)
+            assert distances.to_first(n, tuple(text)) == expected
+    assert Distances(list("abcd")).to_first(3, ("a", "x", "c", "d")) == 2

@@ -405,3 +405,18 @@ def test_a_language_without_blanks_or_english_i_keeps_its_words():
     assert in_style("I GATTI SONO QUI", "Gatti sono qui.", "it") == "I gatti sono qui."
     assert in_style("si e i gatti", "Si, e gatti.", "it") == "Si, e i gatti."
     assert in_style("你好", "你好。", "zh") == "你好"
+
+
+def test_texts_that_grow_and_change_are_normalised_as_each_by_itself() -> None:
+    """A normaliser goes on from the texts before; three streams take turns."""
+    from streaming_asr.text.english import EnglishPieces
+
+    rng = random.Random(0)
+    words = "the twenty five one oh can't it's $5 [a b] (c) half 3 rd 's i'm um - a percent"
+    growing, texts = EnglishPieces(), ["", "", ""]
+    for _ in range(300):
+        k = rng.randrange(3)
+        if rng.random() < 0.2:
+            texts[k] = texts[k][: rng.randrange(len(texts[k]) + 1)]
+        texts[k] += rng.choice([" ", " ", "  ", ""]) + rng.choice(words.split())
+        assert growing(texts[k]) == EnglishPieces()(texts[k]), texts[k]
