@@ -17,7 +17,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import give_json
 from streaming_asr.metrics import METRICS, Metric, live
 from streaming_asr.metrics.table import next_to_wer, with_wer
-from streaming_asr.score import compare, exchange, longform, replay, retime
+from streaming_asr.score import compare, exchange, latencies, longform, replay, retime
 from streaming_asr.score.folder import find_cells, score_folder
 from streaming_asr.score.judge import metric_named, short_names_of
 from streaming_asr.score.own import Own, add, is_own, own_metric
@@ -35,6 +35,7 @@ COMMANDS = {
     "show": (replay.show_command, "a log with its guesses held back"),
     "import": (exchange.import_command, "score another tool's log"),
     "export": (exchange.export_command, "write logs in another's format"),
+    "latencies": (latencies.main, "ranks under every published definition of latency"),
     "longform": (longform.main, "figures for recordings of minutes, hours"),
 }
 SETS = {"live": live.COLUMNS}  # names of several columns

@@ -112,3 +112,16 @@ def test_live_is_a_set_of_columns(cell: Path, capsys: pytest.CaptureFixture[str]
     shown = capsys.readouterr().out
     for name in (*COLUMNS, "rtf_total"):
         assert name.replace("_", " ") in shown, name
+
+
+def test_latencies_are_printed_with_ranks_and_sources(
+    cell: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["latencies", str(cell), "--json", str(cell / "out.json")]) == 0
+    shown = capsys.readouterr().out
+    (figures,) = json.loads((cell / "out.json").read_text(encoding="utf-8"))["runs"].values()
+    # Final after 2 s of audio and 0.1 s of computing; the last word ends at 1 s.
+    assert figures["pipecat_ttfs"] == pytest.approx(1.1)
+    assert figures["word_latency_committed_p50_ca"] == pytest.approx((1.1 + 1.6) / 2)
+    assert "1.10 (1)" in shown and "pipecat-ai/stt-benchmark" in shown
