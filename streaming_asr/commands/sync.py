@@ -45,7 +45,9 @@ def _sync(arguments: argparse.Namespace) -> int:
             "folder of a sweep"
         )
     root = arguments.folder.resolve()
-    for path in (path for run in runs for path in (run, *run.parent.rglob("*"))):
+    # W&B's own logs are links to its cache, and are not sent.
+    files = (path for run in runs for path in (run, *run.parent.rglob("*")))
+    for path in (path for path in files if path.parent.name != "logs"):
         if not path.resolve().is_relative_to(root):
             raise UserError(
                 f"{path}: leads out of {arguments.folder}, so it is not sent; remove it"

@@ -61,7 +61,9 @@ def _emission(trace: Trace) -> Iterator[Weighted]:
     """AssemblyAI: from the chunk with a word's end to the first text with the word; those below 0
     are left out."""
     words = latency.timed(trace)
-    for hit in words.hits if words else ():
+    if words is None:
+        return
+    for hit in words.hits:
         sent_s = _sent_s(trace, hit.end_s)
         if sent_s is not None:
             lag_s = trace.steps[words.steps.shown[hit.word]].finished_s - sent_s

@@ -44,7 +44,7 @@ class EnglishPieces:
         self._spelling = self._normaliser.standardize_spellings.mapping
         self._ignored = re.compile(self._normaliser.ignore_patterns)
         self._named_words = _named_words(self._normaliser)
-        self._scans = (Scan("", [], [], []),) * 3
+        self._scans: tuple[Scan, ...] = (Scan("", [], [], []),) * 3
         self._normalised = lru_cache(maxsize=65_536)(self._normalise_piece)
 
     def __call__(self, text: str) -> tuple[str, ...]:
