@@ -301,8 +301,8 @@ def _print_commands(tables: Sequence[Table], settings: Sequence[str], *, form: b
         runnable = dict.fromkeys(command for _, command in commands(table, form=form))
         for command in runnable:
             # A row's own setting of the same name stays.
-            own = {word.partition("=")[0] for word in command.split()}
-            print(command, *(each for each in settings if each.partition("=")[0] not in own))
+            keys = {word.partition("=")[0] for word in command.split()}
+            print(command, *(each for each in settings if each.partition("=")[0] not in keys))
         if not runnable:
             names = ", ".join(table.metrics)
             print(f"# not run: {table.missing or f'run does not measure {names}'}")
