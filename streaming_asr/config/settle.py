@@ -118,8 +118,11 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
 
 def runs_model(config: DictConfig) -> bool:
     """Return whether the method takes something of `model`, by its settings before they are
-    resolved, or has its language detected by a Whisper."""
+    resolved, has trained `weights`, which are found by the model's name, or has its language
+    detected by a Whisper."""
     if OmegaConf.is_interpolation(config, "method") or config.language == "detect":
+        return True
+    if "weights" in config.method:
         return True
     return "${model" in str(OmegaConf.to_container(config.method, resolve=False))
 
