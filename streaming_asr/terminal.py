@@ -78,10 +78,16 @@ def console(width: int = 100) -> Console:
     $COLUMNS, and without that `width` columns wide."""
     from rich.console import Console
 
+    class Ours(Console):
+        """Leaves a closed pipe to `exit_status`; rich would end the program with status 1."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     # Rich would cut a pipe or a file at 80, and with COLUMNS=0 print nothing.
-    terminal = Console()
+    terminal = Ours()
     is_stated = terminal.is_terminal or "COLUMNS" in os.environ
-    return terminal if is_stated and terminal.width > 0 else Console(width=width)
+    return terminal if is_stated and terminal.width > 0 else Ours(width=width)
 
 
 def wrapped(text: str, indent: int = 0, width: int = 80) -> str:

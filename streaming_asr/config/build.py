@@ -127,7 +127,9 @@ def by_hydra(
     """
     _check_exclusive(argv)
     line = CommandLine(argv)
+    completes = {"-sc", "--shell-completion"} & set(argv)  # its install=bash is no setting
     settings = [s for s in line.settings if "=" in s or s[:1] in "+~"]  # not `job` of --cfg
+    settings = [] if completes else settings
     values = [values_of(override) for override in parse(settings)]
     if not line.multirun and (several := next((v for v in values if len(v) > 1), None)):
         values = [[f"{key_of(several[0])}={','.join(map(value_of, several))}"]]  # is refused

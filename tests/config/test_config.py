@@ -143,7 +143,8 @@ def test_a_chunkformers_folder_is_a_model_and_its_own_adapter(tmp_path: Path) ->
 
 def test_a_model_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such folder"):
-        settled(tmp_path, f"model.path={tmp_path / 'nowhere'}", "model=whisper")
+        runs_it = "method.counter=${model.path}"
+        settled(tmp_path, f"model.path={tmp_path / 'nowhere'}", "model=whisper", runs_it)
 
 
 # -- adapters -------------------------------------------------------------------------------

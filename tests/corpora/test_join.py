@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -293,7 +294,7 @@ def test_the_aligner_follows_the_languages_of_the_corpus_and_the_run(
     run: str | None,
     aligner: str,
 ) -> None:
-    monkeypatch.setattr(auto, "locate", lambda path: str(tiny_folder()))
+    monkeypatch.setattr(auto, "find", lambda path: SimpleNamespace(folder=tiny_folder()))
     monkeypatch.setattr(auto.english, "branch_folder", lambda path: None)
     sound(tmp_path / "a.wav", 2.0)
     rows = [
@@ -317,7 +318,7 @@ def test_an_aligner_that_is_not_there_is_no_reason_to_take_another(
             monkeypatch.setattr(f"streaming_asr.models.find.{place}", lambda *_: None)
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     else:
-        monkeypatch.setattr(auto, "locate", lambda path: str(tiny_folder()))
+        monkeypatch.setattr(auto, "find", lambda path: SimpleNamespace(folder=tiny_folder()))
         monkeypatch.setattr(auto.english, "weights_hash", lambda path: None)
         monkeypatch.setattr(auto.english, "HOME", tmp_path / "aligner")
     with pytest.raises(UserError, match=f"(?s)^data.align=auto: .*{remedy}"):

@@ -238,8 +238,8 @@ def test_a_folder_that_vanishes_during_the_run_is_said(
         ("seed=-1", "seed=-1: must be 0 to 4294967295"),
         ("threads=1000000", "threads=1000000: must be 1 to 1024"),
         ("model.path=[1]", "model.path=[1]: must be one value, no list and no mapping"),
-        ("+foo=1", "foo: no such key; there are batch, "),
-        ("+chunks=1s", "chunks: no such key; did you mean chunk?"),
+        ("+foo=1", "foo=1: no such key; run has batch, "),
+        ("+chunks=1s", "chunks=1s: no such key; did you mean chunk?"),
         ("+method.foo=1", "foo=1: Parrot has no such setting; it has chunk_s, "),
         ("method.wrong_every=x", "wrong_every=x: must be int, as Parrot states"),
         ("data.n=x", "n=x: must be int, as Phrases states"),
@@ -269,8 +269,7 @@ def test_a_target_in_a_result_or_a_checkpoint_is_never_built(tmp_path: Path) -> 
     from streaming_asr.score import score_folder
 
     trap = tmp_path / "built"
-    place = {"_target_": "pathlib.Path", "_args_": [str(trap)]}
-    node = {"_target_": "pathlib.Path.touch", "_args_": [place]}
+    node = {"_target_": "run_fakes.touch", "path": str(trap)}
     build(node)
     assert trap.exists()
     trap.unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from align_fake import FakeAligner
@@ -73,7 +74,7 @@ def test_a_cell_with_another_aligners_times_is_set_aside(
 
     fake = {"_target_": "align_fake.FakeAligner"}
     monkeypatch.setattr(auto, "fill", lambda c, u, node, *rest: fill(c, u, fake, *rest))
-    monkeypatch.setattr(auto, "locate", lambda path: str(tiny_folder()))
+    monkeypatch.setattr(auto, "find", lambda path: SimpleNamespace(folder=tiny_folder()))
     monkeypatch.setattr(auto.english, "branch_folder", lambda path: None)
     command = arguments(tmp_path, "data=manifest", speech(tmp_path), "data.align=auto")
     with monkeypatch.context() as earlier:
@@ -114,7 +115,8 @@ def test_an_english_model_is_refused_other_languages_before_it_loads(
 ) -> None:
     model = ["model=whisper", f"model.name={name}", f"model.path=hub/whisper-{name}"]
     overrides = ["data=manifest", speech(tmp_path, language="fr"), *model]
-    assert run.main(arguments(tmp_path, *overrides, "method.fail=loaded")) == 2
+    runs_it = ["method.fail=loaded", "method.counter=${model.path}"]
+    assert run.main(arguments(tmp_path, *overrides, *runs_it)) == 2
     err = capsys.readouterr().err
     assert f"model={name}: knows English only, and the utterances are in fr" in err
 
