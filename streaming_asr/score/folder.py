@@ -23,6 +23,7 @@ from streaming_asr.events.invariants import broken, contract_faults, too_early
 from streaming_asr.events.log import SLIP_S, EventWriter, Log, UtteranceLog, read_log
 from streaming_asr.files import replacing, write_text
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
+from streaming_asr.metrics.table import unmeasured as metrics_without
 from streaming_asr.score.results import SCHEMA, no_folder
 from streaming_asr.score.sample import RATES, Sample, intervals
 from streaming_asr.score.task import normalisers, task_of_log
@@ -72,6 +73,8 @@ def score_folder(
     # The source of an imported log does not give these. They stay null, though the formulas would
     # compute a number from the gaps of the log.
     unmeasured = frozenset(log.header.get("unmeasured") or ()) & METRICS.keys()
+    if knows := log.header.get("knows"):  # also of metrics that are newer than the log
+        unmeasured |= metrics_without(frozenset(knows)).keys()
     metrics = compute(utterances) | dict.fromkeys(unmeasured)
     failed = [{"utt": t.utt, "error": t.error} for t in utterances if t.error is not None]
     warnings = [*_lacking(log), *_joined(utterances), *(log.header.get("warnings") or ())]
