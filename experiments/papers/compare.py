@@ -148,6 +148,8 @@ def _held(cell: Result, key: str) -> list[str]:
     value: Any = config
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
+    if isinstance(value, bool):
+        return [str(value).lower()]  # as YAML writes it
     return ["none" if value is None else str(value)]
 
 

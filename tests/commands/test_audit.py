@@ -414,7 +414,7 @@ def test_the_page_fits_a_telephone_and_plays_its_places(
     texts = dict.fromkeys((f"recording-of-the-harbour-{k}" for k in range(12)), SHORT)
     batch = a_cell(tmp_path / "batch", **texts)
     stream = a_cell(tmp_path / name, Path("talk.wav"), **dict.fromkeys(texts, "the harbour opens"))
-    assert main([str(stream), "--batch", str(batch)]) == 1
+    assert main([str(stream), "--batch", str(batch), "--audio", "talk.wav"]) == 1
     (page,) = Path("outputs/audit").resolve().glob("*.html")
     with browser(tmp_path / "profile") as window:
         for width in (390, 1280):

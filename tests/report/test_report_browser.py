@@ -44,7 +44,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("page")
     grid = write_grid(root / "grid", tone(root / "a.ogg"))
-    return build(grid, root / "page.html")
+    return build(grid, root / "page.html", [root])
 
 
 @pytest.fixture(autouse=True)
