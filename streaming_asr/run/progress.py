@@ -141,7 +141,7 @@ def data_places(config: DictConfig) -> list[Path]:
 
 
 def report_page(folder: Path, audio_from: Sequence[Path] = ()) -> Path:
-    """Return the HTML page of `folder`, made anew only where the results are newer. audio_from:
+    """Return the HTML page of `folder`, made again only where the results are newer. audio_from:
     what the user gave as data, whose sound the page may have."""
     page, result = folder / "report.html", folder / RESULT
     if page.exists() and result.exists() and page.stat().st_mtime > result.stat().st_mtime:
