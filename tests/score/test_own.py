@@ -107,7 +107,10 @@ def test_a_function_that_cannot_be_used_is_an_error_of_one_line(
     assert reason in error and "mine.py" in error and error.count("\n") == 1
 
 
-def test_live_is_a_set_of_columns(cell: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_live_is_a_set_of_columns(
+    cell: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
     assert main([str(cell), "--metrics", "live,rtf"]) == 0
     shown = capsys.readouterr().out
     for name in (*COLUMNS, "rtf_total"):
