@@ -23,7 +23,7 @@ from streaming_asr.terminal import with_settings
 if TYPE_CHECKING:
     from streaming_asr.contract import Setting
 
-NEED_NO_AUDIO = ("remote",)  # their text comes by the clock on the wall
+PACED = ("remote",)  # their text comes at any time, so that no step can be repeated
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def _check(argv: list[str]) -> int:
     name = line.get("method")
     if name is None or "," in name:
         raise UserError("method: name one, as in streaming-asr check method=mine -cd mine")
-    if name in NEED_NO_AUDIO:
+    if name in PACED:
         raise UserError(f"method={name}: a server keeps no contract; its text comes at any time")
     line.default(model="mini", data="mini", chunk="300ms")
     config = compose(line.settings, config_dir=line.config_dir)

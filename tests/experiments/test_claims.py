@@ -246,7 +246,7 @@ def one_word(end_s: float, committed_at: int, *, lookahead_s: float = 0.1) -> Tr
         # The look-ahead past the last words never comes: the last step stands for it.
         (1.95, 3, Parts(fill=0.05, lookahead=0.0, policy=0.0, queue=0.7, compute=0.7)),
         (1.55, 3, Parts(fill=0.05, lookahead=0.4, policy=0.0, queue=0.7, compute=0.7)),
-        # A word that is said to end after the audio.
+        # A word whose end lies after the audio.
         (2.1, 3, Parts(fill=-0.1, lookahead=0.0, policy=0.0, queue=0.7, compute=0.7)),
     ],
 )

@@ -583,7 +583,7 @@ def section(paper: str) -> str:
 
 
 def librispeech(root: Path) -> None:
-    """LibriSpeech, its alignments beside the audio, and LibriSpeech-PC."""
+    """LibriSpeech, its alignments next to the audio, and LibriSpeech-PC."""
     for split, speaker in SPLITS.items():
         folder, pc = root / "LibriSpeech" / split / speaker / "1", []
         lines = []

@@ -840,7 +840,7 @@ def test_the_settings_of_a_row_are_those_of_its_cell() -> None:
         assert any(found), (system, dict(method))
 
 
-# -- What holds of every table: batch is called batch, and stability stands beside WER --
+# -- What holds of every table: batch is named batch, and stability is shown with WER --
 
 
 SPOKEN = {"u1": (SENTENCE, SENTENCE), "u2": (TAXI, "call a tax for $25 please now")}
@@ -934,7 +934,7 @@ def test_a_command_of_the_page_composes(program: str, settings: str) -> None:
 
 
 def test_librispeech_in_five_commands(tmp_path: Path, monkeypatch, capsys) -> None:
-    """As printed, but for the places, the model and how much of it all."""
+    """As printed, except for the places, the model and the sizes."""
     root = layouts.librispeech(tmp_path)
     chapter = root / "test-clean/121/121726"
     for name in ("train-clean-100", "dev-other"):  # the chapter with word times
@@ -961,4 +961,4 @@ def test_librispeech_in_five_commands(tmp_path: Path, monkeypatch, capsys) -> No
     assert (tmp_path / "outputs/train/base/whisperrt/300ms/training.json").is_file()
     shown = capsys.readouterr().out
     assert "1 utterances written to outputs/librispeech/dev.jsonl" in shown
-    assert "6.55" in shown and "first 1 utterances" in shown  # table I, and ours beside it
+    assert "6.55" in shown and "first 1 utterances" in shown  # table I, and ours next to it

@@ -744,7 +744,7 @@ def search(whisper, windows, window, reference=None, max_tokens=20):
 
 
 def plain(whisper, model, hidden, prompt, beam, max_tokens):
-    """Beam search on transformers' own model, everything anew for each token."""
+    """Beam search on transformers' own model; everything is computed again for each token."""
     live, ended = [([], [])], []
     while live and len(ended) < beam:
         options = []

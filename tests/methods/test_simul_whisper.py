@@ -216,7 +216,7 @@ def full_rows(hidden, tokens):
 
 
 def plain_greedy(simul, hidden, forced, n_frames, policy, max_new):
-    """AlignAtt as it reads: everything anew for each token."""
+    """AlignAtt as the paper has it: everything is computed again for each token."""
     tokens, frames = [], []
     while len(tokens) < max_new:
         rows, logits = full_rows(hidden, [*forced, *tokens])

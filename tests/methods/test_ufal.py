@@ -570,7 +570,7 @@ def test_the_guard_takes_short_copies_out_and_cuts_the_text_before_a_long_one(sa
     assert "".join(word.word for word in guarded.words).split() == kept.split()
 
 
-# -- LocalAgreement-n without a recogniser, beside what the reference does in the same place --
+# -- LocalAgreement-n without a recogniser, next to what the reference does there --
 
 
 def say(text: str, start_s: float = 0.0, word_s: float = 1.0) -> list[Word]:

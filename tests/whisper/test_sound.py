@@ -344,7 +344,7 @@ def test_the_language_is_the_one_transformers_finds(whisper) -> None:
 
 
 class Scripted(DetectsLanguage):
-    """Is told how sure to be after each second, instead of hearing."""
+    """Takes from the test how sure it is after each second, and processes no audio."""
 
     def __init__(self, method: fakes.Ticker, whisper, *sure: float) -> None:
         super().__init__(method, whisper)
