@@ -13,6 +13,7 @@ from toy_corpus import toy_corpus
 from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.config.build import new_method
+from streaming_asr.errors import UserError
 from streaming_asr.methods.hush_word.padding import FILE_NAME, load_hush
 from streaming_asr.methods.hush_word.train import HushExample, HushWordRecipe, HushWords
 from streaming_asr.models.hash import weights_hash
@@ -200,6 +201,10 @@ def test_the_word_is_the_mean_of_the_best_evaluations_of_the_best_clamp(corpus, 
     word = load_hush(tmp_path, trained.whisper).samples
     assert word.shape == (8000,)
     assert torch.allclose(word, torch.full((8000,), 0.0015))  # of 5.0 and 6.0, not of 9.0
+    after = recipe(corpus, clamps=[0.02, 0.1], start=str(tmp_path))
+    assert torch.equal(after.model.tails, word.expand(2, -1))
+    with pytest.raises(UserError, match=r"start=.*of another level or length.*\(4000,\) numbers"):
+        recipe(corpus, length_s=0.25, start=str(tmp_path))
 
 
 def test_at_the_log_mel_s_level_the_word_is_half_a_second_of_it(corpus, tmp_path):

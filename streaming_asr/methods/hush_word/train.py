@@ -31,6 +31,7 @@ from streaming_asr.methods.hush_word.padding import (
     FILE_NAME,
     NOISE_PEAK,
     Padding,
+    load_hush,
     make_padding,
     padded_mel,
     padded_mels,
@@ -164,6 +165,7 @@ class HushWordRecipe(CorpusRecipe):
     """
 
     model_path: str
+    start: str | None  # folder of a word to go on from; None: noise
     clamps: Sequence[float | str | None]  # bounds of the samples tried, `none` for no bound
     level: str  # raw, or mel (no clamps there)
     length_s: float  # of the word
@@ -211,11 +213,24 @@ class HushWordRecipe(CorpusRecipe):
         self._others: dict[str, float] | None = None
 
     def _initial(self) -> Tensor:
-        """Return even noise for each bound, (words, n) samples or (words, n_mels, 2 frames)."""
+        """Return even noise for each bound, (words, n) samples or (words, n_mels, 2 frames), or
+        the word of `start` for each. Raises UserError where that is of another shape."""
         generator = torch.Generator().manual_seed(self.seed)
         n_samples, n_words = round(self.length_s * SAMPLE_RATE), len(self.bounds)
         if self.level == "mel":
             shape = (n_words, self.whisper.n_mels, 2 * -(-n_samples // FRAME_SAMPLES))
+        else:
+            shape = (n_words, n_samples)
+        if self.start is not None:
+            word = load_hush(self.start, self.whisper)
+            tail = word.samples if word.mel is None else word.mel
+            if tail is None or tail.shape != shape[1:]:
+                raise UserError(
+                    f"start={self.start}: a word of another level or length; level={self.level} "
+                    f"and length_s={self.length_s:g} need {shape[1:]} numbers"
+                )
+            return tail.expand(shape).clone()
+        if self.level == "mel":
             return torch.rand(shape, generator=generator) - 1.0
         peaks = torch.tensor([min(NOISE_PEAK, bound or NOISE_PEAK) for bound in self.bounds])
         # One draw for all, so that the words differ only by their clamps in the end.
@@ -329,6 +344,7 @@ class HushWordRecipe(CorpusRecipe):
             "hush_word",
             "level length_s batch average crop_end several prompt end_weight",
             base=self.model_path,
+            start=self.start and published_name(self.start),
             model=published_name(self.model_path),
             clamps=[_name(bound) for bound in self.bounds],
             clamp=_name(self.bounds[self._chosen]),
