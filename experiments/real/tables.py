@@ -59,7 +59,7 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "hush word": [{"method": "hush_word", "padding": "hush", "beam": 5, "prune": True}],
     "U2, first pass": [{"method": "u2", "rescore": 0, "lm": "none"}],
     "U2, rescored": [{"method": "u2", "rescore": 6, "lm": "none"}],
-    "U2, rescored, language model": [{"method": "u2", "rescore": 6, "lm": "auto"}],
+    "U2, rescored, language model": [{"method": "u2", "rescore": 32, "lm": "auto"}],
     "STAR, wait-3": [{"method": "star", "wait_k": 3}],
     "ChunkFormer, look-ahead 320 ms": [
         {"method": "chunkformer", "mode": "stream", "right_frames": 4}
