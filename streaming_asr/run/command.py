@@ -69,6 +69,8 @@ def _main(line: CommandLine, present: Present) -> int:
     plan = planned(line, or_mini=True)
     if plan.sweep is None and plan.launcher != "basic":
         raise UserError(f"hydra/launcher={plan.launcher}: starts a sweep's jobs; add -m")
+    for note in plan.notes:
+        print(note)
     for parent in {cell.folder.parent for cell in plan.cells}:
         folders.check_writable(parent)
     for cell in plan.cells:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from streaming_asr.cells.folder import cell_of, name_of, piece_folder, short_names
+from streaming_asr.cells.folder import RESULT, cell_of, name_of, piece_folder, short_names
 from streaming_asr.cells.pieces import check_fits
 from streaming_asr.config.build import build
 from streaming_asr.config.command_line import CommandLine, is_path
@@ -23,6 +24,7 @@ from streaming_asr.errors import MissingWeights, Unpaired, UserError
 
 SWEEP_FOLDER = ("hydra.sweep.dir", "hydra.sweep.subdir")
 BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+ONE_OFFLINE = "offline: it waits for the whole recording, so it runs at one chunk only"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Plan:
 
     sweep: the folder above the cells of a sweep, None for one cell. launcher: Hydra's, `basic`
     where this process runs the cells itself. foreign_sweeper: another sweeper than Hydra's own
-    chooses the cells as it goes, so that there are none here.
+    chooses the cells as it goes, so that there are none here. notes: what the user should know.
     """
 
     cells: list[Planned]
@@ -53,6 +55,7 @@ class Plan:
     sweep: Path | None
     launcher: str
     foreign_sweeper: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -69,8 +72,8 @@ def plan(line: CommandLine) -> Plan:
     """Return the cells of a command line, all checked. Raises UserError for the first wrong one.
 
     A sweep also plans cells whose weights are missing: they fail when their turn comes, while
-    others can run. It leaves out a method with a model that it does not run. -m asks for a sweep,
-    as does an experiment file with `hydra.mode: MULTIRUN`.
+    others can run. It leaves out a method with a model that it does not run, and further chunks of
+    the offline pass. -m asks for a sweep, as does an experiment file with `hydra.mode: MULTIRUN`.
     """
     overrides = parse(line.settings)
     # The first value of each setting: the only cell, or the first of a sweep.
@@ -107,7 +110,26 @@ def plan(line: CommandLine) -> Plan:
     missing = [cell.missing for cell in cells if cell.missing is not None]
     if len(missing) == len(cells):
         raise missing[0]
-    return Plan(_in_pieces(cells), full, sweep, launcher)
+    different = _one_offline(cells) if launcher == "basic" else cells
+    notes = () if len(different) == len(cells) else (ONE_OFFLINE,)
+    return Plan(_in_pieces(different), full, sweep, launcher, notes=notes)
+
+
+def _one_offline(cells: Sequence[Planned]) -> list[Planned]:
+    """Return the cells with one for the chunks of each offline pass: the first that has a result,
+    else the first."""
+    same: dict[Any, list[Planned]] = {}
+    for cell in cells:
+        chosen = cell.full.hydra.runtime.choices
+        settings = [
+            each
+            for each in cell.full.hydra.overrides.task
+            if chosen.method != "offline" or key_of(each) not in ("chunk", "first_chunk")
+        ]
+        same.setdefault(tuple(settings), []).append(cell)
+    return [
+        min(some, key=lambda each: not (each.folder / RESULT).exists()) for some in same.values()
+    ]
 
 
 def _severalvalues_of(setting: str) -> UserError:

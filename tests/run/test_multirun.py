@@ -183,6 +183,23 @@ def test_where_no_cell_has_its_adapter_nothing_is_begun(
     assert not (tmp_path / "outputs").exists()
 
 
+def test_the_offline_pass_has_one_cell_for_all_chunks(tmp_path: Path) -> None:
+    sweep = ["method=offline,reencode", "chunk=300ms,1s", "model=mini", f"output={tmp_path}"]
+
+    def folders() -> list[str]:
+        planned = plan(CommandLine(["-m", *sweep]))
+        assert [note.partition(":")[0] for note in planned.notes] == ["offline"]
+        return [cell.folder.name.rpartition(",model")[0] for cell in planned.cells]
+
+    streaming = ["method=reencode,chunk=300ms", "method=reencode,chunk=1s"]
+    assert folders() == ["method=offline,chunk=300ms", *streaming]
+    # An earlier result is taken.
+    earlier = tmp_path / "default" / "method=offline,chunk=1s,model=mini" / "metrics.json"
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text("{}")
+    assert folders() == ["method=offline,chunk=1s", *streaming]
+
+
 def test_an_experiment_file_is_a_sweep_of_its_own_name(tmp_path: Path) -> None:
     command = arguments(tmp_path, "experiment=grid")
     planned = plan(CommandLine(command)).cells
