@@ -42,6 +42,8 @@ def test_the_null_recorder_takes_everything_and_lets_errors_through() -> None:
 def test_the_light_modules_import_no_heavy_package() -> None:
     modules = "corpora, errors, events.log, machine, method, metrics.clocks, simulate.feeds"
     imports = "; ".join(f"import streaming_asr.{name}" for name in modules.split(", "))
+    # The settings of a run are checked, and its weights are hashed, before torch loads.
+    imports += "; from streaming_asr.config.settle import compose; compose(['model=mini'])"
     heavy = "'torch', 'transformers', 'matplotlib', 'wandb', 'scipy', 'soundfile'"
     code = f"import sys; {imports}; print(*{{{heavy}}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

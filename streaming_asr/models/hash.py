@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 WHOLE_BYTES = 64 * 2**20  # files up to this size are hashed whole, larger ones by size and ends
 END_BYTES = 2**20
 MOST_FILES = 1000  # of a model or its weights
+NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # types that need no torch
 
 
 def weights_hash(path: str | Path) -> str | None:
@@ -58,35 +62,70 @@ def _of_files(files: Iterable[Path]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield (name, values) of every weight; the output layer, which is the embeddings, is left
     out."""
     for file in files:
-        for name, value in file_tensors(file):
-            if name != "proj_out.weight":
-                yield name, value.float().numpy()
+        arrays = _arrays(file) if file.suffix == ".safetensors" else None
+        if arrays is None:
+            arrays = ((name, value.float().numpy()) for name, value in file_tensors(file))
+        yield from (pair for pair in arrays if pair[0] != "proj_out.weight")
+
+
+def _arrays(file: Path) -> Iterator[tuple[str, np.ndarray]] | None:
+    """Return (name, values) of a safetensors file, read without torch, which takes seconds to
+    import; None where a type is one that numpy does not have, as float8. Raises UserError."""
+    with _damage_named(file):
+        check_floats(file)
+        with file.open("rb") as content:  # 8 bytes: the length of the header, JSON; then the values
+            n_bytes = int.from_bytes(content.read(8), "little")
+            header = json.loads(content.read(n_bytes))
+        header.pop("__metadata__", None)
+        if not all(entry["dtype"] in NUMPY for entry in header.values()):
+            return None
+        values = np.memmap(file, np.uint8, "r", offset=8 + n_bytes) if header else np.empty(0)
+
+    def array(entry: Mapping[str, Any]) -> np.ndarray:
+        begin, end = entry["data_offsets"]
+        stored = np.frombuffer(values[begin:end], NUMPY[entry["dtype"]]).reshape(entry["shape"])
+        if entry["dtype"] == "BF16":  # the upper half of a float32
+            return (stored.astype("<u4") << 16).view("<f4")
+        return stored.astype("<f4")
+
+    return ((_whole_name(name), array(entry)) for name, entry in header.items())
+
+
+def _whole_name(name: str) -> str:
+    """Return a tensor's name as Whisper's whole model has it."""
+    return name if name.startswith(("model.", "proj_out.")) else f"model.{name}"
+
+
+@contextmanager
+def _damage_named(file: Path) -> Iterator[None]:
+    """Turn what is raised about a damaged file of weights into a UserError."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError) as error:
+        raise UserError(
+            f"{file}: truncated or damaged ({str(error).splitlines()[0]}); copy or download it "
+            "again"
+        ) from error
 
 
 def file_tensors(file: Path) -> Iterator[tuple[str, Any]]:
     """Yield (name, tensor) of a file's floating-point tensors, names as Whisper's whole model has
     them. Raises UserError."""
-    import pickle
-
     import torch
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
-        check_file(file)
+    with _damage_named(file):
         if file.suffix == ".safetensors":
             check_floats(file)
             content = load_file(file)
         else:
+            check_file(file)
             content = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, SafetensorError, pickle.UnpicklingError) as error:
-        raise UserError(
-            f"{file}: truncated or damaged ({str(error).splitlines()[0]}); copy or download it "
-            "again"
-        ) from error
     for name, value in content.items():
         if value.is_floating_point():
-            yield name if name.startswith(("model.", "proj_out.")) else f"model.{name}", value
+            yield _whole_name(name), value
 
 
 def check_floats(file: Path) -> None:
@@ -94,7 +133,8 @@ def check_floats(file: Path) -> None:
     ones, as with a damaged header; SafetensorError where it is no such file."""
     from safetensors import safe_open
 
-    with safe_open(file, "pt") as content:
+    check_file(file)
+    with safe_open(file, "np") as content:
         names = list(content.keys())
         dtypes = [str(content.get_slice(name).get_dtype()) for name in names]
     for name, dtype in zip(names, dtypes, strict=True):
