@@ -409,7 +409,7 @@ def test_the_hash_of_weights_is_the_same_in_every_precision(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "whisper"}')
     values = torch.tensor([[1.5, -2.0], [0.25, 0.0]])
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2):
-        tensors = {"model.a": values.to(dtype), "proj_out.weight": values.to(dtype)}
+        tensors = {"model.a": values.to(dtype).clone(), "proj_out.weight": values.to(dtype).clone()}
         save_file(tensors, tmp_path / "model.safetensors", {"format": "pt", "dtype": str(dtype)})
         assert weights_hash(tmp_path) == "888563d46a69a4fe"
 
