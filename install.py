@@ -19,7 +19,7 @@ from pathlib import Path
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 TIMEOUT_S = 5.0
-# Of everything, PyTorch being most of it (docs/installing.md).
+# Of everything, PyTorch being most of it (docs/getting_started.md).
 FOR_CPUS = "with PyTorch for CPUs 0.4 GB to download, 1.7 GB on disk, 2 minutes or more"
 WITH_CUDA = "3.0 GB to download where PyTorch comes with CUDA, 5.6 GB on disk, 6 minutes or more"
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +56,7 @@ ROOT_PAGE = """<!DOCTYPE html>
 def setup(app: Any) -> None:
     app.connect("source-read", _give_title)
     app.connect("source-read", _add_tables)
+    app.connect("source-read", _add_commands)
     app.connect("autodoc-process-docstring", _leave_out_aliases)
     app.connect("build-finished", _write_root)
     app.connect("build-finished", _write_example)
@@ -91,3 +96,30 @@ def _add_tables(app: Any, name: str, source: list[str]) -> None:
         from experiments.tables import with_tables
 
         source[0] = with_tables(source[0], (ROOT / name).parent)
+
+
+def _add_commands(app: Any, name: str, source: list[str]) -> None:
+    """Put the help of all commands and the files of settings where a page names them."""
+    if "<!-- commands -->" in source[0]:
+        sys.path.insert(0, str(ROOT))
+        source[0] = source[0].replace("<!-- commands -->", "\n\n".join(_commands()))
+
+
+def _commands() -> Iterator[str]:
+    """Yield the parts of the page: a heading and a block of text each."""
+    from streaming_asr.commands import cli
+    from streaming_asr.config.schema import settings_text
+    from streaming_asr.files import CONF_DIR
+    from streaming_asr.score.command import COMMANDS as OF_SCORE
+
+    os.environ["COLUMNS"] = "100"
+    for command in cli.COMMANDS:
+        for words in ([command], *([command, each] for each in OF_SCORE if command == "score")):
+            with redirect_stdout(io.StringIO()) as text, suppress(SystemExit):
+                cli.main([*words, "--help"])
+            yield f"{'#' * (len(words) + 1)} {' '.join(words)}\n\n````text\n{text.getvalue()}````"
+    for group in ("method", "model", "data", "recipe", "aligner"):
+        yield f"## Settings of {group}=NAME"
+        for file in sorted((CONF_DIR / group).glob("*.yaml")):
+            text = settings_text(f"{group}/{file.stem}")
+            yield f"### {group}={file.stem}\n\n````yaml\n{text}\n````"

@@ -6,7 +6,7 @@
 OUT/NAME/train.jsonl is what data=manifest reads. git fetches each repository at a pinned commit
 into OUT/NAME/source. Where it cannot, --from takes the speech from FOLDER/NAME, which holds it with
 a manifest (train.jsonl or manifest.jsonl). A source that lies there already is left as it is.
-Word times and, for what has no text, texts are the next commands' (experiments/real/speech.md).
+Word times and, for what has no text, texts are the next commands' (experiments/real/training.md).
 """
 
 from __future__ import annotations

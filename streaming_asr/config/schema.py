@@ -117,7 +117,7 @@ def _choices(*groups: str) -> str:
     return "\n".join(lines)
 
 
-def _explained(file: str) -> str:
+def settings_text(file: str) -> str:
     """Return the settings of a file of conf/ with their comments, for a command's help."""
     path = CONF_DIR / f"{file}.yaml"
     if not path.is_file():  # in a folder of the user's own
@@ -126,7 +126,7 @@ def _explained(file: str) -> str:
     _, _, text = path.read_text(encoding="utf-8").rpartition("defaults:\n")
     lines = text.partition("\nhydra:")[0].splitlines()
     # Left out: the class, the items of the list, a setting `$`... that others fill, empty lines.
-    left_out = re.compile(r"_target_|  - |\w+: \$|$")
+    left_out = re.compile(r" *(_target_:|- |\w+: \$\{(?!chunk)|$)")
     return "\n".join(f"  {line}" for line in lines if not left_out.match(line))
 
 
@@ -156,7 +156,7 @@ def _register() -> None:
         "first_chunk_s": lambda chunk, first: first_chunk_ms(chunk, first) / 1000,
         "package_data": lambda path: str(HERE / "data" / path),
         "choices": _choices,
-        "explained": _explained,
+        "explained": settings_text,
         "of_paper": _of_paper,
     }
     for name, resolver in resolvers.items():

@@ -36,7 +36,7 @@ from streaming_asr.utterance import Utterance
 LANGUAGES = ("en", "es", "fr", "it", "ru")
 VERSION = "1.6.1-1"
 MIN_WORDS = 3
-N_TEST = 60  # clips, the protocol's (experiments/real/protocol.md)
+N_TEST = 60  # clips, the protocol's (experiments/real/results.md)
 SPLITS = ("all", "test", "dev")
 N_BYTES = 90_000_000  # while it is made
 SOUNDS = Path("usr/share/asterisk/sounds")

@@ -1,4 +1,4 @@
-"""Long recordings (docs/longform.md): lagging by sentence, errors by hour, lag by minute.
+"""Long recordings (docs/ordinary.md): lagging by sentence, errors by hour, lag by minute.
 
 AL and its kin divide by the length of a recording, so on ten minutes they mean nothing. StreamLAAL
 (Papi et al. 2024, StreamAtt) cuts the text at the reference's sentences, by the

@@ -1,4 +1,4 @@
-"""score longform: figures for recordings of minutes and hours (docs/longform.md)."""
+"""score longform: figures for recordings of minutes and hours (docs/ordinary.md)."""
 
 from __future__ import annotations
 
