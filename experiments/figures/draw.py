@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.figures.labels import Label, place_labels
 from streaming_asr.errors import UserError
-from streaming_asr.score.front import FRONT, ceiling, front
+from streaming_asr.score.ranking import FRONT, ceiling, front
 from streaming_asr.score.results import Result, read_results
 
 if TYPE_CHECKING:

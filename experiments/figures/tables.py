@@ -9,9 +9,9 @@ from pathlib import Path
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
-from streaming_asr.score.judge import metric_named
+from streaming_asr.score.columns import HEADLINE, column_of, metric_named
 from streaming_asr.score.results import Result, read_results
-from streaming_asr.score.table import HEADLINE, heading_of, numbered_notes, remarks_of
+from streaming_asr.score.table import numbered_notes, remarks_of
 from streaming_asr.terminal import format_number
 
 Notes = Sequence[tuple[str, str]]  # (number in the rows or "", text)
@@ -33,12 +33,11 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
     metrics: the columns by their names in metrics.json; default the report's. Raises UserError
     for another suffix, an unknown metric, and a folder without results.
     """
-    from streaming_asr.metrics import METRICS
     from streaming_asr.metrics.table import next_to_wer
 
     if out.suffix not in SUFFIXES:
         raise UserError(f"--table {out}: the suffix is {' or '.join(SUFFIXES)}")
-    names = metrics or [name for name, _, _ in HEADLINE]
+    names = metrics or [column.metric for column in HEADLINE]
     columns = list(next_to_wer([metric_named(name, "--metrics") for name in names]))
     cells = read_results(folder)
     is_tex, is_data = out.suffix == ".tex", out.suffix == ".tsv"
@@ -49,7 +48,7 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
         if cell.error:
             return "failed" if name == columns[0] else ""
         value = cell.metrics.get(name)
-        _, digits = heading_of(name) or (name, 3)
+        digits = column_of(name).digits
         text = format_number(value, digits)
         if value is not None and (cell.split, name) in best and best[cell.split, name] == value:
             text = rf"\textbf{{{text}}}" if is_tex else f"**{text}**"
@@ -67,8 +66,7 @@ def write_table(folder: Path | str, out: Path, metrics: Sequence[str] | None = N
         return escape(cell.label) + (f"$^{{{numbers}}}$" if is_tex else f"<sup>{numbers}</sup>")
 
     heads = ["Method", "Chunk", "Data"]
-    plain = {name: f"{name} {METRICS[name].unit}".strip() for name in columns}
-    heads += [(heading_of(name) or (plain[name], 3))[0] for name in columns]
+    heads += [column_of(name).title for name in columns]
     rows = [
         [
             label(cell),

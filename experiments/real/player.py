@@ -23,7 +23,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.files import write_text
 from streaming_asr.metrics.trace import Trace, trace
-from streaming_asr.report.verdict import named
+from streaming_asr.score.ranking import named
 from streaming_asr.score.results import Result, read_results
 from streaming_asr.terminal import exit_status
 

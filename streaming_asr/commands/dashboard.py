@@ -130,7 +130,7 @@ def _send_cells(
     rows = [
         {
             SERIES: cell.series,
-            CHUNK: None if cell.chunk_s is None or cell.is_whole else round(cell.chunk_s * 1000),
+            CHUNK: cell.chunk_ms,
             "split": cell.split,
             "model": cell.model,
             **{name: cell.metrics.get(name) for name in PANELS},

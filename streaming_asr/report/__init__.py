@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streaming_asr.files import give_json
-from streaming_asr.report import budget
 from streaming_asr.report.page import build
-from streaming_asr.score.judge import metric_named, parse_limits
+from streaming_asr.score.columns import metric_named
+from streaming_asr.score.judge import parse_limits
+from streaming_asr.score.ranking import within_budget
 from streaming_asr.score.results import read_results
 from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table, table
 from streaming_asr.terminal import add_audio, add_json, command_parser, exit_status
@@ -52,12 +53,12 @@ def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
     metric_named(arguments.sort or "wer", "--sort")
     results = read_results(arguments.folder)
     page = build(arguments.folder, arguments.out, arguments.audio)
-    answer = budget.verdict(results, limits) if limits else []
+    answer, is_met = within_budget(results, limits) if limits else ([], True)
     if arguments.json is not None:
         runs = [result.row() for result in results]
         give_json({"runs": runs, "budget": answer, "report": str(page)}, arguments.json)
     if arguments.json != "-":
-        print_table(arguments.folder, wide=arguments.wide, sort=arguments.sort)
+        print_table(results, wide=arguments.wide, sort=arguments.sort)
         # print, not rich: rich would break a long path over lines
         print(f"report: {page}", *answer, sep="\n")
-    return 0 if not limits or budget.is_met(results, limits) else 1
+    return 0 if is_met else 1

@@ -19,20 +19,20 @@ from streaming_asr.files import cache_root, write_text
 from streaming_asr.method import Word, display_text
 from streaming_asr.metrics import METRICS, trace
 from streaming_asr.metrics.table import CLOCKS
-from streaming_asr.report.matrix import matrix
 from streaming_asr.report.timelines import choose, timeline
-from streaming_asr.report.verdict import extremes, verdict
-from streaming_asr.score.front import ceiling, clock_of, front
-from streaming_asr.score.results import Result, read_results
-from streaming_asr.score.table import (
-    HEADLINE,
+from streaming_asr.score.columns import HEADLINE
+from streaming_asr.score.ranking import (
     best_of,
-    missing_intervals,
-    model_of_all,
+    ceiling,
+    clock_of,
+    extremes,
+    front,
+    matrix,
     ranked,
-    remarks_of,
-    shared_settings,
+    sentence,
 )
+from streaming_asr.score.results import Result, read_results
+from streaming_asr.score.table import missing_intervals, model_of_all, remarks_of, shared_settings
 from streaming_asr.terminal import format_number
 from streaming_asr.text.subtitles import cues
 
@@ -109,28 +109,25 @@ def page_data(folder: Path | str, audio_from: Iterable[Path] = ()) -> dict[str, 
         for r in results
     ]
     clock = clock_of(results)
-    first = [(name.replace("_ca", f"_{clock}"), heading, n) for name, heading, n in HEADLINE]
-    headline = [name for name, _, _ in first]
-    others = [name for name in METRICS if name not in headline]
-    headings = {name: heading for name, heading, _ in first}
-    digits = {name: n for name, _, n in first}
+    headline = {each.metric.replace("_ca", f"_{clock}"): each for each in HEADLINE}
+    digits = {name: each.digits for name, each in headline.items()}
     columns = [
         {
             "name": name,
-            "heading": headings.get(name) or words_of(name),
+            "heading": headline[name].heading if name in headline else words_of(name),
             "group": group_of(name),
             "digits": digits.get(name),
             "better": METRICS[name].better,
             "title": f"{name} ({METRICS[name].unit}): {METRICS[name].definition}",
             "headline": name in headline,
         }
-        for name in (*headline, *others)
+        for name in (*headline, *(name for name in METRICS if name not in headline))
     ]
     timelines, audio = _timelines(results, [Path(folder), *audio_from])
     by_data: dict[str, list[Result]] = {}
     for result in results:
         by_data.setdefault(result.split, []).append(result)
-    sentences = {split: verdict(here, clock) for split, here in by_data.items()}
+    sentences = {split: sentence(here, clock) for split, here in by_data.items()}
     fronts, best = front(results, clock), best_of(results)
     # Results of several experiments in one folder are called by the folder.
     names = {result.document.get("experiment") for result in results} - {None}

@@ -383,8 +383,7 @@ def _send(track: Tracker, folder: Path, result: Mapping[str, Any], config: DictC
         from streaming_asr.score.results import read_results
 
         (cell,) = read_results(folder)
-        chunk_ms = None if cell.chunk_s is None or cell.is_whole else round(1000 * cell.chunk_s)
-        track.results(result["metrics"], chunk_ms=chunk_ms, series=cell.series)
+        track.results(result["metrics"], chunk_ms=cell.chunk_ms, series=cell.series)
         lines = text_lines(folder / folders.UTTERANCES)
         track.table("utterances", [json.loads(line) for line in lines])
         track.events(folder / folders.EVENTS)

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.cells.folder import short_names
 from streaming_asr.errors import UserError
 from streaming_asr.files import give_json
-from streaming_asr.metrics import METRICS, Metric, live
-from streaming_asr.metrics.table import next_to_wer, with_wer
+from streaming_asr.metrics import METRICS, live
+from streaming_asr.metrics.table import next_to_wer
 from streaming_asr.score import compare, exchange, latencies, longform, replay, retime
+from streaming_asr.score.columns import Column, column_of, metric_named, short_names_of
 from streaming_asr.score.folder import find_cells, score_folder
-from streaming_asr.score.judge import metric_named, short_names_of
 from streaming_asr.score.own import Own, add, is_own, own_metric
 from streaming_asr.score.results import drawn_over, lost, read_results
 from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table
-from streaming_asr.terminal import add_json, command_parser, exit_status, show_table, wrapped
+from streaming_asr.terminal import add_json, command_parser, exit_status, show_table
 from streaming_asr.text.normalise import NORMALISERS
 
 # `score NAME ...`: its `main(arguments) -> exit status`, and what it does. What it raises as
@@ -95,109 +96,66 @@ def _score(argv: Sequence[str]) -> int:
     if arguments.folder is None:
         raise UserError("no folder given; give a folder of results, such as outputs/default")
     # Before anything is written.
-    names, owns = _columns(arguments.metrics or "")
-    definitions = METRICS | {each.metric.name: each.metric for each in owns}
+    chosen, owns = _columns(arguments.metrics or "")
     sort = arguments.sort
-    if sort and sort not in definitions:
+    if sort and sort not in {each.metric.name for each in owns}:
         sort = metric_named(sort, "--sort")
-    names = list(METRICS) if arguments.all else list(next_to_wer(names))
-    results: dict[Path, dict[str, Any]] = {}
+    if arguments.all:
+        chosen = list(map(column_of, METRICS))
+    scored: dict[Path, dict[str, Any]] = {}
     refused = []
     for cell in find_cells(arguments.folder):
         try:
-            result = score_folder(cell, normaliser=arguments.normaliser)
-            if owns:
-                result = add(result, cell, owns, arguments.normaliser)
-            results[cell] = result | {"metrics": with_wer(result["metrics"])}
+            document = score_folder(cell, normaliser=arguments.normaliser)
+            scored[cell] = add(document, cell, owns, arguments.normaliser) if owns else document
         except UserError as error:  # one damaged log does not keep the others from their numbers
             refused.append(error)
+    results = read_results(arguments.folder) if scored else []
+    for k, result in enumerate(results):
+        if owns and (scored_again := scored.get(result.folder)):
+            own = {name: scored_again["metrics"][name] for name in _names(owns)}
+            metrics = {**result.metrics, **own}
+            results[k] = replace(result, metrics=metrics, document=scored_again)
     if arguments.json is not None:
-        runs = []
-        for each in read_results(arguments.folder) if results else ():
-            runs.append(each.row())
-            for metric in [one.metric for one in owns] if each.folder in results else ():
-                name, result = metric.name, results[each.folder]
-                runs[-1]["metrics"][name] = result["metrics"][name]
-                runs[-1]["intervals"][name] = result["intervals"]["metrics"].get(name)
-        give_json({"runs": runs}, arguments.json)
+        give_json({"runs": [result.row() for result in results]}, arguments.json)
     if results and arguments.json != "-":
-        if names:
-            _print_results(results, names, sort or names[0], definitions)
-        else:  # the table of `report`
-            print_table(arguments.folder, wide=arguments.wide, sort=arguments.sort)
-            _print_remarks(results)
+        print_table(results, wide=arguments.wide, sort=sort, columns=chosen)
+        _print_remarks(scored)
     for reason in refused:
         print(f"error: {reason}", file=sys.stderr)
     return 2 if refused else 0
 
 
-def _columns(text: str) -> tuple[list[str], list[Own]]:
-    """Return the metrics that --metrics names, each once, and those of one's own among them."""
-    names: list[str] = []
+def _names(owns: Sequence[Own]) -> list[str]:
+    return [each.metric.name for each in owns]
+
+
+def _columns(text: str) -> tuple[list[Column], list[Own]]:
+    """Return the columns that --metrics names, each once, and the metrics of one's own."""
+    columns: dict[str, Column] = {}
     owns = []
     for name in filter(None, map(str.strip, text.split(","))):
         if is_own(name):
             owns.append(own_metric(name, "--metrics"))
-            names.append(owns[-1].metric.name)
+            columns[owns[-1].metric.name] = column_of(owns[-1].metric)
         else:
-            names += SETS.get(name) or [metric_named(name, "--metrics")]
-    if len(set(each.metric.name for each in owns)) < len(owns):
+            metrics = SETS.get(name) or [metric_named(name, "--metrics")]
+            columns |= {each: column_of(each) for each in metrics}
+    if len(set(_names(owns))) < len(owns):
         raise UserError(f"--metrics {text}: two functions have one name; rename one")
-    return list(dict.fromkeys(names)), owns
+    wer = {name: column_of(name) for name in next_to_wer([*columns]) if name == "wer"}
+    return [*(wer | columns).values()], owns
 
 
-def _print_results(
-    results: Mapping[Path, dict[str, Any]],
-    names: Sequence[str],
-    sort: str,
-    definitions: Mapping[str, Metric],
-) -> None:
-    """Print a table of these metrics, a row for each cell, the best by the metric `sort` on top.
-
-    definitions: of all of them, by name.
-    """
-    sign = -1 if definitions[sort].better == "higher" else 1
-    names = [*names, *({sort} - set(names))]
-
-    def rank(folder: Path) -> tuple[bool, float]:
-        value = results[folder]["metrics"][sort]
-        return value is None, sign * (value or 0)
-
-    rows = [["cell", "n", *(_header(definitions[name]) for name in names)]]
-    short = short_names(list(map(str, results)))
-    for folder in sorted(results, key=rank):
-        values = [_with_interval(results[folder], name) for name in names]
-        rows.append([short[str(folder)], str(results[folder]["n_utterances"]), *values])
-    if len(names) > 8 and len(results) <= 4:  # too wide for a screen: a row for each metric
-        rows = [list(column) for column in zip(*rows, strict=True)]
-    show_table(rows[0], rows[1:])
-    directions = {definitions[name].better for name in names} - {None}
-    if len(directions) == 1:
-        print(f"{directions.pop()} is better; score --list describes each")
-    elif directions:
-        higher = [name for name in names if definitions[name].better == "higher"]
-        print(
-            wrapped(f"lower is better, except for {', '.join(higher)}; score --list describes each")
-        )
-    _print_remarks(results)
-
-
-def _print_remarks(results: Mapping[Path, dict[str, Any]]) -> None:
+def _print_remarks(scored: Mapping[Path, dict[str, Any]]) -> None:
     """Print what the intervals were drawn over, and how many recordings failed or got no word."""
-    for drawn in dict.fromkeys(drawn_over(result) for result in results.values()):
+    for drawn in dict.fromkeys(drawn_over(document) for document in scored.values()):
         print(f"intervals: 95 %, over {drawn}")
-    short = short_names(list(map(str, results)))
-    for folder, result in results.items():
-        counts = result["n_failed"], result["n_silent"], result["n_utterances"]
+    short = short_names(list(map(str, scored)))
+    for folder, document in scored.items():
+        counts = document["n_failed"], document["n_silent"], document["n_utterances"]
         for remark in lost(short[str(folder)], *counts):
             print(remark)
-
-
-def _with_interval(result: Mapping[str, Any], name: str) -> str:
-    """Return a metric of a run and, on a second line, its 95 % interval if it has one."""
-    value = _number(result["metrics"][name])
-    bounds = result["intervals"]["metrics"].get(name)
-    return f"{value}\n{_number(bounds[0])}–{_number(bounds[1])}" if bounds else value
 
 
 def print_definitions() -> None:
@@ -214,16 +172,3 @@ def print_definitions() -> None:
         for m in METRICS.values()
     ]
     show_table(heads, rows, text_columns=range(len(heads)))
-
-
-def _header(metric: Metric) -> str:
-    words = metric.name.replace("_", " ")  # a heading breaks between words
-    return f"{words}\n{metric.unit}" if metric.unit else words
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, int):
-        return str(value)
-    return f"{value:.4g}" if abs(value) < 1 else f"{value:.2f}"

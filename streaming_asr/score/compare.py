@@ -198,9 +198,8 @@ def _read(
     if not log.utterances:
         raise UserError(f"{folder}: no utterance is finished; run it before comparing it")
     utterances = traces(log, normaliser)
-    recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
     rates = {name: rate for name, rate in RATES.items() if name in metrics}
-    sample = Sample.of(utterances, clock=clock, recordings=recordings, rates=rates)
+    sample = Sample.of(utterances, log=log, clock=clock, rates=rates)
     # An imported log names the metrics that its source does not give.
     unmeasured = log.header.get("unmeasured") or ()
     if any(metric.format(clock=clock) in unmeasured for metric in LATENCY.values()):

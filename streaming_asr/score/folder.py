@@ -23,7 +23,7 @@ from streaming_asr.events.invariants import broken, contract_faults, too_early
 from streaming_asr.events.log import SLIP_S, EventWriter, Log, UtteranceLog, read_log
 from streaming_asr.files import replacing, write_text
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
-from streaming_asr.metrics.table import unmeasured as metrics_without
+from streaming_asr.metrics.table import unmeasured
 from streaming_asr.score.results import SCHEMA, no_folder
 from streaming_asr.score.sample import RATES, Sample, intervals
 from streaming_asr.score.task import normalisers, task_of_log
@@ -72,10 +72,14 @@ def score_folder(
     utterances = traces(log, normaliser)
     # The source of an imported log does not give these. They stay null, though the formulas would
     # compute a number from the gaps of the log.
-    unmeasured = frozenset(log.header.get("unmeasured") or ()) & METRICS.keys()
+    unknown = frozenset(log.header.get("unmeasured") or ()) & METRICS.keys()
     if knows := log.header.get("knows"):  # also of metrics that are newer than the log
-        unmeasured |= metrics_without(frozenset(knows)).keys()
-    metrics = compute(utterances) | dict.fromkeys(unmeasured)
+        unknown |= unmeasured(frozenset(knows)).keys()
+    metrics = compute(utterances) | dict.fromkeys(unknown)
+    drawn = intervals(Sample.of(utterances, log=log, rates=RATES))
+    drawn["metrics"] = {
+        name: bounds for name, bounds in drawn["metrics"].items() if metrics.get(name) is not None
+    }
     failed = [{"utt": t.utt, "error": t.error} for t in utterances if t.error is not None]
     warnings = [*_lacking(log), *_joined(utterances), *(log.header.get("warnings") or ())]
     warnings += language_warnings(utterances)
@@ -101,9 +105,9 @@ def score_folder(
         "n_silent": sum(not trace.hypothesis for trace in utterances),
         "failed": failed,
         "metrics": metrics,
-        "intervals": _intervals(log, utterances, metrics),
+        "intervals": drawn,
     }
-    lines = "".join(_json(_line(trace, unmeasured)) + "\n" for trace in utterances)
+    lines = "".join(_json(_line(trace, unknown)) + "\n" for trace in utterances)
     write_text(folder / UTTERANCES, lines)
     write_text(folder / RESULT, _json(result, indent=1) + "\n")
     return result
@@ -132,19 +136,6 @@ def write_cell(
             return score_folder(scratch, experiment=absolute.parent.name, cell=absolute.name)
     except InvalidLog as error:
         raise UserError("\n  ".join([advice, *error.violations[:N_LISTED]])) from error
-
-
-def _intervals(log: Log, traces: Sequence[Trace], metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `intervals` of metrics.json (`score.sample.intervals`), only of the metrics that
-    the run has."""
-    recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-    document = intervals(Sample.of(traces, recordings=recordings, rates=RATES))
-    document["metrics"] = {
-        name: bounds
-        for name, bounds in document["metrics"].items()
-        if metrics.get(name) is not None
-    }
-    return document
 
 
 def _lacking(log: Log) -> list[str]:
@@ -197,17 +188,17 @@ def language_warnings(traces: Sequence[Trace]) -> list[str]:
     return warnings
 
 
-def _line(utterance: Trace, unmeasured: Collection[str]) -> dict[str, Any]:
+def _line(utterance: Trace, unknown: Collection[str]) -> dict[str, Any]:
     """Return the line of utterances.jsonl for an utterance, with null for the parts of metrics that
-    are in `unmeasured`."""
+    are in `unknown`."""
     line = utterance_line(utterance)
     for field, ending in (("latency", ""), ("latency_parts", "_mean_ca_s")):
         for name in line[field]:
-            if f"word_latency_{name}{ending}" in unmeasured:
+            if f"word_latency_{name}{ending}" in unknown:
                 line[field][name] = None
-    if "rtf_total" in unmeasured:
+    if "rtf_total" in unknown:
         line["compute_s"] = None
-    if "words_on_nonspeech_per_min" in unmeasured:
+    if "words_on_nonspeech_per_min" in unknown:
         line["ordinary"]["words_on_nonspeech"] = None
     return line
 

@@ -1,4 +1,4 @@
-"""The one judge of results, and the names of metrics in every option that takes one.
+"""The one judge of results.
 
 A budget is a list of limits, as `wer=8 commit_p90=2s`. `report --budget` and `advise` hold the
 metrics of a run against it, `score compare --worse` the differences of two runs.
@@ -11,40 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.errors import UserError
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.intervals import LEAST
+from streaming_asr.score.columns import metric_named
 
-COMMIT, SHOWN = "word_latency_committed_{}_{}_s", "word_latency_shown_{}_{}_s"
-FIGURES = ("mean", "p50", "p90", "p95", "p99")
-SHORT = {  # names in addition to those of metrics.json; {} is the clock
-    **{f"commit_{p}": COMMIT.format(p, "{}") for p in FIGURES},
-    **{f"shown_{p}": SHOWN.format(p, "{}") for p in FIGURES},
-    "arwer": "arwer_grid_{}",
-    "coverage": "word_latency_coverage",
-    "rtf": "rtf_total",
-    "memory": "memory_peak_mib",
-    "erasure": "normalised_erasure",
-}
 STREAMS = "streams"  # that one device carries, which `advise` limits
 FACTORS = {"s": {"s": 1.0, "ms": 1e-3}, "ms": {"ms": 1.0, "s": 1e3}}  # other units stand alone
-
-
-def metric_named(name: str, context: str = "", clock: str = "ca") -> str:
-    """Return the metric of metrics.json that a user calls `name`, as commit_p50 or the whole name,
-    on the clock `ca` or `cu` where the name has none. context: the option, for messages. Raises
-    UserError for another name."""
-    key = name.strip().lower()
-    metric = SHORT.get(key, key).format(clock)
-    if metric not in METRICS:
-        near = did_you_mean(key, [*SHORT, *METRICS]) or "; score --list shows them all"
-        raise UserError(f"{f'{context} {name}'.strip()}: no such metric{near}")
-    return metric
-
-
-def short_names_of(metric: str) -> list[str]:
-    """Return the short names of a metric on the compute clock; [] if it has none."""
-    return [short for short, name in SHORT.items() if name.format("ca") == metric]
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,7 @@ def add(
     intervals. Nothing is written. Raises UserError where a function fails."""
     log = read_log(cell / EVENTS)
     rates: dict[str, Rate] = {each.metric.name: each.rate for each in owns}
-    recordings = {utterance.utt: utterance.audio_path for utterance in log.utterances}
-    sample = Sample.of(traces(log, normaliser), recordings=recordings, rates=rates)
+    sample = Sample.of(traces(log, normaliser), log=log, rates=rates)
     values = {}
     for name, pairs in sample.rates.items():
         n = sum(weight for _, weight in pairs)

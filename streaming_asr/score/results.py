@@ -15,7 +15,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
 from streaming_asr.files import check_name, json_of
 from streaming_asr.metrics.table import with_wer
-from streaming_asr.models.native import KINDS, Kind, of_type, type_of
+from streaming_asr.models.native import KINDS, of_type, type_of
 from streaming_asr.score.document import document_of, lines_of, saved_config
 from streaming_asr.score.judge import Figure, lacking
 from streaming_asr.score.sample import DRAWN
@@ -142,7 +142,7 @@ class Result:
     @property
     def is_whole(self) -> bool:
         """Whether the method waits for the whole recording."""
-        return self.method == "offline"
+        return is_whole(self.method)
 
     @property
     def series(self) -> str:
@@ -151,11 +151,21 @@ class Result:
         return ", ".join(filter(None, (self.label, model, self.split)))
 
     @property
+    def chunk_ms(self) -> int | None:
+        """The chunk as the axis of a figure; None for one that waits for the whole recording."""
+        return None if self.chunk_s is None or self.is_whole else round(1000 * self.chunk_s)
+
+    @property
     def chunk(self) -> str:
         """The chunk as it is shown; the offline pass waits for the whole recording."""
         if self.is_whole:
             return "whole"
         return "" if self.chunk_s is None else f"{self.chunk_s * 1000:g} ms"
+
+
+def is_whole(method: str | None) -> bool:
+    """Return whether a method waits for the whole recording, whatever the chunk."""
+    return method == "offline"
 
 
 def drawn_over(document: Mapping[str, Any]) -> str:
@@ -357,15 +367,25 @@ _UNTRAINED = {
 
 def _doubts(method: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[str]:
     """Return why these numbers should not be reported as the method's, and the remedy."""
-    settings = config.get("method")
+    settings, model = config.get("method") or {}, (config.get("model") or {}).get("name")
+    weights = settings.get("weights")
+    folder = Path(weights) if isinstance(weights, str) else None
     doubts = []
-    if metrics and isinstance(settings, Mapping):
-        for (name, key, value), why in _UNTRAINED.items():
-            if name == method and settings.get(key, "unknown") == value:
-                doubts.append(f"warning: {why}")
-    if metrics and (little_training := _little_training(config)) is not None:
-        doubts.append(little_training)
-    if (kind := _native_kind(config)) is not None and kind.note is not None:
+    if metrics:
+        doubts = [
+            f"warning: {why}"
+            for (name, key, value), why in _UNTRAINED.items()
+            if name == method and settings.get(key, "unknown") == value
+        ]
+        # Of the toy mini a short training is all there is.
+        minutes = _minutes_trained(folder) if folder and model != "mini" else 0
+        if 0 < minutes < LITTLE_MIN:
+            doubts.append(
+                f"its weights were trained for {minutes:.0f} minutes of one core: the row shows "
+                "that little training, not what the method can reach"
+            )
+    kind = KINDS.get(str(model)) or (of_type(type_of(folder)) if folder else None)
+    if kind is not None and kind.note is not None:
         doubts.append(kind.note)
     if is_busy(config, metrics):
         doubts.append(BUSY)
@@ -386,36 +406,12 @@ def is_busy(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> bool:
     return bool(is_on_cpu and wall and cpu and wall > BUSY_RATIO * cpu)
 
 
-def _little_training(config: Mapping[str, Any]) -> str | None:
-    """Return a note on a run whose weights were trained for less than LITTLE_MIN minutes; None for
-    others, and for the toy mini, of which a short training is all there is."""
-    settings, model = config.get("method"), config.get("model")
-    weights = settings.get("weights") if isinstance(settings, Mapping) else None
-    is_toy = isinstance(model, Mapping) and model.get("name") == "mini"
-    if is_toy or not isinstance(weights, str):
-        return None
-    reached = json_of(Path(weights, "training.json")).get("reached")
-    if not isinstance(reached, Mapping):
-        return None
+def _minutes_trained(weights: Path) -> float:
+    """Return the minutes of the training that made these weights; 0 where it is unknown."""
+    reached = json_of(weights / "training.json").get("reached")
+    reached = reached if isinstance(reached, Mapping) else {}
     minutes = [reached.get(key) for key in ("minutes", "encoder_minutes")]
-    spent = sum(value for value in minutes if isinstance(value, int | float))
-    if not 0 < spent < LITTLE_MIN:
-        return None
-    return (
-        f"its weights were trained for {spent:.0f} minutes of one core: the row shows that little "
-        "training, not what the method can reach"
-    )
-
-
-def _native_kind(config: Mapping[str, Any]) -> Kind | None:
-    """Return the kind of a model built for streaming, by its name or its folder; None for any other
-    model."""
-    settings, model = config.get("method"), config.get("model")
-    name = model.get("name") if isinstance(model, Mapping) else None
-    if isinstance(name, str) and name in KINDS:
-        return KINDS[name]
-    weights = settings.get("weights") if isinstance(settings, Mapping) else None
-    return of_type(type_of(Path(weights))) if isinstance(weights, str) else None
+    return sum(value for value in minutes if isinstance(value, int | float))
 
 
 def _with_notes(results: list[Result]) -> list[Result]:
@@ -429,35 +425,24 @@ def _with_notes(results: list[Result]) -> list[Result]:
         ("of other data:", _corpus, True),
         ("normalised by", lambda r: ", ".join(r.document.get("normaliser") or ()), True),
     )
-    for note, value_of, is_per_corpus in properties:
-        results = _unlike_most(results, note, value_of, is_per_corpus)
     rows = [(result.label, result.split, result.chunk_s) for result in results]
-    return [
-        replace(result, notes=(*result.notes, f"folder {result.name}"))
-        if rows.count(row) > 1
-        else result
-        for result, row in zip(results, rows, strict=True)
-    ]
-
-
-def _unlike_most(
-    results: list[Result], note: str, value_of: Callable[[Result], Any], is_per_corpus: bool
-) -> list[Result]:
-    """Return the results; one whose value is not the most frequent gets a note that begins with
-    `note`, and is odd. is_per_corpus: count only the results of the same corpus."""
     noted = []
-    for result in results:
-        # The majority is taken as right: no number tells which of two runs is the odd one.
-        values = [
-            value_of(other)
-            for other in results
-            if other.metrics and (other.split == result.split or not is_per_corpus)
-        ]
-        most_frequent = max(values, key=values.count, default=None)
-        if result.metrics and value_of(result) != most_frequent:
-            text = f"{note} {value_of(result)}, most others {most_frequent}"
-            result = replace(result, notes=(*result.notes, text), is_odd=True)
-        noted.append(result)
+    for result, row in zip(results, rows, strict=True):
+        unlike = []
+        for note, value_of, is_per_corpus in properties:
+            # The majority is taken as right: no number tells which of two runs is the odd one.
+            values = [
+                value_of(other)
+                for other in results
+                if other.metrics and (other.split == result.split or not is_per_corpus)
+            ]
+            most_frequent = max(values, key=values.count, default=None)
+            if result.metrics and (value := value_of(result)) != most_frequent:
+                unlike.append(f"{note} {value}, most others {most_frequent}")
+        notes = [*result.notes, *unlike]
+        notes += [f"folder {result.name}"] if rows.count(row) > 1 else []
+        is_odd = result.is_odd or bool(unlike)
+        noted.append(replace(result, notes=tuple(notes), is_odd=is_odd))
     return noted
 
 
@@ -515,18 +500,15 @@ def _seconds(chunk: Any) -> float | None:
 def mark_batch(results: Sequence[Result]) -> list[Result]:
     """Return the results, with the note BATCH on each that streams in name only: every text equals
     that of an offline run of the same data, and no word is committed before the end."""
-    offline = [result for result in results if result.method == "offline" and result.metrics]
-
-    def is_batch(result: Result) -> bool:
-        if result.method == "offline" or not result.metrics:
-            return False
-        has_offline_text = any(_has_same_texts(result, other) for other in offline)
-        return has_offline_text and _commits_only_at_the_end(result)
-
-    return [
-        replace(result, notes=(*result.notes, BATCH)) if is_batch(result) else result
-        for result in results
-    ]
+    offline = [result for result in results if result.is_whole and result.metrics]
+    marked = []
+    for result in results:
+        if result.metrics and not result.is_whole:
+            has_its_text = any(_has_same_texts(result, other) for other in offline)
+            if has_its_text and _commits_only_at_the_end(result):
+                result = replace(result, notes=(*result.notes, BATCH))
+        marked.append(result)
+    return marked
 
 
 def _has_same_texts(result: Result, other: Result) -> bool:

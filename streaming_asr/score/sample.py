@@ -9,15 +9,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from streaming_asr.events.log import Log
 from streaming_asr.metrics import METRICS, Trace, live
 from streaming_asr.metrics import intervals as statistics
 from streaming_asr.metrics.accuracy import AlignedWordErrors, Errors, word_errors
 from streaming_asr.metrics.intervals import Clusters, Counts, Estimate, Pool, Statistics, Values
 from streaming_asr.metrics.latency import timed
+from streaming_asr.score.columns import COMMIT
 
 # (numerator, denominator) of a recording: a rate is the ratio of their sums over the corpus.
 Rate: TypeAlias = Callable[[Trace], tuple[float, float]]
-LATENCY = {0.5: "word_latency_committed_p50_{clock}_s", 0.9: "word_latency_committed_p90_{clock}_s"}
+LATENCY = {q: COMMIT.format(name, "{clock}") for q, name in ((0.5, "p50"), (0.9, "p90"))}
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,16 @@ class Sample:
         cls,
         traces: Sequence[Trace],
         *,
+        log: Log | None = None,
         clock: str = "ca",
-        recordings: Mapping[str, str | None] | None = None,
         rates: Mapping[str, Rate] | None = None,
     ) -> Sample:
         """Return the sample of these traces.
 
-        clock: `ca` or `cu`, of the latencies. recordings: the recording of each utterance by the
-        utterance's name, as several utterances may come from one recording. rates: metrics that are
-        drawn, too, as of RATES.
+        log: it names the recording of each utterance, as several may come from one. clock: `ca` or
+        `cu`, of the latencies. rates: metrics that are drawn, too, as of RATES.
         """
+        recordings = {each.utt: each.audio_path for each in log.utterances} if log else {}
         word_times = [timed(trace) for trace in traces]
         n_spoken = sum(len(words.spoken) for words in word_times if words)
         latencies = [words.latencies("committed", clock) if words else [] for words in word_times]
@@ -61,7 +63,7 @@ class Sample:
         return cls(
             utts=[trace.utt for trace in traces],
             speakers=[trace.speaker for trace in traces],
-            recordings=[(recordings or {}).get(trace.utt) for trace in traces],
+            recordings=[recordings.get(trace.utt) for trace in traces],
             errors=[word_errors(trace, trace.normalise) for trace in traces],
             latencies=latencies if has_latency else None,
             coverage=sum(map(len, latencies)) / n_spoken if n_spoken else None,

@@ -1,155 +1,150 @@
-"""The headline columns as a table for the terminal."""
+"""The table of results: a row a cell, metrics in columns, notes below."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streaming_asr.config.defaults import ALIGNER_ERRORS_MS
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.intervals import LEAST
-from streaming_asr.score.judge import metric_named
-from streaming_asr.score.results import BATCH, Result, read_results
+from streaming_asr.score.columns import (
+    HEADLINE,
+    LATENCY,
+    SPARE,
+    Column,
+    column_of,
+    metric_named,
+)
+from streaming_asr.score.ranking import best_of, ranked
+from streaming_asr.score.results import Result, read_results
 from streaming_asr.terminal import Grid, console, format_number, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-# metrics.json's name, heading, digits; the headings' units are part of them.
-HEADLINE = (
-    ("wer", "WER\n%", 1),
-    ("arwer_grid_ca", "ARWER\ngrid %", 1),
-    ("word_latency_committed_p50_ca_s", "commit\np50 s", 2),
-    ("word_latency_committed_p90_ca_s", "commit\np90 s", 2),
-    ("word_latency_shown_p50_ca_s", "shown\np50 s", 2),
-    ("word_latency_coverage", "coverage\n%", 0),
-    ("rtf_total", "RTF", 3),
-    ("rtf_cpu", "RTF\nCPU", 2),
-    ("normalised_erasure", "erasure", 2),
-)
-# The columns that a table of 80 has room for.
-MAIN = (
-    "wer",
-    "word_latency_committed_p50_ca_s",
-    "word_latency_committed_p90_ca_s",
-    "word_latency_coverage",
-    "rtf_total",
-)
-# The others, in the order in which a table leaves them out until it fits the screen.
-SPARE = ("rtf_cpu", "normalised_erasure", "arwer_grid_ca", "word_latency_shown_p50_ca_s")
-MEANINGS = {
-    "wer": "WER: word errors per 100 words spoken",
-    "arwer_grid_ca": "ARWER: WER of the screen every 100 ms",
-    "word_latency_committed_p50_ca_s": "commit p50, p90: from a word's end until it is final, "
-    "computing included, for 50 and 90 % of the correct words",
-    "word_latency_shown_p50_ca_s": "shown: until it is first on the screen",
-    "word_latency_coverage": "coverage: correct words with a latency",
-    "rtf_total": "RTF: computing per second of audio",
-    "rtf_cpu": "RTF CPU: processor time per second of audio",
-    "normalised_erasure": "erasure: words taken back per final word",
-}
+COMMIT = LATENCY.format("ca")
 SORT_HELP = "the metric that sorts the rows, the best first, as commit_p50; default wer"
 WIDE_HELP = "show all columns, in several tables on a narrow screen"
 FEW = 20  # recordings, of which a WER says little
+MANY, SEVERAL = 8, 4  # more columns than MANY, of at most SEVERAL runs, are shown as rows
 
 
-def heading_of(name: str) -> tuple[str, int] | None:
-    """Return the heading (on one line) and the number of decimals of a metric of HEADLINE; None for
-    other metrics."""
-    for metric, heading, digits in HEADLINE:
-        if metric == name:
-            return heading.replace("\n", " "), digits
-    return None
+def table(
+    results: Path | str | Sequence[Result],
+    *,
+    wide: bool = False,
+    sort: str | None = None,
+    columns: Sequence[Column] = (),
+) -> Group:
+    """Return results as a table, a row for each cell, with remarks below.
 
-
-def ranked(results: Sequence[Result], metric: str = "wer") -> list[Result]:
-    """Return the cells sorted by corpus and, of one corpus, the best by `metric` first and those
-    without the metric last; failed cells are at the end."""
-
-    def rank(result: Result) -> tuple[bool, str, bool, float, float]:
-        value = result.metrics.get(metric)
-        failed = result.error is not None
-        return failed, result.split, value is None, *_merit(result, metric)
-
-    return sorted(results, key=rank)
-
-
-def _merit(result: Result, metric: str) -> tuple[float, float]:
-    """Return the sort key of a cell by a metric: the best cell has the lowest; between equals the
-    median commit latency decides."""
-    sign = -1 if METRICS[metric].better == "higher" else 1
-    return sign * (result.metrics.get(metric) or 0.0), result.or_last(MAIN[1])
-
-
-def best_of(results: Sequence[Result], metric: str = "wer") -> list[Result]:
-    """Return for each corpus the streaming cell that is best by `metric`; none for a corpus with
-    one comparable cell, or where all are equal."""
-    comparable = [
-        result
-        for result in ranked(results, metric)
-        if not (result.error or result.is_odd or BATCH in result.notes)
-        and result.method != "offline"
-        and result.metrics.get(metric) is not None
-    ]
-    best = []
-    for split in dict.fromkeys(result.split for result in comparable):
-        of_split = [result for result in comparable if result.split == split]
-        first, last = of_split[0], of_split[-1]
-        if _merit(first, metric) != _merit(last, metric):
-            best.append(first)
-    return best
-
-
-def table(folder: Path | str, *, wide: bool = False, sort: str | None = None) -> Group:
-    """Return the results under `folder` as a table, a row for each cell, with remarks below.
-
-    It has the columns of MAIN, and more of HEADLINE if the screen has room. wide: all columns, in
-    several tables if needed. sort: the metric whose best value comes first within each corpus. The
+    results: or their folder. wide: all columns of HEADLINE, in several tables if needed; else as
+    many as the screen has room for. sort: the metric whose best value comes first within each
+    corpus. columns: in place of HEADLINE, with the number of recordings and 95 % intervals. The
     title has the settings that all rows share. Word latency counts from the end of the word, with
-    compute (the FIFO clock). Raises UserError if `folder` holds no result.
+    compute (the FIFO clock). Raises UserError if a folder holds no result.
     """
     from rich.console import Group
     from rich.text import Text
 
-    metric = metric_named(sort or "wer", "--sort")
-    results = ranked(read_results(folder), metric)
-    shared = shared_settings(results)
-    splits = {result.split for result in results}
-    columns = _columns(results, metric)
-    best = best_of(results, metric)
+    own = {each.metric for each in columns}
+    metric = sort if sort in own else metric_named(sort or "wer", "--sort")
+    if columns and sort is None:
+        metric = columns[0].metric
+    cells = read_results(results) if isinstance(results, Path | str) else results
+    cells = ranked(cells, metric)
+    chosen = [*columns] if columns else _with_numbers(HEADLINE, cells)
+    if metric not in {column.metric for column in chosen}:
+        chosen += _with_numbers([column_of(metric)], cells)
+    shared = shared_settings(cells)
+    splits = {result.split for result in cells}
     has_several = len(splits) > 1
-    notes, numbers_of = numbered_notes(results)
+    best = best_of(cells, metric)
+    notes, numbers_of = numbered_notes(cells)
     rows = []
-    for result in results:
+    for result in cells:
         label = [result.method, *(word for word in result.variant.split() if word not in shared)]
         if result in best:
             label.append("*")
         if numbers := numbers_of[result.folder]:
             label.append(f"[{numbers}]")
-        values = [format_number(result.metrics.get(name), digits) for name, _, digits in columns]
+        head = [" ".join(label), *([result.split] if has_several else []), result.chunk]
+        if columns:
+            head.append(str(result.document.get("n_utterances", "–")))
+        values = [_value(result, column, bool(columns)) for column in chosen]
         if result.error and values:
             values[0] = "failed"
-        split = [result.split] if has_several else []
-        rows.append([" ".join(label), *split, result.chunk, *values])
-    heads = ["method", "data", "chunk"] if has_several else ["method", "chunk"]
-    column_of = {name: k for k, (name, _, _) in enumerate(columns, start=len(heads))}
-    title = [*model_of_all(results), *sorted(shared)]
+        rows.append([*head, *values])
+    heads = ["method", *(["data"] if has_several else []), "chunk", *(["n"] if columns else [])]
+    column_at = {column.metric: k for k, column in enumerate(chosen, start=len(heads))}
+    title = [*model_of_all(cells), *sorted(shared)]
     if not has_several:
         title = [*splits, *title]
+    legend = {column_at[c.metric]: c.meaning for c in chosen if c.meaning}
+    more = {1: "`score --list` describes each metric"} if columns else {}
     grid = Grid(
-        [*heads, *(heading for _, heading, _ in columns)],
+        [*heads, *(column.heading for column in chosen)],
         rows,
-        text_columns=range(len(heads) - 1),
+        text_columns=range(1 + has_several),
         title=" · ".join(filter(None, title)),
-        spare=() if wide else [column_of[n] for n in SPARE if n in column_of and n != metric],
-        legend=_legend(column_of, metric, bool(best)),
-        styles=["red" if r.error else "bold" if r in best else None for r in results],
+        spare=()
+        if wide or columns
+        else [column_at[n] for n in SPARE if n in column_at and n != metric],
+        legend={0: _directions(chosen, metric, bool(best)), **legend} | more,
+        styles=["red" if r.error else "bold" if r in best else None for r in cells],
     )
+    if len(chosen) > MANY and len(cells) <= SEVERAL and columns:
+        titles = [*heads, *(column.title for column in chosen)]
+        by_row = [list(row) for row in zip(titles, *rows, strict=True)]
+        legend = {0: ". ".join([grid.legend[0], *more.values()])}
+        grid = Grid(by_row[0], by_row[1:], legend=legend)
     lines = [f"[{number}] {note}" for number, note in enumerate(notes, start=1)]
-    texts = map(wrapped, [*lines, *remarks_of(results)])
+    texts = map(wrapped, [*lines, *remarks_of(cells)])
     # A path in a remark stays on one line, to be copied.
     return Group(grid, *(Text(text, no_wrap=True, overflow="ignore") for text in texts))
+
+
+def print_table(
+    results: Path | str | Sequence[Result],
+    *,
+    wide: bool = False,
+    sort: str | None = None,
+    columns: Sequence[Column] = (),
+) -> None:
+    """Print results as `table` makes them. Raises UserError as it does."""
+    console().print(table(results, wide=wide, sort=sort, columns=columns), crop=False)
+
+
+def _with_numbers(columns: Sequence[Column], results: Sequence[Result]) -> list[Column]:
+    """Return the columns without those that no result has a number for: recordings without texts
+    have no errors to count. A failed result counts as if it had every number."""
+    return [
+        column
+        for column in columns
+        if any(result.metrics.get(column.metric) is not None or result.error for result in results)
+    ]
+
+
+def _value(result: Result, column: Column, with_interval: bool) -> str:
+    """Return a metric of a run and, on a second line, its 95 % interval if it has one."""
+    value = result.metrics.get(column.metric)
+    text = str(value) if isinstance(value, int) else format_number(value, column.digits)
+    bounds = result.intervals.get(column.metric) if with_interval else None
+    low_high = (format_number(bound, column.digits) for bound in bounds or ())
+    return f"{text}\n{'–'.join(low_high)}" if bounds else text
+
+
+def _directions(columns: Sequence[Column], metric: str, has_best: bool) -> str:
+    """Return the line of the legend that explains the star and which direction is better."""
+    title = {each.metric: each.title.removesuffix(" %") for each in columns}
+    star = f"* the streaming run that is best by {title.get(metric, metric)}. " if has_best else ""
+    better = {n: METRICS[n].better for n in title if n in METRICS and METRICS[n].better}
+    higher = [title[name] for name, direction in better.items() if direction == "higher"]
+    if higher and len(higher) == len(better):
+        return f"{star}Higher is better"
+    return f"{star}Lower is better{', except ' if higher else ''}{', '.join(higher)}"
 
 
 def numbered_notes(results: Sequence[Result]) -> tuple[list[str], dict[Path, str]]:
@@ -165,34 +160,6 @@ def numbered_notes(results: Sequence[Result]) -> tuple[list[str], dict[Path, str
         for folder, of_row in of_rows.items()
     }
     return notes, numbers
-
-
-def _columns(results: Sequence[Result], metric: str) -> list[tuple[str, str, int]]:
-    """Return (name, heading, decimals) of HEADLINE and of the metric that sorts, without those that
-    no result has a number for: recordings without texts have no errors to count. A failed result
-    counts as if it had every number."""
-    columns = list(HEADLINE)
-    if heading_of(metric) is None:
-        heading = f"{metric.replace('_', ' ')}\n{METRICS[metric].unit}".strip()
-        columns.append((metric, heading, 3))
-    return [
-        column
-        for column in columns
-        if any(result.metrics.get(column[0]) is not None or result.error for result in results)
-    ]
-
-
-def _legend(column_of: Mapping[str, int], metric: str, has_best: bool) -> dict[int, str]:
-    """Return the lines of the legend by the number of the column that they explain; the first, of
-    column 0, explains the star and which direction is better.
-
-    column_of: the column of each metric. metric: the one that sorts. has_best: a row has a star.
-    """
-    sorted_by = (heading_of(metric) or (metric,))[0].removesuffix(" %")
-    legend = {column_of[name]: text for name, text in MEANINGS.items() if name in column_of}
-    star = f"* the streaming run that is best by {sorted_by}. " if has_best else ""
-    higher = ", except coverage" if "word_latency_coverage" in column_of else ""
-    return {0: f"{star}Lower is better{higher}", **legend}
 
 
 def _words_of(results: Sequence[Result]) -> str:
@@ -211,9 +178,10 @@ def remarks_of(results: Sequence[Result]) -> list[str]:
     """Return the remarks on all runs together, for the page and the terminal: no references, few
     recordings, the error of the aligner that timed the words."""
     remarks = []
+    timed = [result for result in results if result.metrics.get(COMMIT) is not None]
     unlabelled = [result for result in results if not result.is_labelled]
     if unlabelled:
-        has_latency = any(result.metrics.get(MAIN[1]) is not None for result in unlabelled)
+        has_latency = any(result in timed for result in unlabelled)
         latencies = f", and the latencies are {_words_of(results)}" if has_latency else ""
         alone = " or `streaming-asr compare talk.wav` for methods side by side"
         remarks.append(
@@ -221,26 +189,8 @@ def remarks_of(results: Sequence[Result]) -> list[str]:
             "put talk.txt next to talk.wav and give data.align=auto for errors and latencies"
             f"{',' + alone if len(results) == 1 else ''}"
         )
-    n_utterances = max(
-        (
-            result.document.get("n_utterances") or 0
-            for result in results
-            if result.metrics.get("wer") is not None
-        ),
-        default=0,
-    )
-    if 0 < n_utterances < FEW:
-        remarks.append(
-            f"few recordings ({n_utterances}): chance decides much of such a WER; run more of them"
-        )
-    return [*remarks, *errors_of_times(results)]
-
-
-def errors_of_times(results: Sequence[Result]) -> list[str]:
-    """Return a remark for each aligner that timed the words of a run's latency: the median error of
-    its times in ms."""
-    timed = [result for result in results if result.metrics.get(MAIN[1]) is not None]
-    remarks = []
+    if 0 < (n := n_recordings(results)) < FEW:
+        remarks.append(f"few recordings ({n}): chance decides much of such a WER; run more of them")
     for name in dict.fromkeys(result.aligner for result in timed if result.aligner):
         error = "whose error was not measured"
         if name in ALIGNER_ERRORS_MS:
@@ -248,6 +198,12 @@ def errors_of_times(results: Sequence[Result]) -> list[str]:
             error = f"median error {edges} ms, at word ends {ends} ms, on synthetic speech"
         remarks.append(f"word times: {name}, {error}; latencies count from these ends")
     return remarks
+
+
+def n_recordings(results: Collection[Result]) -> int:
+    """Return the most recordings that a run with a WER has."""
+    judged = [result for result in results if result.metrics.get("wer") is not None]
+    return max((result.document.get("n_utterances") or 0 for result in judged), default=0)
 
 
 def missing_intervals(results: Sequence[Result]) -> list[str]:
@@ -259,11 +215,6 @@ def missing_intervals(results: Sequence[Result]) -> list[str]:
         f"no intervals: they need {LEAST} or more speakers, recordings or utterances to draw from, "
         "and some that differ"
     ]
-
-
-def print_table(folder: Path | str, *, wide: bool = False, sort: str | None = None) -> None:
-    """Print the results under `folder` as `table` makes them. Raises UserError as it does."""
-    console().print(table(folder, wide=wide, sort=sort), crop=False)
 
 
 def shared_settings(results: Sequence[Result]) -> set[str]:

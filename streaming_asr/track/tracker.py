@@ -295,8 +295,9 @@ def _run_id(folder: Path) -> str | None:
 
 def _numbers(config: Mapping[str, Any]) -> dict[str, int]:
     """Return the chunk in milliseconds, for the axis of a panel."""
-    is_whole = (config.get("method") or {}).get("name") == "offline"
-    has_chunk = config.get("chunk") and not is_whole
+    from streaming_asr.score.results import is_whole
+
+    has_chunk = config.get("chunk") and not is_whole((config.get("method") or {}).get("name"))
     return {CHUNK: parse_duration(config["chunk"])} if has_chunk else {}
 
 

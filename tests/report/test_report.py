@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 from report_cells import (
+    amend,
     embedded,
     tone,
     write_cell,
+    write_failed,
     write_grid,
     write_three,
     write_unjudged,
@@ -26,12 +28,10 @@ from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.metrics import METRICS_VERSION
 from streaming_asr.models.native import KINDS
 from streaming_asr.report import build, main, table
-from streaming_asr.report.matrix import matrix
 from streaming_asr.report.page import _said, page_data
-from streaming_asr.report.verdict import extremes
 from streaming_asr.score.command import main as score
 from streaming_asr.score.compare import compare, read_runs
-from streaming_asr.score.front import FRONT, front
+from streaming_asr.score.ranking import FRONT, extremes, front, matrix
 from streaming_asr.score.results import Result, read_results
 
 # -- the cells and the terminal's table ------------------------------------------------------
@@ -66,9 +66,8 @@ def test_a_row_is_called_by_what_differs_and_no_word_or_path_of_it_is_cut(tmp_pa
         name = f"method={method},chunk=300ms{own},method.truncation=never,model=base"
         write_cell(tmp_path / name)
     path = f"{tmp_path}/{'a_long_folder_of_recordings/' * 4}talk.wav"
-    failed = tmp_path / "method=star,chunk=1s,method.truncation=never,model=base"
-    failed.mkdir()
-    (failed / "failed.json").write_text(json.dumps({"error": f"{path}: cannot be read"}))
+    failed = "method=star,chunk=1s,method.truncation=never,model=base"
+    write_failed(tmp_path / failed, f"{path}: cannot be read")
     text = rendered(tmp_path)
     lines = text.splitlines()
     assert lines[0].strip() == "truncation=never"
@@ -112,26 +111,6 @@ def test_a_wider_screen_has_more_columns_and_none_is_passed(tmp_path: Path) -> N
     assert "erasure" in rendered(grid, width=120) and "erasure" in rendered(grid, wide=True)
 
 
-def test_a_run_whose_weights_learned_little_says_so(tmp_path: Path) -> None:
-    weights = tmp_path / "weights"
-    weights.mkdir()
-    cell = write_cell(tmp_path / "method=chunkformer,chunk=300ms")
-    path = cell / "metrics.json"
-    document = json.loads(path.read_text())
-    document["config"]["method"]["weights"] = str(weights)
-    path.write_text(json.dumps(document))
-    for reached, told in (
-        ({"minutes": 75}, "trained for 75 minutes"),
-        ({"minutes": 24, "encoder_minutes": 27}, "trained for 51 minutes"),
-        ({"minutes": 6000}, None),
-        ({"steps": 3}, None),
-    ):
-        (weights / "training.json").write_text(json.dumps({"reached": reached}))
-        notes = read_results(tmp_path)[0].notes
-        assert (told is not None) == any("trained for" in note for note in notes)
-        assert told is None or told in " ".join(rendered(tmp_path).split())
-
-
 @pytest.mark.parametrize("names_model", [True, False])
 def test_a_row_says_that_its_model_cannot_stream(tmp_path: Path, names_model: bool) -> None:
     """The model is known by its name, or by its folder where the name is another."""
@@ -140,18 +119,14 @@ def test_a_row_says_that_its_model_cannot_stream(tmp_path: Path, names_model: bo
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps({"model_type": next(iter(kind.classes))}))
         cell = write_cell(tmp_path / "out" / f"method=native,chunk=300ms,model={kind.name}")
-        path = cell / "metrics.json"
-        document = json.loads(path.read_text())
-        document["config"]["method"]["weights"] = None if names_model else str(folder)
-        document["config"]["model"] = {"name": kind.name if names_model else "whisper"}
-        path.write_text(json.dumps(document))
+        weights = None if names_model else str(folder)
+        name = kind.name if names_model else "whisper"
+        amend(cell, config={"method": {"weights": weights}, "model": {"name": name}})
     notes = {r.name.rpartition("=")[2]: r.notes for r in read_results(tmp_path)}
     note = "qwen3_asr cannot stream: it decodes all audio again at every chunk"
     assert notes == {name: (note,) if name == "qwen3_asr" else () for name in KINDS}
     assert f"[1] {note}" in " ".join(rendered(tmp_path / "out").split())
     assert rendered(tmp_path / "out").count("[1]") == 2
-    rows = page_data(tmp_path / "out")["cells"]
-    assert sorted(row["notes"] for row in rows) == [[], [], [], [], [note]]
 
 
 def test_json_has_every_number_and_nothing_else_is_printed(
@@ -173,10 +148,9 @@ def test_json_has_every_number_and_nothing_else_is_printed(
 
 def test_a_failed_cell_is_a_row_with_its_reason(tmp_path: Path) -> None:
     write_cell(tmp_path / "method=whisperrt,chunk=300ms")
+    data = {"name": "mini", "split": "other"}
     failed = tmp_path / "method=ufal,chunk=[bold]"
-    (failed / ".hydra").mkdir(parents=True)
-    (failed / ".hydra" / "config.yaml").write_text("data: {name: mini, split: other}\nchunk: 1s\n")
-    (failed / "failed.json").write_text('{"error": "UserError: no adapter [here]"}')
+    write_failed(failed, "UserError: no adapter [here]", data=data, chunk="1s")
     cell = next(cell for cell in read_results(tmp_path) if cell.method == "ufal")
     assert (cell.chunk_s, cell.split, cell.metrics) == (1.0, "mini other", {})
     text = rendered(tmp_path)
@@ -313,10 +287,8 @@ def test_the_page_opens_on_no_run_that_is_early_with_wrong_words() -> None:
 
 def test_noise_makes_other_data_of_a_corpus(tmp_path: Path) -> None:
     for ratio in (20, 0):
-        path = write_cell(tmp_path / f"method=ufal,chunk=300ms,data.snr_db={ratio}")
-        document = json.loads((path / "metrics.json").read_text())
-        document["config"]["data"] |= {"snr_db": ratio, "noise": "/sounds/rain"}
-        (path / "metrics.json").write_text(json.dumps(document))
+        cell = write_cell(tmp_path / f"method=ufal,chunk=300ms,data.snr_db={ratio}")
+        amend(cell, config={"data": {"snr_db": ratio, "noise": "/sounds/rain"}})
     cells = read_results(tmp_path)
     assert {cell.split for cell in cells} == {"mini clean rain 20 dB", "mini clean rain 0 dB"}
     assert {cell.label for cell in cells} == {"ufal"}
@@ -329,21 +301,10 @@ def test_results_that_were_set_aside_are_no_rows(tmp_path: Path) -> None:
     assert [cell.name for cell in read_results(tmp_path)] == ["method=whisperrt,chunk=300ms"]
 
 
-def test_a_folder_of_another_programs_results_is_left_as_it_was(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "metrics.json").write_text('{"eval_wer": 3.1}')
-    assert main([str(tmp_path)]) == 2
-    assert "no metrics.json of this program" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
-
-
 def test_a_busy_machine_and_few_recordings_are_remarked(tmp_path: Path) -> None:
     for method, cpu in (("ufal", 0.5), ("whisperrt", 0.9)):
-        path = write_cell(tmp_path / f"method={method},chunk=300ms") / "metrics.json"
-        document = json.loads(path.read_text())
-        document["metrics"] |= {"rtf_total": 1.0, "rtf_cpu": cpu}
-        path.write_text(json.dumps(document))
+        cell = write_cell(tmp_path / f"method={method},chunk=300ms")
+        amend(cell, metrics={"rtf_total": 1.0, "rtf_cpu": cpu})
     text = rendered(tmp_path)
     assert "ufal [1]" in text and "whisperrt [" not in text
     assert "[1] this machine was busy: steps took over 1.5 times their CPU time" in text
@@ -359,14 +320,11 @@ def test_a_table_of_aligned_recordings_names_the_error_of_their_times(tmp_path: 
     }
     rest = {"offline": None, "whisperrt": ["odd"]} | dict.fromkeys(alignments, "ctc-tiny.en 45")
     for method, source in {**cells, **rest}.items():
-        path = write_cell(tmp_path / f"method={method},chunk=300ms") / "metrics.json"
-        document = json.loads(path.read_text())
-        document["config"]["data"]["word_times"] = source
+        data: Any = {"word_times": source}
         if method in alignments:
-            document["config"]["data"]["alignments"] = alignments[method]
-        if method == "whisperrt":
-            document["config"]["data"] = [1]
-        path.write_text(json.dumps(document))
+            data["alignments"] = alignments[method]
+        cell = write_cell(tmp_path / f"method={method},chunk=300ms")
+        amend(cell, config={"data": [1] if method == "whisperrt" else data})
     text = " ".join(rendered(tmp_path).split())
     for line in (
         "word times: whisper-tiny.en, median error 95 ms, at word ends 115 ms, on synthetic speech",
@@ -379,45 +337,29 @@ def test_a_table_of_aligned_recordings_names_the_error_of_their_times(tmp_path: 
     assert text.count("word times:") == 5
 
 
-@pytest.mark.parametrize("name", ["empty", "missing"])
-def test_a_folder_without_results_is_the_users_error(
-    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("empty", "no metrics.json of this program in it or below; report shows finished runs"),
+        ("missing", "no such folder; give a folder of results, as outputs/default"),
+        ("talk.wav", "is a file; give a folder of results, as outputs/default"),
+        ("unfinished", "no run in it is finished; give its command again"),
+        ("another", "no metrics.json of this program in it or below"),
+        ("runs", "is a folder; name a file in it"),  # in place of the page
+    ],
+)
+def test_what_has_no_results_is_refused_and_stays_as_it_is(
+    tmp_path: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=name):
-        build(tmp_path / name)
-    assert main([str(tmp_path / name)]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path / name}: no ")
-
-
-def test_a_run_that_is_not_finished_is_told_from_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cell = write_cell(tmp_path / "method=whisperrt,chunk=300ms")
-    (cell / "metrics.json").unlink()
-    (cell / "events.jsonl").touch()
-    assert main([str(tmp_path)]) == 2
-    assert f"{tmp_path}: no run in it is finished; give its" in capsys.readouterr().err
-
-
-def test_a_file_in_place_of_a_folder_is_called_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "talk.wav"
-    path.touch()
-    assert main([str(path)]) == 2
-    assert capsys.readouterr().err == (
-        f"error: {path}: is a file; give a folder of results, as outputs/default\n"
-    )
-
-
-def test_a_folder_in_place_of_the_page_is_refused_and_stays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    for folder in ("empty", "another"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "talk.wav").touch()
+    (tmp_path / "another" / "metrics.json").write_text('{"eval_wer": 3.1}')
     write_cell(tmp_path / "runs" / "method=ufal,chunk=300ms")
+    (write_cell(tmp_path / "unfinished" / "method=ufal") / "metrics.json").unlink()
     before = sorted(tmp_path.rglob("*"))
-    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "runs")]) == 2
-    assert f"{tmp_path / 'runs'}: is a folder; name a file in it" in capsys.readouterr().err
+    assert main([str(tmp_path / name), "--out", str(tmp_path / "runs")]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path / name}: {said}")
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -455,33 +397,38 @@ def test_the_page_holds_the_numbers_of_metrics_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "settings", "said", "told"),
+    ("method", "settings", "said", "reached", "told"),
     [
-        ("hush_word", {"padding": "zeros"}, "a b", "padding=zeros: the model was not trained on"),
-        ("whisperrt", {"weights": None}, "a b", "weights=none: unless they are merged"),
-        ("star", {}, "x y z", "WER 150 %, more errors than words"),
-        ("hush_word", {"padding": "hush"}, "a b", None),
-        ("whisperrt", {"weights": "any_chunk"}, "a b", None),
-        ("whisperrt", {}, "a b", None),  # an imported log does not say
-        ("star", {"weights": None}, "x y", None),  # 100 %, as an empty text has
+        ("hush_word", {"padding": "zeros"}, "a b", {}, "padding=zeros: the model was not trained"),
+        ("whisperrt", {"weights": None}, "a b", {}, "weights=none: unless they are merged"),
+        ("star", {}, "x y z", {}, "WER 150 %, more errors than words"),
+        ("u2", {"weights": "W"}, "a b", {"minutes": 75}, "trained for 75 minutes"),
+        ("u2", {"weights": "W"}, "a b", {"minutes": 4, "encoder_minutes": 7}, "for 11 minutes"),
+        ("u2", {"weights": "W"}, "a b", {"minutes": 6000}, None),
+        ("u2", {"weights": "W"}, "a b", {"steps": 3}, None),
+        ("hush_word", {"padding": "hush"}, "a b", {}, None),
+        ("whisperrt", {"weights": "any_chunk"}, "a b", {}, None),
+        ("whisperrt", {}, "a b", {}, None),  # an imported log does not tell
+        ("star", {"weights": None}, "x y", {}, None),  # 100 %, as an empty text has
     ],
 )
 def test_a_row_that_is_no_result_of_its_method_says_why_in_the_table_and_in_the_page(
-    method: str, settings: dict[str, Any], said: str, told: str | None, tmp_path: Path
+    method: str,
+    settings: dict[str, Any],
+    said: str,
+    reached: dict[str, int],
+    told: str | None,
+    tmp_path: Path,
 ) -> None:
-    folder = write_cell(tmp_path / f"method={method},chunk=300ms", texts={"u": ("a b", said)})
-    result = json.loads((folder / "metrics.json").read_text())
-    result["config"]["method"] |= settings
-    (folder / "metrics.json").write_text(json.dumps(result))
-    (cell,) = page_data(tmp_path)["cells"]
-    warnings = [note for note in cell["notes"] if note.startswith("warning: ")]
+    (tmp_path / "W").mkdir()
+    (tmp_path / "W" / "training.json").write_text(json.dumps({"reached": reached}))
+    settings = {k: str(tmp_path / "W") if v == "W" else v for k, v in settings.items()}
+    cell = write_cell(tmp_path / f"method={method},chunk=300ms", texts={"u": ("a b", said)})
+    amend(cell, config={"method": settings})
+    (row,) = page_data(tmp_path)["cells"]
+    assert [told in note for note in row["notes"]] == [True] * (told is not None)
     text = " ".join(rendered(tmp_path).split())
-    if told is None:
-        assert not warnings
-        assert "warning" not in text
-    else:
-        assert [told in warning for warning in warnings] == [True]
-        assert f"[1] {warnings[0]}" in text
+    assert all(f"[1] {note}" in text for note in row["notes"]) and "[2]" not in text
 
 
 def test_the_page_fetches_nothing(tmp_path: Path) -> None:
@@ -663,10 +610,8 @@ def test_recordings_without_a_reference_are_not_wrong(tmp_path: Path) -> None:
 
 def test_the_page_and_the_terminal_show_one_number(tmp_path: Path) -> None:
     folder = write_cell(tmp_path / "method=whisperrt,chunk=300ms")
-    result = json.loads((folder / "metrics.json").read_text())
-    result["metrics"]["wer"] = 15.949999  # five digits of it would be 15.950, and that 16.0
-    result["metrics"]["word_latency_coverage"] = 92.5
-    (folder / "metrics.json").write_text(json.dumps(result))
+    # Five digits of it would be 15.950, and that 16.0.
+    amend(folder, metrics={"wer": 15.949999, "word_latency_coverage": 92.5})
     (cell,) = page_data(tmp_path)["cells"]
     assert (cell["texts"]["wer"], cell["texts"]["word_latency_coverage"]) == ("15.9", "92")
     (row,) = (line for line in rendered(tmp_path).splitlines() if "whisperrt" in line)
@@ -682,11 +627,10 @@ def test_the_first_sentence_states_the_least_wer_and_offlines(tmp_path: Path) ->
     ]
     wrong = {utt: (right, "cats meet flesh dish on friday") for utt in texts}
     write_cell(tmp_path / "method=whisperrt,chunk=300ms", texts=wrong)
-    cell = tmp_path / "method=whisperrt,chunk=300ms" / "metrics.json"
-    document = json.loads(cell.read_text())
-    document["metrics"]["word_latency_committed_p50_ca_s"] = 0.64
-    document["intervals"]["metrics"]["word_latency_committed_p50_ca_s"] = [0.5, 0.81]
-    cell.write_text(json.dumps(document))
+    latency = "word_latency_committed_p50_ca_s"
+    intervals = {"metrics": {latency: [0.5, 0.81]}}
+    cell = tmp_path / "method=whisperrt,chunk=300ms"
+    amend(cell, metrics={latency: 0.64}, intervals=intervals)
     assert page_data(tmp_path)["verdicts"] == [
         "whisperrt at 300 ms: WER 50.0 %, half of the right words final within 0.6 s "
         "(95 % interval 0.5 to 0.8); offline: WER 0.0 %."

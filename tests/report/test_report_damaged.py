@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_cells import write_cell
+from report_cells import amend, write_cell, write_failed
 
 from streaming_asr.errors import UserError
 from streaming_asr.report import build
@@ -60,45 +59,27 @@ def test_damaged_lines_of_utterances_leave_the_numbers(cell: Path, line: str) ->
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"wer": -1.0}, "wer is -1, which is not from 0 to 1e+06"),
-        ({"wer": True}, "must be `float | null`"),
-        ({"wer": "7"}, "must be `float | null`"),
-        ({"word_latency_coverage": 100.5}, "not from 0 to 100"),
-        ({"word_latency_committed_p50_ca_s": 1e7}, "not from -1e+06 to 1e+06"),
-        ({"memory_peak_mib": -1}, "memory_peak_mib is -1"),
+        ({"metrics": {"wer": -1.0}}, "wer is -1, which is not from 0 to 1e+06"),
+        ({"metrics": {"wer": True}}, "must be `float | null`"),
+        ({"metrics": {"wer": "7"}}, "must be `float | null`"),
+        ({"metrics": {"word_latency_coverage": 100.5}}, "not from 0 to 100"),
+        ({"metrics": {"word_latency_committed_p50_ca_s": 1e7}}, "not from -1e+06 to 1e+06"),
+        ({"metrics": {"memory_peak_mib": -1}}, "memory_peak_mib is -1"),
+        ({"n_failed": 3}, "of 2 utterances"),
+        ({"n_utterances": -1}, "n_utterances must be `int` >= 0"),
+        ({"n_failed": "none"}, "n_failed must be `int"),
+        ({"intervals": {"metrics": {"wer": [9.0, 1.0]}}}, "the interval of wer is from 9 to 1"),
+        ({"intervals": {"metrics": {"wer": [-5.0, 1.0]}}}, "wer is -5"),
+        ({"intervals": {"drawn": None, "n_drawn": []}, "invalid": [1]}, "invalid[0] must be `str`"),
+        ({"config": {"feed": ["fixed"]}}, "config.feed must be `str"),
     ],
 )
-def test_a_metric_that_no_run_can_have_is_a_row_without_numbers(
+def test_what_no_run_can_have_is_a_row_without_numbers(
     cell: Path, change: dict[str, Any], said: str
 ) -> None:
-    document = json.loads((cell / "metrics.json").read_text())
-    document["metrics"] |= change
-    (cell / "metrics.json").write_text(json.dumps(document))
-    result = shown(cell)
-    assert not result.metrics and said in str(result.error) and "score again" in str(result.error)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"n_failed": 3},
-        {"n_utterances": -1},
-        {"n_failed": "none"},
-        {"intervals": {"metrics": {"wer": [9.0, 1.0]}}},
-        {"intervals": {"metrics": {"wer": [-5.0, 1.0]}}},
-        {"intervals": {"n_drawn": 5}},
-        {"invalid": [1]},
-        {"config": {"feed": ["fixed"]}},
-    ],
-    ids=str,
-)
-def test_counts_and_intervals_that_cannot_be_are_a_row_without_numbers(
-    cell: Path, change: dict[str, Any]
-) -> None:
-    document = json.loads((cell / "metrics.json").read_text()) | change
-    (cell / "metrics.json").write_text(json.dumps(document))
-    result = shown(cell)
-    assert not result.metrics and "metrics.json is unreadable" in str(result.error)
+    result = shown(amend(cell, **change))
+    assert not result.metrics and said in str(result.error)
+    assert "metrics.json is unreadable" in str(result.error) and "score again" in str(result.error)
 
 
 @pytest.mark.parametrize(
@@ -119,8 +100,7 @@ def test_counts_and_intervals_that_cannot_be_are_a_row_without_numbers(
 def test_a_failed_cell_is_a_row_whatever_is_left_of_it(
     tmp_path: Path, config: str, failed: str
 ) -> None:
-    cell = tmp_path / NAME
-    (cell / ".hydra").mkdir(parents=True)
+    cell = write_failed(tmp_path / NAME, "")
     (cell / ".hydra" / "config.yaml").write_bytes(os.fsencode(config))
     (cell / "failed.json").write_text(failed)
     assert shown(cell).error and not shown(cell).metrics

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_cells import write_cell, write_grid
+from report_cells import amend, write_cell, write_failed, write_grid
 
 from experiments.figures.__main__ import main
 from experiments.figures.draw import add_legend, draw, draw_cells
@@ -18,7 +18,7 @@ from experiments.figures.labels import Label, place_labels
 from experiments.figures.tables import write_table
 from streaming_asr.errors import UserError
 from streaming_asr.report.page import page_data
-from streaming_asr.score.front import FRONT, ceiling
+from streaming_asr.score.ranking import FRONT, ceiling
 from streaming_asr.score.results import read_results
 
 
@@ -139,8 +139,7 @@ def test_where_there_is_no_room_a_label_is_left_out() -> None:
 
 def test_a_failed_run_and_the_whole_recording_are_named(tmp_path: Path) -> None:
     root = numbered(tmp_path / "grid", {"offline 300ms": (2.5, 8.0), "ufal 300ms": (1.0, 9.0)})
-    (root / "method=star,chunk=300ms").mkdir()
-    (root / "method=star,chunk=300ms" / "failed.json").write_text('{"error": "no adapter"}')
+    write_failed(root / "method=star,chunk=300ms", "no adapter")
     texts = re.findall("<!-- (.*) -->", draw(root, tmp_path / "x.svg").read_text())
     assert {"offline whole", "ufal 300 ms", "star: failed"} <= set(texts)
     chunks = {cell.method: cell.chunk for cell in read_results(root) if not cell.error}
@@ -165,9 +164,7 @@ def test_a_markdown_table_has_the_numbers_the_intervals_and_the_best_in_bold(
 @pytest.mark.parametrize("suffix", [".md", ".tex"])
 def test_notes_are_footnotes_each_once(suffix: str, tmp_path: Path) -> None:
     for method, warnings in (("ufal", ["50 % noise"]), ("star", []), ("u2", ["a_b", "50 % noise"])):
-        cell = write_cell(tmp_path / f"method={method},chunk=300ms")
-        result = json.loads((cell / "metrics.json").read_text())
-        (cell / "metrics.json").write_text(json.dumps(result | {"warnings": warnings}))
+        amend(write_cell(tmp_path / f"method={method},chunk=300ms"), warnings=warnings)
     text = write_table(tmp_path, tmp_path / f"t{suffix}", ["wer"]).read_text()
     few = "few recordings (2): chance decides much of such a WER; run more of them"
     if suffix == ".md":
@@ -186,10 +183,8 @@ def test_notes_are_footnotes_each_once(suffix: str, tmp_path: Path) -> None:
 def test_nothing_in_a_markdown_table_is_read_as_html_a_link_or_another_column(
     tmp_path: Path,
 ) -> None:
-    cell = write_cell(tmp_path / "cell")
-    result = json.loads((cell / "metrics.json").read_text())
-    result["config"]["data"]["split"] = "<img src=x onerror=alert(1)>|[a](b)`c`"
-    (cell / "metrics.json").write_text(json.dumps(result))
+    split = "<img src=x onerror=alert(1)>|[a](b)`c`"
+    amend(write_cell(tmp_path / "cell"), config={"data": {"split": split}})
     row = write_table(tmp_path, tmp_path / "t.md", ["wer"]).read_text().splitlines()[2]
     shown = r"mini &lt;img src=x onerror=alert(1)&gt;\|\[a\](b)\`c\`"
     assert row.startswith(f"| fake | 300 ms | {shown} | ")
@@ -197,8 +192,7 @@ def test_nothing_in_a_markdown_table_is_read_as_html_a_link_or_another_column(
 
 def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
     write_cell(tmp_path / "method=whisperrt,chunk=300ms,method.n_best=a&b")
-    (tmp_path / "method=star,chunk=300ms").mkdir()
-    (tmp_path / "method=star,chunk=300ms" / "failed.json").write_text('{"error": "no 5 % left"}')
+    write_failed(tmp_path / "method=star,chunk=300ms", "no 5 % left")
     lines = write_table(tmp_path, tmp_path / "t.tex").read_text().splitlines()
     assert lines[1] == r"\begin{tabular}{lrlrrrrrrrrr}" and r"\end{tabular}" in lines
     rows = [line for line in lines if line.endswith(r"\\")]
@@ -231,7 +225,6 @@ def test_wrong_wishes_are_refused(
 
 
 def test_a_figure_of_numbers_that_no_run_has_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "method=star,chunk=300ms").mkdir()
-    (tmp_path / "method=star,chunk=300ms" / "failed.json").write_text('{"error": "none"}')
+    write_failed(tmp_path / "method=star,chunk=300ms", "none")
     with pytest.raises(UserError, match=r"--figure .*: no run under .* has its numbers"):
         draw(tmp_path, tmp_path / "x.svg")

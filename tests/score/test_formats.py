@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -223,9 +222,6 @@ def test_simulstreams_subwords_become_whole_words(tmp_path: Path) -> None:
     assert emissions[-1].committed == (" the", " garden", " was", " red")
 
 
-ONE = {"committed_tokens": 1}
-
-
 def _chunk(audio_s: float, new: list[str], gone: list[str]) -> dict[str, Any]:
     return {
         "id": 7,
@@ -390,43 +386,6 @@ def test_recordings_of_one_stem_are_named_by_their_paths(tmp_path: Path) -> None
     assert [each.utt for each in meet(streams, given, path)] == ["p2/1", "p1/1"]
 
 
-@pytest.mark.parametrize(
-    ("read", "text", "says"),
-    [
-        (readers.simuleval, '{"prediction": "a b", "delays": [1]}', "2 words with 1 delays"),
-        (
-            readers.simuleval,
-            '{"prediction": "a", "delays": [-1]}',
-            ">= 0.0 - at `$.delays[0]`",
-        ),
-        (readers.simuleval, '{"prediction": "/a.wav"}', "missing required field `delays`"),
-        (readers.simuleval, '{"prediction": "a"', "line 1: not JSON"),
-        (readers.simuleval, '{"prediction": NaN, "delays": [1, 2, 3]}', "line 1: not JSON (NaN is"),
-        (readers.simuleval, "[1]", "not an object"),
-        (readers.simulstream, json.dumps(_chunk(1.0, ["a"], [])), "no `metadata` line before it"),
-        (readers.simulstream, json.dumps(_chunk(1.0, ["a"], []) | {"id": None}), "line 1: no `id`"),
-        (readers.whisper_online, "INFO loading model", "is not `emission_ms beg_ms end_ms text`"),
-    ],
-)
-def test_a_damaged_file_is_refused_with_its_line(
-    read: Callable[[Path], Any], text: str, says: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError) as caught:
-        read(a_file(tmp_path, "theirs.txt", text + "\n"))
-    assert says in str(caught.value) and "theirs.txt, line 1" in str(caught.value)
-
-
-def test_tokens_deleted_that_were_not_shown_are_refused(tmp_path: Path) -> None:
-    rows = [{"id": 7, "metadata": {"wav_name": "a.wav"}}, _chunk(1.0, ["b"], ["a"])]
-    path = a_file(tmp_path, "log.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(UserError, match="not the last ones"):
-        readers.simulstream(path)
-    rows[1] = _chunk(1.0, ["the", "hat", "##s"], [])
-    a_file(tmp_path, "log.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(UserError, match="WordPiece"):
-        readers.simulstream(path)
-
-
 def test_what_a_format_cannot_say_is_refused(tmp_path: Path) -> None:
     step = Step("flush", 16_000, {"wall": 0}, committed=[" a"])
     batched = Log({}, [UtteranceLog("u", "a", 16_000, batch=4, steps=[step])])
@@ -462,97 +421,6 @@ def test_every_metric_is_measured_by_a_log_that_knows_everything() -> None:
     timed = {name for name in left if METRICS[name].unit in ("s", "ms")}
     assert timed == set()
     assert compute([a_trace("a", [(1.0, 0.0, "a", "")])])["wer"] == 0.0
-
-
-@pytest.mark.parametrize(
-    ("format_name", "rows"),
-    [
-        ("simulstream", [{"id": [], "metadata": {"wav_name": "u1.wav"}}]),
-        ("simulstream", [{"id": 7, "metadata": {"wav_name": "u1.wav"}}, _chunk(1e308, ["a"], [])]),
-        (
-            "simulstream",
-            [
-                {"id": 7, "metadata": {"wav_name": "u1.wav"}},
-                _chunk(2.0, ["a"], []),
-                _chunk(1e9, ["b"], []),
-            ],
-        ),
-        ("simuleval", [{"prediction": "a", "delays": [10**400], "source": "u1"}]),
-        ("simuleval", [{"prediction": "a", "delays": [1], "reference": {}, "source": "u1"}]),
-    ],
-)
-def test_a_failed_import_leaves_nothing_and_the_next_one_goes_through(
-    format_name: str, rows: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    file = a_file(tmp_path, "u1.jsonl", text)
-    stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 the cat\n")
-    into = tmp_path / "into"
-    end = ["--manifest", str(stm), "--into", str(into)]
-    assert main(["import", format_name, str(file), *end]) == 2
-    assert capsys.readouterr().err.startswith("error: ")
-    assert not into.exists()
-    said = a_file(tmp_path, "u1.txt", "400 100 400 the\n900 400 900 cat\n")
-    assert main(["import", "whisper_online", str(said), *end]) == 0
-
-
-SIMULEVAL = {
-    "prediction": "the cat sat down",
-    "delays": [400, 800, 1600, 2000],
-    "elapsed": [500, 1000, 1900, 2400],
-    "reference": "the cat sat down",
-    "source": "u1",
-    "source_length": 2000,
-}
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({}, ""),
-        ({"delays": [400, 1600, 800, 2000]}, "goes back"),
-        ({"elapsed": [500, 1000, 1500, 2400]}, "computing takes -0.3 s"),
-        ({"elapsed": [300, 1000, 1900, 2400]}, "computing takes -0.1 s"),
-        ({"delays": [400, 800, 1600, 2600], "elapsed": []}, "are received of a recording of 2 s"),
-        ({"delays": [0.4, 0.8, 1.6, 2.0], "elapsed": []}, "text after 6 samples"),
-        ({"source_length": 2.0}, "are received of a recording of 0.002 s"),
-        ({"delays": [0.4, 0.8, 1.6, 2.0], "elapsed": [], "source_length": 2}, "after 6 samples"),
-        ({"delays": [True, 800, 1600, 2000]}, "got `bool`"),
-        ({"delays": ["400", 800, 1600, 2000]}, "got `str`"),
-        ({"reference": "x" * 2_000_001}, "must be `str` of length <= 2000000"),
-    ],
-)
-def test_an_import_whose_times_cannot_be_is_refused_whole(
-    change: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = a_file(tmp_path, "instances.log", json.dumps(SIMULEVAL | change) + "\n")
-    status = main(["import", "simuleval", str(file), "--into", str(tmp_path / "into")])
-    assert status == (2 if said else 0) and said in capsys.readouterr().err
-    assert (tmp_path / "into").exists() is not bool(said)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("whisper_online", "900 0 400 the\n400 400 900 cat\n", "computing takes -0.5 s"),
-        ("whisper_online", "0.4 0 1 the\n0.9 1 2 cat\n", "text after 6 samples"),
-        ("simulstream", [_chunk(1.0, ["a"], []), _chunk(0.5, ["b"], [])], "goes back"),
-        ("simulstream", [_chunk(0.8, ["a"], [])], "is ok after 0.8 of 1.5 s"),
-        ("simulstream", [_chunk(0.8, ["a", "b"], []) | ONE], "is ok after 0.8 of 1.5 s"),
-        ("simulstream", [_chunk(1.5, ["a", "b"], []) | ONE], "1 words are partial after the flush"),
-        ("simuleval", [SIMULEVAL | {"source_length": 900}], "u1: lasts 0.90 s, 1.50 s are st"),
-    ],
-)
-def test_an_import_is_held_against_its_references(
-    name: str, text: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if not isinstance(text, str):
-        rows = [{"id": 7, "metadata": {"wav_name": "u1"}}, *text] if "simuls" in name else text
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-    stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 the cat\n")
-    end = ["--manifest", str(stm), "--into", str(tmp_path / "into")]
-    assert main(["import", name, str(a_file(tmp_path, "u1.txt", text)), *end]) == 2
-    assert said in capsys.readouterr().err and not (tmp_path / "into").exists()
 
 
 def test_the_normaliser_of_an_import_stands_in_its_result(tmp_path: Path) -> None:

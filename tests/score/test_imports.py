@@ -116,37 +116,6 @@ def test_a_log_without_compute_has_no_compute_clock(tmp_path: Path) -> None:
     assert metrics["arwer_grid_cu"] is not None
 
 
-@pytest.mark.parametrize("field", ["total_audio_processed", "generated_tokens", "deleted_tokens"])
-def test_a_chunk_without_what_it_needs_is_refused(
-    field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    content = simulstream([1.0, 2.0, LENGTH_S], **{field: None})
-    assert an_import(tmp_path, "simulstream", content, a_manifest(tmp_path)) == 2
-    error = capsys.readouterr().err
-    assert "a.txt, line 2: " in error and f"`{field}`" in error
-
-
-@pytest.mark.parametrize(
-    ("form", "token"),
-    [
-        (form, token)
-        for form in ("simuleval", "simulstream", "whisper_online")
-        for token in ("Ġcat", "##at", "ca@@", "cat</w>")
-        if (form, token) != ("simulstream", "Ġcat")  # which are all pieces, and are joined
-    ],
-)
-def test_tokens_that_are_no_words_are_refused_by_name(
-    form: str, token: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    content = {
-        "simuleval": simuleval([1000.0] * 6, prediction=TEXT.replace("cat", token)),
-        "simulstream": simulstream([1.0, LENGTH_S], generated_tokens=[token]),
-        "whisper_online": f"1000.0 0 900 the {token}\n",
-    }[form]
-    assert an_import(tmp_path, form, content, a_manifest(tmp_path)) == 2
-    assert repr(token) in capsys.readouterr().err
-
-
 SEEN = "".join(chr(i) for i in (*range(33, 127), *range(161, 173), *range(174, 256)))
 
 
@@ -234,14 +203,6 @@ def test_a_log_that_simulstream_wrote_with_a_whisper_is_imported(tmp_path: Path)
     assert "".join(log.steps[-1].committed) == f" {said}."
 
 
-def test_a_few_letters_of_byte_level_bpe_among_words_are_still_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    content = simulstream([1.0, 2.0, LENGTH_S]).replace('"on"', '"Ġon"')
-    assert an_import(tmp_path, "simulstream", content, a_manifest(tmp_path)) == 2
-    assert "of byte-level BPE ('Ġon')" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("text", ["été où ça", "Ærø fjord blå", "naïve"])
 def test_words_with_accents_stay_words(text: str, tmp_path: Path) -> None:
     content = simulstream([1.0, LENGTH_S], generated_tokens=None)
@@ -269,21 +230,6 @@ def online(rows: list[tuple[float, float, float, str]]) -> str:
 def test_decimals_of_whisper_online_are_no_text(tmp_path: Path) -> None:
     assert an_import(tmp_path, "whisper_online", online(LINES), a_manifest(tmp_path)) == 0
     assert result(tmp_path)["metrics"]["wer"] == 0.0 and result(tmp_path)["warnings"] == []
-
-
-@pytest.mark.parametrize("end", ["1e5", "1720,5", "0x10", "nan", "1720.5.5", "1720."])
-def test_what_is_no_number_there_is_refused(end: str, tmp_path: Path) -> None:
-    content = online(LINES).replace("900.5", end, 1)
-    assert an_import(tmp_path, "whisper_online", content, a_manifest(tmp_path)) == 2
-
-
-@pytest.mark.parametrize("at", range(3))
-def test_a_line_of_whisper_online_that_is_there_twice_is_refused(
-    at: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [*LINES[: at + 1], *LINES[at:]]
-    assert an_import(tmp_path, "whisper_online", online(rows), a_manifest(tmp_path)) == 2
-    assert f"line {at + 2}: the line before once more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("scale", [1000.0, 1e5])
@@ -320,16 +266,6 @@ def test_a_chunk_that_is_lost_is_remarked_or_refused(lost: int, tmp_path: Path) 
     ]
 
 
-@pytest.mark.parametrize("twice", range(4))
-def test_a_chunk_that_is_there_twice_is_refused(
-    twice: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = simulstream([1.0, 2.0, 3.0, LENGTH_S]).splitlines(keepends=True)
-    rows.insert(1 + twice, rows[1 + twice])
-    assert an_import(tmp_path, "simulstream", "".join(rows), a_manifest(tmp_path)) == 2
-    assert "is in it twice" in capsys.readouterr().err
-
-
 def test_a_gap_in_simulevals_index_is_remarked(tmp_path: Path) -> None:
     rows = [simuleval([1000.0 * 3] * 6, source=[f"{i}.wav"], index=i) for i in (4, 5, 7, 8)]
     assert an_import(tmp_path, "simuleval", "".join(rows)) == 0
@@ -356,13 +292,6 @@ def test_a_queue_that_contradicts_the_compute_is_refused(
     assert status == (0 if least <= fifo[at] <= delays[at] + 200.0 else 2)
 
 
-def test_a_log_without_a_length_says_that(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert an_import(tmp_path, "simuleval", simuleval([1000.0] * 6, source_length=None)) == 2
-    assert "holds no `source_length` for" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("content", "warning"),
     [
@@ -379,14 +308,6 @@ def test_what_is_doubtful_is_remarked_and_kept(
     assert len(again["warnings"]) == 1 and warning in again["warnings"][0]
 
 
-def test_times_in_microseconds_contradict_the_recording(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    content = f"3300000.0 100000 3100000 {TEXT}\n"
-    assert an_import(tmp_path, "whisper_online", content, a_manifest(tmp_path)) == 2
-    assert "a word ends at 3100 s of a recording of 3.3 s" in capsys.readouterr().err
-
-
 def test_delays_in_frames_are_remarked_without_word_times_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -400,6 +321,110 @@ def test_a_log_cut_short_says_how_many_recordings_were_promised(tmp_path: Path) 
         writer.write_utterance(UtteranceLog("u", "yes", 16_000, steps=[step]))
     (warning,) = score_folder(tmp_path)["warnings"]
     assert warning == "the log has 1 of the 3 recordings that its header promises"
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+STEPS = [500.0 * (i + 1) for i in range(6)]  # ms
+ELAPSED = [600.0 * (i + 1) for i in range(6)]
+TIMED = simuleval(STEPS, elapsed=ELAPSED)
+WHOLE = simulstream([1.0, 2.0, 3.0, LENGTH_S])
+NAMED = json.dumps({"id": 0, "metadata": {"wav_name": "a.wav"}}) + "\n"
+
+
+def row(**fields: Any) -> str:
+    return json.dumps(fields) + "\n"
+
+
+def chunk(**fields: Any) -> str:
+    times = {"total_audio_processed": 1.0, "computation_time": 0.1}
+    return row(**{"id": 0, **times, "generated_tokens": ["a"], "deleted_tokens": []} | fields)
+
+
+def twice(content: str, at: int) -> str:
+    rows = content.splitlines(keepends=True)
+    return "".join([*rows[: at + 1], *rows[at:]])
+
+
+# By the format and what is behind it: `m` has a manifest, `s` an STM.
+REFUSED: list[tuple[str, str, str]] = [
+    ("simuleval", row(prediction="a b", delays=[1]), "line 1: 2 words with 1 delays"),
+    ("simuleval", row(prediction="a", delays=[-1]), "line 1: Expected `float` >= 0.0 - at `$.del"),
+    ("simuleval", row(prediction="/a.wav"), "line 1: Object missing required field `delays`"),
+    ("simuleval", '{"prediction": "a"', "line 1: not JSON"),
+    ("simuleval", '{"prediction": NaN, "delays": [1, 2, 3]}', "line 1: not JSON (NaN is"),
+    ("simuleval", "[1]", "not an object"),
+    ("simuleval", row(prediction="a", delays=[10**400], source="a"), "line 1: "),
+    ("simuleval", row(prediction="a", delays=[1], reference={}, source="a"), "`$.reference`"),
+    ("simuleval", simuleval(STEPS, source_length=None), "holds no `source_length` for"),
+    ("simuleval", simuleval([500, 1500, 1000, *STEPS[3:]]), "goes back"),
+    ("simuleval", simuleval(STEPS, elapsed=[600, 1200, 1300, *ELAPSED[3:]]), "takes -0.4 s"),
+    ("simuleval", simuleval(STEPS, elapsed=[300, *ELAPSED[1:]]), "computing takes -0.2 s"),
+    ("simuleval", simuleval([*STEPS[:5], 3900]), "are received of a recording of 3.3 s"),
+    ("simuleval", simuleval([ms / 1000 for ms in STEPS]), "text after 8 samples"),
+    ("simuleval", simuleval(STEPS, source_length=LENGTH_S), "of a recording of 0.0033125 s"),
+    ("simuleval", simuleval([True, *STEPS[1:]]), "got `bool`"),
+    ("simuleval", simuleval(["400", *STEPS[1:]]), "got `str`"),  # type: ignore[list-item]
+    ("simuleval", simuleval(STEPS, reference="x" * 2_000_001), "`str` of length <= 2000000"),
+    ("simuleval m", simuleval(STEPS, source_length=900), "a: lasts 0.90 s, 3.30 s are st"),
+    ("simulstream", chunk(), "line 1: id 0 has no `metadata` line before it"),
+    ("simulstream", chunk(id=None), "line 1: no `id`"),
+    ("simulstream", row(id=[], metadata={"wav_name": "a.wav"}), "line 1: "),
+    ("simulstream", NAMED + chunk(deleted_tokens=["b"]), "are not the last ones shown"),
+    ("simulstream s", NAMED + chunk(total_audio_processed=1e308), "line 2: "),
+    ("simulstream s", simulstream([2.0, 1e9]), "a: 1e+09 s are received, and its reference ends"),
+    ("simulstream m", simulstream([1.0, 0.5]), "goes back"),
+    ("simulstream m", simulstream([0.8]), "is ok after 0.8 of 3.3 s"),
+    ("simulstream m", simulstream([0.8], committed_tokens=1), "is ok after 0.8 of 3.3 s"),
+    (
+        "simulstream m",
+        simulstream([3.3], committed_tokens=1),
+        "5 words are partial after the flush",
+    ),
+    ("simulstream m", WHOLE.replace('"on"', '"Ġon"'), "of byte-level BPE ('Ġon')"),
+    *(("simulstream m", twice(WHOLE, at), "is in it twice") for at in (1, 2, 3, 4)),
+    *(
+        ("simulstream m", simulstream([1.0, 2.0, LENGTH_S], **{name: None}), f"`{name}`")
+        for name in ("total_audio_processed", "generated_tokens", "deleted_tokens")
+    ),
+    ("whisper_online", "INFO loading model", "line 1: 'INFO loading model' is not `emission_ms"),
+    ("whisper_online m", "900 0 400 the\n400 400 900 cat\n", "computing takes -0.5 s"),
+    ("whisper_online m", "0.4 0 1 the\n0.9 1 2 cat\n", "text after 6 samples"),
+    ("whisper_online m", f"3300000.0 100000 3100000 {TEXT}\n", "a word ends at 3100 s of a record"),
+    *(
+        ("whisper_online m", online(LINES).replace("900.5", end, 1), "line 1: ")
+        for end in ("1e5", "1720,5", "0x10", "nan", "1720.5.5", "1720.")
+    ),
+    *(
+        ("whisper_online m", twice(online(LINES), at), f"line {at + 2}: the line before once more")
+        for at in range(3)
+    ),
+    # Subwords, which only their tokenizer joins; pieces that all are of byte-level BPE are joined.
+    *(
+        case
+        for token in ("Ġcat", "##at", "ca@@", "cat</w>")
+        for case in (
+            ("simuleval m", simuleval(STEPS, prediction=TEXT.replace("cat", token)), repr(token)),
+            ("simulstream m", simulstream([1.0, 3.3], generated_tokens=[token]), repr(token)),
+            ("whisper_online m", f"1000.0 0 900 the {token}\n", repr(token)),
+        )
+        if case[::2] != ("simulstream m", "'Ġcat'")
+    ),
+]
+
+
+@pytest.mark.parametrize(("form", "content", "said"), REFUSED)
+def test_what_cannot_be_scored_is_refused_and_nothing_is_left(
+    form: str, content: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    form, _, kind = form.partition(" ")
+    stm = tmp_path / "r.stm"
+    stm.write_text(f"a 1 s 0.0 3.3 {TEXT}\n")
+    references = {"m": a_manifest(tmp_path), "s": stm}.get(kind)
+    assert an_import(tmp_path, form, content, references) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and said in error
+    assert not (tmp_path / "cell").exists()
 
 
 def test_only_these_counts_only_the_recordings_of_the_file(

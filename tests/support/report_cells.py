@@ -100,6 +100,28 @@ def write_cell(
     return folder
 
 
+def merged(one: Any, other: Any) -> Any:
+    """The values of `other` in those of `one`, however deep."""
+    if not isinstance(one, dict) or not isinstance(other, dict):
+        return other
+    return one | {key: merged(one.get(key), value) for key, value in other.items()}
+
+
+def amend(cell: Path, **changes: Any) -> Path:
+    """Change values in the metrics.json of a cell."""
+    document = json.loads((cell / "metrics.json").read_text())
+    (cell / "metrics.json").write_text(json.dumps(merged(document, changes)))
+    return cell
+
+
+def write_failed(cell: Path, error: str, **config: Any) -> Path:
+    """A cell that failed, with what it was to run."""
+    (cell / ".hydra").mkdir(parents=True)
+    (cell / ".hydra" / "config.yaml").write_text(json.dumps(config))
+    (cell / "failed.json").write_text(json.dumps({"error": error}))
+    return cell
+
+
 def write_grid(root: Path, audio_path: Path | None = None) -> Path:
     """Two methods, three chunks, two splits, one failed cell."""
     for method, ahead, slow in (("whisperrt", 1, 1.0), ("ufal", 3, 4.0)):
@@ -123,9 +145,7 @@ def write_grid(root: Path, audio_path: Path | None = None) -> Path:
                     ahead=ahead,
                     audio_path=audio_path,
                 )
-    failed = root / "method=star,chunk=300ms,data.split=clean"
-    failed.mkdir()
-    (failed / "failed.json").write_text('{"error": "UserError: no such weights"}')
+    write_failed(root / "method=star,chunk=300ms,data.split=clean", "UserError: no such weights")
     return root
 
 

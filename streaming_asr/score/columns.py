@@ -1,0 +1,90 @@
+"""The columns of results: what tables, pages, options and budgets call a metric."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streaming_asr.errors import UserError, did_you_mean
+from streaming_asr.metrics import METRICS, Metric
+
+COMMIT, SHOWN = "word_latency_committed_{}_{}_s", "word_latency_shown_{}_{}_s"
+LATENCY = COMMIT.format("p50", "{}")  # on the clock "ca" or "cu"
+PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
+
+
+class Column(NamedTuple):
+    """A column of the table of results."""
+
+    metric: str  # its name in metrics.json
+    heading: str  # on several lines, with the unit
+    digits: int  # after the point
+    meaning: str = ""
+
+    @property
+    def title(self) -> str:
+        """The heading on one line."""
+        return self.heading.replace("\n", " ")
+
+
+HEADLINE = (
+    Column("wer", "WER\n%", 1, "WER: word errors per 100 words spoken"),
+    Column("arwer_grid_ca", "ARWER\ngrid %", 1, "ARWER: WER of the screen every 100 ms"),
+    Column(
+        LATENCY.format("ca"),
+        "commit\np50 s",
+        2,
+        "commit p50, p90: from a word's end until it is final, computing included, for 50 and 90 % "
+        "of the correct words",
+    ),
+    Column(COMMIT.format("p90", "ca"), "commit\np90 s", 2),
+    Column(
+        SHOWN.format("p50", "ca"),
+        "shown\np50 s",
+        2,
+        "shown: until it is first on the screen",
+    ),
+    Column("word_latency_coverage", "coverage\n%", 0, "coverage: correct words with a latency"),
+    Column("rtf_total", "RTF", 3, "RTF: computing per second of audio"),
+    Column("rtf_cpu", "RTF\nCPU", 2, "RTF CPU: processor time per second of audio"),
+    Column("normalised_erasure", "erasure", 2, "erasure: words taken back per final word"),
+)
+# The order in which a table leaves columns out until it fits the screen.
+SPARE = ("rtf_cpu", "normalised_erasure", "arwer_grid_ca", SHOWN.format("p50", "ca"))
+# What options take in addition to the names of metrics.json; {} is the clock.
+SHORT = {
+    **{f"commit_{p}": COMMIT.format(p, "{}") for p in PERCENTILES},
+    **{f"shown_{p}": SHOWN.format(p, "{}") for p in PERCENTILES},
+    "arwer": "arwer_grid_{}",
+    "coverage": "word_latency_coverage",
+    "rtf": "rtf_total",
+    "memory": "memory_peak_mib",
+    "erasure": "normalised_erasure",
+}
+
+
+def metric_named(name: str, context: str = "", clock: str = "ca") -> str:
+    """Return the metric of metrics.json that a user calls `name`, as commit_p50 or the whole name,
+    on the clock `ca` or `cu` where the name has none. context: the option, for messages. Raises
+    UserError for another name."""
+    key = name.strip().lower()
+    metric = SHORT.get(key, key).format(clock)
+    if metric not in METRICS:
+        near = did_you_mean(key, [*SHORT, *METRICS]) or "; score --list shows them all"
+        raise UserError(f"{f'{context} {name}'.strip()}: no such metric{near}")
+    return metric
+
+
+def short_names_of(metric: str) -> list[str]:
+    """Return the short names of a metric on the compute clock; [] if it has none."""
+    return [short for short, name in SHORT.items() if name.format("ca") == metric]
+
+
+def column_of(metric: str | Metric) -> Column:
+    """Return the column of a metric: of HEADLINE, or one with the metric's name and unit."""
+    name = metric if isinstance(metric, str) else metric.name
+    for column in HEADLINE:
+        if column.metric == name:
+            return column
+    defined = METRICS[metric] if isinstance(metric, str) else metric
+    heading = f"{name.replace('_', ' ')}\n{defined.unit}".strip()
+    return Column(name, heading, 2 if defined.unit == "s" else 3)

@@ -1,0 +1,330 @@
+"""Which results are best: in order, on the Pareto front, within a budget; and which differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from streaming_asr.errors import UserError
+from streaming_asr.metrics import METRICS
+from streaming_asr.metrics.intervals import LEAST, LEVEL, clusters, flip, holm, sums
+from streaming_asr.score.columns import LATENCY, column_of
+from streaming_asr.score.compare import compare, read_runs
+from streaming_asr.score.document import lines_of
+from streaming_asr.score.judge import Limit, Verdict, judge, with_unit
+from streaming_asr.score.results import BATCH, Result
+from streaming_asr.terminal import format_number
+
+WER = "wer"
+FRONT = (LATENCY.format("ca"), WER)  # the axes of the Pareto front
+MOST = 8  # runs of which each pair is compared
+UNJUDGED = "No reference: the texts and when they came, no errors."
+
+
+def comparable(results: Sequence[Result], metric: str | None = None) -> list[Result]:
+    """Return the results that have numbers, and `metric`, and are like the others of their data."""
+    usable = [r for r in results if r.metrics and not r.error and not r.is_odd]
+    return [r for r in usable if metric is None or r.metrics.get(metric) is not None]
+
+
+def ranked(results: Sequence[Result], metric: str = WER) -> list[Result]:
+    """Return the cells sorted by corpus and, of one corpus, the best by `metric` first and those
+    without the metric last; failed cells are at the end."""
+
+    def rank(result: Result) -> tuple[bool, str, bool, float, float]:
+        value = result.metrics.get(metric)
+        return result.error is not None, result.split, value is None, *_merit(result, metric)
+
+    return sorted(results, key=rank)
+
+
+def _merit(result: Result, metric: str) -> tuple[float, float]:
+    """Return the sort key of a cell by a metric: the best cell has the lowest; between equals the
+    median commit latency decides."""
+    sign = -1 if metric in METRICS and METRICS[metric].better == "higher" else 1
+    return sign * (result.metrics.get(metric) or 0.0), result.or_last(FRONT[0])
+
+
+def best_of(results: Sequence[Result], metric: str = WER) -> list[Result]:
+    """Return for each corpus the streaming cell that is best by `metric`; none for a corpus with
+    one comparable cell, or where all are equal."""
+    usable = [
+        result
+        for result in ranked(comparable(results, metric), metric)
+        if not result.is_whole and BATCH not in result.notes
+    ]
+    best = []
+    for split in dict.fromkeys(result.split for result in usable):
+        merits = {r.folder: _merit(r, metric) for r in usable if r.split == split}
+        if len(set(merits.values())) > 1:
+            best.append(next(result for result in usable if result.split == split))
+    return best
+
+
+def named(result: Result) -> str:
+    """Return the method and its chunk in words."""
+    return result.label if result.is_whole else f"{result.label} at {result.chunk}".strip()
+
+
+# -- the Pareto front -----------------------------------------------------------------------------
+
+
+def clock_of(results: Sequence[Result]) -> str:
+    """Return the clock on which these runs have latencies: "ca", with compute; or "cu", audio only,
+    if no log has compute times."""
+    has = {
+        clock: any(r.metrics.get(LATENCY.format(clock)) is not None for r in results)
+        for clock in ("ca", "cu")
+    }
+    return "cu" if has["cu"] and not has["ca"] else "ca"
+
+
+def place(result: Result, clock: str = "ca") -> tuple[float, float] | None:
+    """Return (latency in s, WER in %) of a run; None if it lacks one of them."""
+    latency, wer = result.metrics.get(LATENCY.format(clock)), result.metrics.get(WER)
+    return None if latency is None or wer is None else (latency, wer)
+
+
+def front(results: Sequence[Result], clock: str = "ca") -> dict[Path, bool]:
+    """Return, by folder, whether a run is on the Pareto front of WER and latency: no other run of
+    the same data is lower in one and no higher in the other. Runs without WER or latency and odd
+    ones are left out."""
+    points = {r.folder: (r.split, at) for r in comparable(results) if (at := place(r, clock))}
+    return {
+        folder: not any(
+            other != at and other[0] <= at[0] and other[1] <= at[1]
+            for other_split, other in points.values()
+            if other_split == split
+        )
+        for folder, (split, at) in points.items()
+    }
+
+
+def ceiling(results: Sequence[Result], axis: int = 1, clock: str = "ca") -> float | None:
+    """Return the end of an axis of the figure, so that a few runs far above the rest do not stretch
+    it: these are drawn at its edge, with their number. None: draw all runs in place.
+
+    axis: 1 for WER (%), 0 for latency (s), which a busy machine makes long.
+    """
+    points = [place(result, clock) for result in results]
+    values = sorted(point[axis] for point in points if point is not None)
+    if len(values) < 4:  # of three runs none is clearly apart from the rest
+        return None
+    # The third quartile, which a few high runs do not raise.
+    end = 1.5 * values[(3 * len(values) - 1) // 4]
+    return end if values[-1] > 1.5 * end > 0 else None
+
+
+# -- the first sentence of a page -----------------------------------------------------------------
+
+
+def extremes(results: Sequence[Result], clock: str = "ca") -> tuple[Result, ...]:
+    """Return at most two runs that the page shows first: the streaming run with the lowest WER and
+    the one with the lowest latency, of another method if there is one and among the half with fewer
+    errors. Failed and odd runs are left out; offline counts only if there is no other."""
+    usable = comparable(results)
+    streaming = [result for result in usable if not result.is_whole] or usable
+    if not streaming:
+        return ()
+    latency = LATENCY.format(clock)
+    best = min(streaming, key=lambda result: (result.or_last(WER), result.or_last(latency)))
+    others = [result for result in streaming if result.method != best.method]
+    others = others or [result for result in usable if result is not best]
+    # A run that outputs other words than were spoken is early without use.
+    median_wer = median(result.or_last(WER) for result in streaming)
+    others = [result for result in others if result.or_last(WER) <= median_wer] or others
+    return best, *sorted(others, key=lambda result: result.or_last(latency))[:1]
+
+
+def sentence(results: Sequence[Result], clock: str = "ca") -> str | None:
+    """Return one sentence on the runs of one data: what the streaming run with the least WER has,
+    or both where there are two, and offline's WER. It states numbers, and claims no difference:
+    `score compare` tests one. WER has no interval, since that of the least of many would be too
+    low.
+
+    None where no run has a number.
+    """
+    best, *_ = extremes(results, clock) or (None,)
+    if best is None:
+        return None
+    usable = comparable(results)
+    streaming = [result for result in usable if not result.is_whole]
+    # Of two runs both are named, the one with fewer errors first.
+    pair = [best, *(r for r in streaming if r is not best)] if len(streaming) == 2 else [best]
+    if not best.is_labelled:
+        sentences = [text for each in pair if (text := _numbers(each, clock, "of its words"))]
+        return f"{'; '.join(sentences)}. {UNJUDGED}" if sentences else UNJUDGED
+    offline = [result for result in comparable(usable, WER) if result.is_whole]
+    wers = [result.metrics[WER] for result in comparable(streaming, WER)]
+    n_as_good = wers.count(best.metrics.get(WER)) - 1
+    least = f", the least of {len(wers)} streaming runs" if len(wers) > 2 else ""
+    if least and n_as_good:
+        others = "other" if n_as_good == 1 else "others"
+        least += f" (shared by {n_as_good} {others})"
+    parts = [text for each in pair if (text := _numbers(each, clock, "of the right words", least))]
+    if offline and not best.is_whole:
+        lowest = min(offline, key=lambda result: result.or_last(WER))
+        parts.append(f"{lowest.label}: WER {format_number(lowest.metrics[WER], 1)} %")
+    return f"{'; '.join(parts)}."
+
+
+def _numbers(result: Result, clock: str, which: str, least: str = "") -> str:
+    """Return what one run has: its errors, where they were counted, and its latency."""
+    name = LATENCY.format(clock)
+    wer, late = result.metrics.get(WER), result.metrics.get(name)
+    parts = [] if wer is None else [f"WER {format_number(wer, 1)} %{least}"]
+    if late is not None:
+        bounds = " to ".join(format_number(bound, 1) for bound in result.intervals.get(name, ()))
+        parts.append(
+            f"half {which} final within {format_number(late, 1)} s"
+            + (f" (95 % interval {bounds})" if bounds else "")
+            + (", computing time not counted" if clock == "cu" else "")
+        )
+    return f"{named(result)}: {', '.join(parts)}" if parts else ""
+
+
+# -- a budget -------------------------------------------------------------------------------------
+
+
+def within_budget(results: Sequence[Result], limits: Sequence[Limit]) -> tuple[list[str], bool]:
+    """Return the answer to a budget in lines, and whether a run of each data is within it.
+
+    The lines are, for each data: the run with the lowest WER within the limits, the runner-up and
+    whether they differ significantly; else the nearest run and by what it misses.
+    """
+    limited = [limit for limit in limits if limit.metric != WER]
+    lines = [f"budget: {', '.join(map(str, limits))}"]
+    is_met = True
+    for split in dict.fromkeys(result.split for result in results):
+        here = [result for result in results if result.split == split]
+        judged = [(run, judge(run.figure, limits)) for run in ranked(comparable(here, WER))]
+        judged = [(run, of_run) for run, of_run in judged if _miss(of_run) < math.inf]
+        within = [run for run, of_run in judged if all(v.state == "within" for v in of_run)]
+        is_met = is_met and bool(within)
+        start = f"{split or 'unnamed data'}: "
+        if within:
+            lines.append(f"{start}{len(within)} of {len(judged)} runs are within it")
+            lines.append(f"  best: {_described(within[0], limited)}")
+            lines += [f"  {text}" for text in _doubts(within[0], limits)]
+            lines.append(f"  {_second(within, limited)}")
+        elif judged:
+            nearest, of_run = min(judged, key=lambda each: _miss(each[1]))
+            is_beyond = any(each.state == "beyond" for each in of_run)
+            none = f"none of {len(judged)} runs reaches it"
+            lines.append(f"{start}{none if is_beyond else 'no run can be judged by it'}")
+            lines.append(f"  nearest: {_described(nearest, limited)}")
+            lines += [f"  {text}" for text in _missed(of_run)]
+        else:
+            lines.append(f"{start}no run can be judged by it")
+        if n_out := len(here) - len(judged):
+            lines.append(f"  {n_out} left out: failed, without these metrics, or unlike the others")
+    return lines, is_met
+
+
+def _miss(verdicts: Sequence[Verdict]) -> float:
+    """Return by which share of a limit a run misses it at most; 0 or less within all limits,
+    infinite without a metric."""
+    values = [(each.limit, each.figure.value) for each in verdicts]
+    return max(
+        math.inf if value is None else limit.excess(value) / limit.value for limit, value in values
+    )
+
+
+def _missed(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return by how much a run misses limits, as `it misses wer by 1.2 %`, and which cannot be
+    judged."""
+    misses = [
+        f"{each.limit.name} by {_shown(each.limit.metric, each.limit.excess(each.figure.value))}"
+        for each in verdicts
+        if each.state == "beyond" and each.figure.value is not None
+    ]
+    lines = [f"it misses {', '.join(misses)}"] if misses else []
+    unknown = [each for each in verdicts if each.state == "unknown"]
+    return lines + [f"{each.limit.name} cannot be judged: {each.reason}" for each in unknown]
+
+
+def _doubts(result: Result, limits: Sequence[Limit]) -> list[str]:
+    """Return which limits an interval of the run crosses."""
+    doubts = []
+    for limit in limits:
+        bounds = result.intervals.get(limit.metric)
+        if bounds and bounds[0] < limit.value < bounds[1]:
+            low, high = (_shown(limit.metric, bound) for bound in bounds)
+            doubts.append(f"its 95 % interval of {limit.name}, {low} to {high}, crosses the limit")
+    return doubts
+
+
+def _described(result: Result, limited: Sequence[Limit]) -> str:
+    """Return a run with its WER, the interval of that, and the metrics of these limits."""
+    text = f"{result.label} {result.chunk}".strip() + f": WER {_shown(WER, result.metrics[WER])}"
+    if bounds := result.intervals.get(WER):
+        text += " (95 % interval {:.1f} to {:.1f})".format(*bounds)
+    for limit in limited:
+        text += f", {limit.name} {_shown(limit.metric, result.metrics.get(limit.metric))}"
+    return text
+
+
+def _second(within: Sequence[Result], limited: Sequence[Limit]) -> str:
+    """Return the runner-up of the runs within a budget, and whether it differs from the best by
+    `score compare`."""
+    if len(within) < 2:
+        return "no runner-up: no other run is within it"
+    start = f"runner-up: {_described(within[1], limited)}; "
+    try:
+        (paired,) = compare(read_runs([str(run.folder) for run in within[:2]]))
+    except UserError:
+        why = "their utterances differ or their logs are not there"
+        return f"{start}they cannot be compared: {why}"
+    estimate = paired.differences[WER]
+    if estimate is None:
+        return f"{start}they cannot be compared: too few utterances"
+    points = f"{estimate.value:+.2f} points"
+    if estimate.p_value is None:
+        few = f"they differ in {estimate.n_differ}, fewer than {LEAST}, of {paired.clusters}"
+        return f"{start}no significant difference: {points}, {few}"
+    sure = "a" if estimate.p_value < 1 - LEVEL else "no"
+    return (
+        f"{start}{sure} significant difference: {points}, 95 % interval {estimate.low:+.2f} to "
+        f"{estimate.high:+.2f}, p {estimate.p_value:.4f}, paired over {paired.clusters}"
+    )
+
+
+def _shown(metric: str, value: float | None) -> str:
+    return with_unit(metric, format_number(value, column_of(metric).digits))
+
+
+# -- which runs differ ----------------------------------------------------------------------------
+
+
+def matrix(results: Sequence[Result]) -> dict[str, Any] | None:
+    """Return the differences in WER between the MOST best runs of one data, the best first.
+
+    labels: of the runs. differences: by row and column, [WER of the row minus that of the column in
+    points, whether p by Holm is below 0.05], None on the diagonal and without a test. The result is
+    None for fewer than two runs, for runs of different utterances or reference words, and if their
+    intervals were drawn over recordings, which utterances.jsonl does not name.
+    """
+    runs = ranked(comparable(results, WER))[:MOST]
+    lines = [sorted(lines_of(run.folder), key=lambda line: line.utt) for run in runs]
+    references = {tuple((line.utt, line.n_words) for line in of_run) for of_run in lines}
+    if len(runs) < 2 or len(references) > 1 or not lines[0]:
+        return None
+    drawn = clusters([line.speaker for line in lines[0]], [None for _ in lines[0]])
+    if {(run.document.get("intervals") or {}).get("drawn") for run in runs} != {drawn.kind}:
+        return None
+    words = sums([line.n_words for line in lines[0]], drawn)
+    errors = [sums([line.errors for line in of_run], drawn) for of_run in lines]
+    pairs = list(combinations(range(len(runs)), 2))
+    estimates = [flip(100 * (errors[a] - errors[b]), words) for a, b in pairs]
+    adjusted = holm([None if each is None else each.p_value for each in estimates])
+    table: list[list[list[float | bool] | None]] = [[None] * len(runs) for _ in runs]
+    for (a, b), estimate, p_value in zip(pairs, estimates, adjusted, strict=True):
+        if estimate is not None:
+            is_significant = p_value is not None and p_value < 1 - LEVEL
+            table[a][b] = [estimate.value, is_significant]
+            table[b][a] = [-estimate.value, is_significant]
+    return {"labels": [f"{run.label} {run.chunk}".strip() for run in runs], "differences": table}
