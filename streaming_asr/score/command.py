@@ -113,8 +113,8 @@ def _score(argv: Sequence[str]) -> int:
     results = read_results(arguments.folder) if scored else []
     for k, result in enumerate(results):
         if owns and (scored_again := scored.get(result.folder)):
-            own = {name: scored_again["metrics"][name] for name in _names(owns)}
-            metrics = {**result.metrics, **own}
+            added = {name: scored_again["metrics"][name] for name in _names(owns)}
+            metrics = {**result.metrics, **added}
             results[k] = replace(result, metrics=metrics, document=scored_again)
     if arguments.json is not None:
         give_json({"runs": [result.row() for result in results]}, arguments.json)

@@ -49,8 +49,8 @@ def table(
     from rich.console import Group
     from rich.text import Text
 
-    own = {each.metric for each in columns}
-    metric = sort if sort in own else metric_named(sort or "wer", "--sort")
+    names = {each.metric for each in columns}
+    metric = sort if sort in names else metric_named(sort or "wer", "--sort")
     if columns and sort is None:
         metric = columns[0].metric
     cells = read_results(results) if isinstance(results, Path | str) else results
