@@ -6,17 +6,20 @@ descriptions. A published schema file is written from it; a test compares the tw
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DEPTH = 6  # no Struct describes values that lie deeper
-_MESSAGE = re.compile(r"(?P<rule>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`)?", re.DOTALL)
-_FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
+VERBS = {
+    "Expected": "must be",
+    "Object missing required field": "lacks",
+    "Object contains unknown field": "must not have",
+}
+"""What msgspec's messages begin with, in the words of a rule."""
 
 
 class Violation(NamedTuple):
@@ -41,35 +44,9 @@ class Violation(NamedTuple):
 def violation(value: Any, kind: type) -> Violation | None:
     """Return the first place of a decoded JSON value that does not fit the Struct `kind`, or None.
 
-    The place and the rule are read from msgspec's message, as "Expected `int` - at `$.words[0]`".
     Whole numbers may be written with a point, as in JSON Schema: 3.0 is an integer.
     """
-    converted = _with_integers(value, DEPTH)
-    if (message := _refusal(converted, kind)) is None:
-        return None
-    parts = _MESSAGE.fullmatch(message)
-    assert parts is not None
-    place: list[str | int] = []
-    inner, inner_converted = value, converted  # what is at `place` in both
-    for name, index in re.findall(r"\.(\w+)|\[([^]]*)\]", parts["path"] or ""):
-        if index == "...":  # some key of a mapping: the message does not name it
-            key: str | int = _refused_key(inner_converted, converted, kind, message)
-        else:
-            key = name or int(index)
-        place.append(key)
-        inner, inner_converted = inner[key], inner_converted[key]
-    rule = parts["rule"]
-    if parts["key"]:
-        keys = [key for key in inner if repr(key) in rule] or list(inner)
-        return Violation(tuple(place), keys[0], f"must not have the key {keys[0]!r}")
-    if field := _FIELD.fullmatch(rule):
-        verb = "lacks" if field[1] == "missing required" else "must not have"
-        rule = f"{verb} `{field[2]}`"
-    elif rule.startswith("Invalid enum value"):
-        rule = "must be one of " + ", ".join(map(repr, _options(kind, place)))
-    elif rule.startswith("Expected "):
-        rule = "must be " + rule.removeprefix("Expected ").partition(", got")[0]
-    return Violation(tuple(place), inner, rule)
+    return _violation(_with_integers(value, DEPTH), kind, ())
 
 
 def schema_of(title: str, *kinds: type, **keywords: Any) -> dict[str, Any]:
@@ -80,13 +57,56 @@ def schema_of(title: str, *kinds: type, **keywords: Any) -> dict[str, Any]:
     return {"$schema": DIALECT, "title": title, **kind, **keywords, "$defs": definitions}
 
 
-def _refusal(value: Any, kind: type) -> str | None:
-    """Return msgspec's message about a value that does not fit, or None."""
+def _violation(value: Any, kind: Any, place: tuple[str | int, ...]) -> Violation | None:
+    """Return the first place at or below `place` whose value does not fit its type."""
     try:
         msgspec.convert(value, kind)
+        return None
     except msgspec.ValidationError as error:
-        return str(error)
-    return None
+        message = str(error)
+    for key, inner, inner_kind in _parts(value, kind):
+        if (fault := _violation(inner, inner_kind, (*place, key))) is not None:
+            return fault
+    for member in _members(kind):
+        if get_origin(member) is dict and isinstance(value, dict):
+            for key in value:
+                if _violation(key, get_args(member)[0], ()) is not None:
+                    return Violation(place, key, f"must not have the key {key!r}")
+    options = [o for m in _members(kind) if get_origin(m) is Literal for o in get_args(m)]
+    if options and message.startswith("Invalid enum value"):
+        return Violation(place, value, "must be one of " + ", ".join(map(repr, sorted(options))))
+    rule = message.partition(", got")[0]
+    for beginning, verb in VERBS.items():
+        rule = rule.replace(beginning, verb, 1)
+    return Violation(place, value, rule)
+
+
+def _members(kind: Any) -> Iterator[Any]:
+    """Yield the types of which a type is the union, or itself, without annotations."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        yield from _members(get_args(kind)[0])
+    elif origin in (Union, UnionType):
+        for each in get_args(kind):
+            yield from _members(each)
+    else:
+        yield kind
+
+
+def _parts(value: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
+    """Yield (key or index, value, type) of each part of a JSON value that `kind` describes."""
+    for member in _members(kind):
+        origin, arguments = get_origin(member) or member, get_args(member)
+        if isinstance(value, dict):
+            if origin is dict:
+                yield from ((key, inner, arguments[1]) for key, inner in value.items())
+            elif isinstance(origin, type) and issubclass(origin, msgspec.Struct):
+                fields = msgspec.structs.fields(origin)
+                yield from ((f.name, value[f.name], f.type) for f in fields if f.name in value)
+        elif isinstance(value, list) and origin is list:
+            yield from ((i, inner, arguments[0]) for i, inner in enumerate(value))
+        elif isinstance(value, list) and origin is tuple and len(value) == len(arguments):
+            yield from zip(range(len(value)), value, arguments, strict=True)
 
 
 def _with_integers(value: Any, depth: int) -> Any:
@@ -100,62 +120,3 @@ def _with_integers(value: Any, depth: int) -> Any:
     if isinstance(value, list):
         return [_with_integers(inner, depth - 1) for inner in value]
     return value
-
-
-def _refused_key(mapping: dict[str, Any], value: Any, kind: type, message: str) -> str:
-    """Return the key of the entry of `mapping`, a part of `value`, that msgspec's message is about.
-
-    Each entry is tried as the only one of `mapping`. The first for which msgspec has the same
-    message is the one. `mapping` is changed for that, and restored at the end.
-    """
-    entries = dict(mapping)
-    try:
-        for key, inner in entries.items():
-            mapping.clear()
-            mapping[key] = inner
-            if _refusal(value, kind) == message:
-                return key
-    finally:
-        mapping.clear()
-        mapping.update(entries)
-    raise AssertionError(message)
-
-
-@cache
-def _published(kind: type) -> dict[str, Any]:
-    return schema_of("", kind)
-
-
-def _options(kind: type, place: list[str | int]) -> list[Any]:
-    """Return the values that a Struct allows at a place, where these are listed (an enum)."""
-    schema = _published(kind)
-    nodes = list(_alternatives(schema, schema))
-    for key in place:
-        children = [_child(node, key) for node in nodes]
-        nodes = [node for child in children for node in _alternatives(child, schema)]
-    return [option for node in nodes for option in node.get("enum", ())]
-
-
-def _alternatives(
-    node: Mapping[str, Any], schema: Mapping[str, Any]
-) -> Iterator[Mapping[str, Any]]:
-    """Yield the nodes of which a node of a JSON Schema is the union (`anyOf`), or itself, with
-    references resolved."""
-    if "$ref" in node:
-        yield from _alternatives(schema["$defs"][node["$ref"].rpartition("/")[2]], schema)
-    elif "anyOf" in node:
-        for alternative in node["anyOf"]:
-            yield from _alternatives(alternative, schema)
-    else:
-        yield node
-
-
-def _child(node: Mapping[str, Any], key: str | int) -> Mapping[str, Any]:
-    """Return the schema of the value at a key or an index of a node's value; {} where the node
-    states nothing about it."""
-    if isinstance(key, int):
-        first_items = node.get("prefixItems", ())
-        child = first_items[key] if key < len(first_items) else node.get("items")
-    else:
-        child = node.get("properties", {}).get(key, node.get("additionalProperties"))
-    return child if isinstance(child, Mapping) else {}
