@@ -41,14 +41,6 @@ class Violation(NamedTuple):
         return f"{self.name or whole} {self.rule}{value}"
 
 
-def violation(value: Any, kind: type) -> Violation | None:
-    """Return the first place of a decoded JSON value that does not fit the Struct `kind`, or None.
-
-    Whole numbers may be written with a point, as in JSON Schema: 3.0 is an integer.
-    """
-    return _violation(_with_integers(value, DEPTH), kind, ())
-
-
 def schema_of(title: str, *kinds: type, **keywords: Any) -> dict[str, Any]:
     """Return the JSON Schema of a value of one of the Structs `kinds`. keywords: further keywords
     of the schema."""
@@ -57,20 +49,24 @@ def schema_of(title: str, *kinds: type, **keywords: Any) -> dict[str, Any]:
     return {"$schema": DIALECT, "title": title, **kind, **keywords, "$defs": definitions}
 
 
-def _violation(value: Any, kind: Any, place: tuple[str | int, ...]) -> Violation | None:
-    """Return the first place at or below `place` whose value does not fit its type."""
+def violation(value: Any, kind: Any, place: tuple[str | int, ...] = ()) -> Violation | None:
+    """Return the first place of a decoded JSON value that does not fit `kind`, a Struct, or None.
+
+    Whole numbers may be written with a point, as in JSON Schema: 3.0 is an integer. place: that of
+    the value in an outer one.
+    """
     try:
-        msgspec.convert(value, kind)
+        msgspec.convert(_with_integers(value, DEPTH), kind)
         return None
     except msgspec.ValidationError as error:
         message = str(error)
     for key, inner, inner_kind in _parts(value, kind):
-        if (fault := _violation(inner, inner_kind, (*place, key))) is not None:
+        if (fault := violation(inner, inner_kind, (*place, key))) is not None:
             return fault
     for member in _members(kind):
         if get_origin(member) is dict and isinstance(value, dict):
             for key in value:
-                if _violation(key, get_args(member)[0], ()) is not None:
+                if violation(key, get_args(member)[0], ()) is not None:
                     return Violation(place, key, f"must not have the key {key!r}")
     options = [o for m in _members(kind) if get_origin(m) is Literal for o in get_args(m)]
     if options and message.startswith("Invalid enum value"):
