@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -49,7 +49,9 @@ COUNTED = {"aiff", "ape", "au", "caf", "flac", "mp3", "mp4", "tta", "w64", "wav"
 CHECKED = {"ape", "flac", "tta", "wavpack"}
 CLOCK_S = 0.003  # times may be rounded to so much,
 DRIFT = 0.1  # and packets may last so much longer or shorter than what is decoded from them
-SILENCE_S = 60  # so much of a gap is in memory
+SILENCE_S = 60  # so much of a gap is in memory,
+SILENCE_VALUES = 2**22  # or so many samples of all channels
+PAUSE_S = 0.02  # of a frame of AMR
 PLANES = 7  # of a frame with more PyAV reads beyond its memory
 
 log = logging.getLogger(__name__)
@@ -369,8 +371,8 @@ def _blocks(media: _Media, path: str | Path, audio_track: int | None) -> Iterato
     if codec.name in CHECKED:
         codec.options = {"err_detect": "crccheck+explode"}
     is_lossy = not codec.name.startswith(("pcm_", "wavpack"))
-    total_s = partial(_packets_s, media, track.index)
-    line = _TimeLine(path, _origin_s(container), _has_times(container), total_s, is_lossy)
+    measure = partial(_packets_s, media, track.index)
+    line = _TimeLine(path, _origin_s(container), _has_times(container), measure, is_lossy)
     extent = _Extent()
     for frame in _frames(container, track, path, extent):
         if isinstance(frame, float):
@@ -429,8 +431,8 @@ def _frames(container: Any, track: Any, path: str | Path, extent: _Extent) -> It
             frames = packet.decode()
         except (av.FFmpegError, ValueError) as error:
             if _is_pause(packet):
-                extent.pauses_s += packet_s
-                yield packet_s
+                extent.pauses_s += PAUSE_S
+                yield PAUSE_S
                 continue
             if packet.size:  # NUT ends with an empty packet
                 extent.error = error
@@ -523,14 +525,15 @@ def _cut_off(path: str | Path, decoded_s: float, stated_s: float) -> UserError:
 class _TimeLine:
     """Puts decoded frames one after another, with silence where their time stamps leave a gap.
 
-    origin_s: the time stamp of time 0. has_times: whether time stamps are used. total_s: returns
-    the length of all audio. is_lossy: of the codec, whose damaged frames may have any values.
+    origin_s: the time stamp of time 0. has_times: whether time stamps are used. measure: returns
+    the length of all audio in seconds. is_lossy: of the codec; its damaged frames may have any
+    values.
     """
 
     path: str | Path
     origin_s: float
     has_times: bool
-    total_s: Callable[[], float] = float
+    measure: Callable[[], float] = float
     is_lossy: bool = False
     now_s: float = 0.0  # the end of what was yielded, from time 0
     audio_s: float = 0.0  # of it decoded, not silence
@@ -571,8 +574,12 @@ class _TimeLine:
         self.audio_s += len(data) / rate
         yield Block(data, rate)
 
+    @cached_property
+    def _total_s(self) -> float:
+        return self.measure()
+
     def _check_gap(self, gap_s: float) -> None:
-        """Raise UserError for a gap that is too long, also for the audio around it."""
+        """Raise UserError for a gap that is too long, also with those before it for the audio."""
         if gap_s > LONGEST_GAP_S:
             raise UserError(
                 f"{self.path}: its time stamps leave a gap of {gap_s:.0f} s after "
@@ -584,19 +591,20 @@ class _TimeLine:
                 f"{self.path}: its time stamps reach {self.now_s + gap_s:.0f} s, {MOST_S:.0f} s at "
                 "most are read; export it again or cut it."
             )
-        if gap_s > LONG_GAP_S and gap_s > GAP_OF_AUDIO * (total_s := self.total_s()):
+        gaps_s = self.now_s - self.audio_s + gap_s
+        if gaps_s > LONG_GAP_S and gaps_s > GAP_OF_AUDIO * self._total_s:
             raise UserError(
-                f"{self.path}: its time stamps leave a gap of {gap_s:.0f} s, and it holds "
-                f"{total_s:.2f} s of audio; export it again or cut it."
+                f"{self.path}: its time stamps leave gaps of {gaps_s:.0f} s, and it holds "
+                f"{self._total_s:.2f} s of audio; export it again or cut it."
             )
 
     def silence(self, length_s: float, channels: int, rate: int) -> Iterator[Block]:
         """Yield zeros, SILENCE_S at a time."""
         n_samples = round(length_s * rate)
         self.now_s += n_samples / rate
-        for begin in range(0, n_samples, SILENCE_S * rate):
-            size = min(SILENCE_S * rate, n_samples - begin)
-            yield Block(np.zeros((size, channels), np.float32), rate)
+        longest = min(SILENCE_S * rate, SILENCE_VALUES // channels)
+        for begin in range(0, n_samples, longest):
+            yield Block(np.zeros((min(longest, n_samples - begin), channels), np.float32), rate)
 
 
 def _floats(frame: Any) -> NDArray[np.float32]:

@@ -143,15 +143,18 @@ def test_a_corpus_reads_the_track_that_it_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gap_s", "message"),
+    ("gap_s", "n_gaps", "message"),
     [
-        (590.0, None),
-        (610.0, "leave a gap of 610 s, and it holds 2.41 s of audio"),
-        (3700.0, "leave a gap of 3700 s after 1.2. s of audio, 3600 s at most"),
+        (590.0, 1, None),
+        (610.0, 1, "leave gaps of 610 s, and it holds 2.41 s of audio"),
+        (310.0, 2, "leave gaps of 620 s, and it holds 2.41 s of audio"),
+        (3700.0, 1, "leave a gap of 3700 s after 1.2. s of audio, 3600 s at most"),
     ],
 )
-def test_a_gap_is_filled_up_to_a_limit(tmp_path: Path, gap_s: float, message: str | None) -> None:
-    track = Track("libopus", 48_000, gap_s=gap_s)
+def test_gaps_are_filled_up_to_a_limit(
+    tmp_path: Path, gap_s: float, n_gaps: int, message: str | None
+) -> None:
+    track = Track("libopus", 48_000, gap_s=gap_s, n_gaps=n_gaps)
     path = write_recording(tmp_path / "a.webm", [track])
     if message is None:
         assert_words(load_audio(path), track)

@@ -74,6 +74,7 @@ class Track:
     offset_s: float = 0.0
     gap_s: float = 0.0
     gap_at: int = 2
+    n_gaps: int = 1  # one before each of so many words
     is_default: bool | None = None
     language: str | None = None
     jitter_s: tuple[float, ...] = ()  # of the packets' time stamps
@@ -166,7 +167,8 @@ def _packets(stream: Any, track: Track) -> Iterator[tuple[float, Any]]:
     gap_from_s = track.gap_at * EVERY_S
     for number, packet in enumerate(packets):
         at_s = float(packet.pts * packet.time_base)
-        move_s = track.offset_s + (track.gap_s if at_s >= gap_from_s else 0)
+        gaps = int(np.clip((at_s - gap_from_s) // EVERY_S + 1, 0, track.n_gaps))
+        move_s = track.offset_s + gaps * track.gap_s
         if number < len(track.jitter_s) and number:
             move_s = max(0.0, move_s + track.jitter_s[number])
         move = round(move_s / packet.time_base)
