@@ -105,7 +105,8 @@ class Grid:
     is little room; the others are numbers, which never wrap. spare: columns that are left out where
     there is no room, the first of them first. A table that is still too wide becomes several, each
     with the columns of words. legend: what a column means, for columns that are printed. styles:
-    rich's, one a row. Widths are in characters of the terminal.
+    rich's, one a row. bold: cells that stand out, as (row, column). Widths are in characters of the
+    terminal.
     """
 
     heads: Sequence[str]
@@ -115,6 +116,7 @@ class Grid:
     spare: Sequence[int] = ()
     legend: Mapping[int, str] = field(default_factory=dict)
     styles: Sequence[str | None] = ()
+    bold: Collection[tuple[int, int]] = ()
 
     GAP: ClassVar[int] = 2  # between two columns
     NAME: ClassVar[int] = 28  # the width of most names
@@ -202,7 +204,8 @@ class Grid:
         for k, row in enumerate(self.rows):
             # Text, not str: rich would read brackets in a cell's name as markup.
             style = self.styles[k] if self.styles else None
-            grid.add_row(*(Text(row[i]) for i in columns), style=style)
+            texts = (Text(row[i], style="bold" if (k, i) in self.bold else "") for i in columns)
+            grid.add_row(*texts, style=style)
         return grid
 
 

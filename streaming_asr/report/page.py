@@ -23,6 +23,7 @@ from streaming_asr.report.timelines import choose, timeline
 from streaming_asr.score.columns import HEADLINE
 from streaming_asr.score.ranking import (
     best_of,
+    best_values,
     ceiling,
     clock_of,
     extremes,
@@ -129,6 +130,7 @@ def page_data(folder: Path | str, audio_from: Iterable[Path] = ()) -> dict[str, 
         by_data.setdefault(result.split, []).append(result)
     sentences = {split: sentence(here, clock) for split, here in by_data.items()}
     fronts, best = front(results, clock), best_of(results)
+    winners = best_values(results, [each["name"] for each in columns])
     # Results of several experiments in one folder are called by the folder.
     names = {result.document.get("experiment") for result in results} - {None}
     title = names.pop() if len(names) == 1 else Path(folder).resolve().name
@@ -138,7 +140,11 @@ def page_data(folder: Path | str, audio_from: Iterable[Path] = ()) -> dict[str, 
         "shared": [*sorted(model_of_all(results)), *sorted(shared)],
         "columns": columns,
         "cells": [
-            _row(result, fronts.get(result.folder), digits) | {"best": result in best}
+            _row(result, fronts.get(result.folder), digits)
+            | {
+                "best": result in best,
+                "wins": [name for folder, name in winners if folder == result.folder],
+            }
             for result in results
         ],
         "verdicts": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from streaming_asr.errors import UserError, did_you_mean
@@ -9,7 +10,7 @@ from streaming_asr.metrics import METRICS, Metric
 
 COMMIT, SHOWN = "word_latency_committed_{}_{}_s", "word_latency_shown_{}_{}_s"
 LATENCY = COMMIT.format("p50", "{}")  # on the clock "ca" or "cu"
-PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
+POINTS = ("mean", "p50", "p90", "p95", "p99")
 
 
 class Column(NamedTuple):
@@ -28,45 +29,64 @@ class Column(NamedTuple):
 
 HEADLINE = (
     Column("wer", "WER\n%", 1, "WER: word errors per 100 words spoken"),
-    Column("arwer_grid_ca", "ARWER\ngrid %", 1, "ARWER: WER of the screen every 100 ms"),
+    Column(
+        "arwer_grid_ca",
+        "errors\nvisible while\nspeaking %",
+        1,
+        "errors visible while speaking: WER of the screen every 100 ms",
+    ),
     Column(
         LATENCY.format("ca"),
-        "commit\np50 s",
+        "final\nafter\np50 s",
         2,
-        "commit p50, p90: from a word's end until it is final, computing included, for 50 and 90 % "
-        "of the correct words",
+        "final after p50, p90: from a word's end until it is final, computing included, for 50 and "
+        "90 % of the right words",
     ),
-    Column(COMMIT.format("p90", "ca"), "commit\np90 s", 2),
+    Column(COMMIT.format("p90", "ca"), "final\nafter\np90 s", 2),
     Column(
         SHOWN.format("p50", "ca"),
-        "shown\np50 s",
+        "visible\nafter\np50 s",
         2,
-        "shown: until it is first on the screen",
+        "visible after: until it is first on the screen",
     ),
-    Column("word_latency_coverage", "coverage\n%", 0, "coverage: correct words with a latency"),
+    Column("word_latency_coverage", "words\nright %", 0, "words right: they have a latency"),
     Column("rtf_total", "RTF", 3, "RTF: computing per second of audio"),
     Column("rtf_cpu", "RTF\nCPU", 2, "RTF CPU: processor time per second of audio"),
-    Column("normalised_erasure", "erasure", 2, "erasure: words taken back per final word"),
+    Column("normalised_erasure", "words\nrewritten\nper word", 2),
+)
+# Of single commands, as `score show`.
+OTHERS = (
+    Column(
+        "first_token_start_ca_s",
+        "first\ntext s",
+        2,
+        "first text: from the start of a recording until a word is on the screen",
+    ),
+    Column(
+        "unstable_words_per_word", "words\nlost\nper word", 2, "words lost: shown, and then gone"
+    ),
 )
 # The order in which a table leaves columns out until it fits the screen.
 SPARE = ("rtf_cpu", "normalised_erasure", "arwer_grid_ca", SHOWN.format("p50", "ca"))
 # What options take in addition to the names of metrics.json; {} is the clock.
 SHORT = {
-    **{f"commit_{p}": COMMIT.format(p, "{}") for p in PERCENTILES},
-    **{f"shown_{p}": SHOWN.format(p, "{}") for p in PERCENTILES},
-    "arwer": "arwer_grid_{}",
-    "coverage": "word_latency_coverage",
+    **{f"{name}_{p}": COMMIT.format(p, "{}") for name in ("commit", "final_after") for p in POINTS},
+    **{f"{name}_{p}": SHOWN.format(p, "{}") for name in ("shown", "visible_after") for p in POINTS},
+    **dict.fromkeys(("arwer", "errors_visible_while_speaking"), "arwer_grid_{}"),
+    **dict.fromkeys(("coverage", "words_right"), "word_latency_coverage"),
+    **dict.fromkeys(("erasure", "words_rewritten_per_word"), "normalised_erasure"),
+    "words_lost_per_word": "unstable_words_per_word",
+    "first_text": "first_token_start_{}_s",
     "rtf": "rtf_total",
     "memory": "memory_peak_mib",
-    "erasure": "normalised_erasure",
 }
 
 
 def metric_named(name: str, context: str = "", clock: str = "ca") -> str:
-    """Return the metric of metrics.json that a user calls `name`, as commit_p50 or the whole name,
-    on the clock `ca` or `cu` where the name has none. context: the option, for messages. Raises
-    UserError for another name."""
-    key = name.strip().lower()
+    """Return the metric of metrics.json that a user calls `name`: its short name, its heading in a
+    table, with or without the unit, or the whole name; on the clock `ca` or `cu` where the name has
+    none. context: the option, for messages. Raises UserError for another name."""
+    key = "_".join(re.sub(r" (s|%)$", "", name.strip().lower()).split())
     metric = SHORT.get(key, key).format(clock)
     if metric not in METRICS:
         near = did_you_mean(key, [*SHORT, *METRICS]) or "; score --list shows them all"
@@ -80,9 +100,9 @@ def short_names_of(metric: str) -> list[str]:
 
 
 def column_of(metric: str | Metric) -> Column:
-    """Return the column of a metric: of HEADLINE, or one with the metric's name and unit."""
+    """Return the column of a metric: of HEADLINE or OTHERS, or one of its name and unit."""
     name = metric if isinstance(metric, str) else metric.name
-    for column in HEADLINE:
+    for column in (*HEADLINE, *OTHERS):
         if column.metric == name:
             return column
     defined = METRICS[metric] if isinstance(metric, str) else metric

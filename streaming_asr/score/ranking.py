@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -21,6 +22,7 @@ from streaming_asr.terminal import format_number
 
 WER = "wer"
 FRONT = (LATENCY.format("ca"), WER)  # the axes of the Pareto front
+FEW = 20  # recordings: of fewer, a WER tells little and no winner is named
 MOST = 8  # runs of which each pair is compared
 UNJUDGED = "No reference: the texts and when they came, no errors."
 
@@ -49,19 +51,42 @@ def _merit(result: Result, metric: str) -> tuple[float, float]:
     return sign * (result.metrics.get(metric) or 0.0), result.or_last(FRONT[0])
 
 
+def n_recordings(results: Sequence[Result]) -> int:
+    """Return the most recordings that a run with a WER has."""
+    judged = [result for result in results if result.metrics.get(WER) is not None]
+    return max((result.document.get("n_utterances") or 0 for result in judged), default=0)
+
+
+def streaming(results: Sequence[Result], metric: str = WER) -> list[Result]:
+    """Return the comparable cells that stream, sorted by corpus, the best by `metric` first."""
+    usable = ranked(comparable(results, metric), metric)
+    return [result for result in usable if not result.is_whole and BATCH not in result.notes]
+
+
 def best_of(results: Sequence[Result], metric: str = WER) -> list[Result]:
-    """Return for each corpus the streaming cell that is best by `metric`; none for a corpus with
-    one comparable cell, or where all are equal."""
-    usable = [
-        result
-        for result in ranked(comparable(results, metric), metric)
-        if not result.is_whole and BATCH not in result.notes
-    ]
+    """Return for each corpus the streaming cell that is best by `metric`; none for a corpus of
+    fewer than FEW recordings or with one comparable cell, or where all are equal."""
+    usable = streaming(results, metric)
     best = []
     for split in dict.fromkeys(result.split for result in usable):
-        merits = {r.folder: _merit(r, metric) for r in usable if r.split == split}
-        if len(set(merits.values())) > 1:
-            best.append(next(result for result in usable if result.split == split))
+        here = [result for result in usable if result.split == split]
+        if len({_merit(result, metric) for result in here}) > 1 and n_recordings(here) >= FEW:
+            best.append(here[0])
+    return best
+
+
+def best_values(results: Sequence[Result], metrics: Sequence[str]) -> set[tuple[Path, str]]:
+    """Return (folder, metric) of each value that is the best of its corpus, where at least FEW
+    recordings count and the comparable cells differ in it."""
+    best = set()
+    for split in {result.split for result in results}:
+        here = comparable([result for result in results if result.split == split])
+        for metric in metrics if n_recordings(here) >= FEW else ():
+            better = METRICS[metric].better if metric in METRICS else None
+            values = {r.folder: v for r in here if (v := r.metrics.get(metric)) is not None}
+            if better and len(set(values.values())) > 1:
+                first = (min if better == "lower" else max)(values.values())
+                best |= {(folder, metric) for folder, value in values.items() if value == first}
     return best
 
 
@@ -127,15 +152,15 @@ def extremes(results: Sequence[Result], clock: str = "ca") -> tuple[Result, ...]
     the one with the lowest latency, of another method if there is one and among the half with fewer
     errors. Failed and odd runs are left out; offline counts only if there is no other."""
     usable = comparable(results)
-    streaming = [result for result in usable if not result.is_whole] or usable
-    if not streaming:
+    candidates = [result for result in usable if not result.is_whole] or usable
+    if not candidates:
         return ()
     latency = LATENCY.format(clock)
-    best = min(streaming, key=lambda result: (result.or_last(WER), result.or_last(latency)))
-    others = [result for result in streaming if result.method != best.method]
+    best = min(candidates, key=lambda result: (result.or_last(WER), result.or_last(latency)))
+    others = [result for result in candidates if result.method != best.method]
     others = others or [result for result in usable if result is not best]
     # A run that outputs other words than were spoken is early without use.
-    median_wer = median(result.or_last(WER) for result in streaming)
+    median_wer = median(result.or_last(WER) for result in candidates)
     others = [result for result in others if result.or_last(WER) <= median_wer] or others
     return best, *sorted(others, key=lambda result: result.or_last(latency))[:1]
 
@@ -152,24 +177,40 @@ def sentence(results: Sequence[Result], clock: str = "ca") -> str | None:
     if best is None:
         return None
     usable = comparable(results)
-    streaming = [result for result in usable if not result.is_whole]
+    others = [result for result in usable if not result.is_whole and result is not best]
     # Of two runs both are named, the one with fewer errors first.
-    pair = [best, *(r for r in streaming if r is not best)] if len(streaming) == 2 else [best]
+    pair = [best, *others] if len(others) == 1 and not best.is_whole else [best]
     if not best.is_labelled:
         sentences = [text for each in pair if (text := _numbers(each, clock, "of its words"))]
         return f"{'; '.join(sentences)}. {UNJUDGED}" if sentences else UNJUDGED
     offline = [result for result in comparable(usable, WER) if result.is_whole]
-    wers = [result.metrics[WER] for result in comparable(streaming, WER)]
-    n_as_good = wers.count(best.metrics.get(WER)) - 1
-    least = f", the least of {len(wers)} streaming runs" if len(wers) > 2 else ""
+    wers = [result.metrics[WER] for result in comparable(others, WER)]
+    n_as_good = wers.count(best.metrics.get(WER))
+    has_winner = len(wers) > 1 and n_recordings(results) >= FEW
+    least = f", the least of {len(wers) + 1} streaming runs" if has_winner else ""
     if least and n_as_good:
-        others = "other" if n_as_good == 1 else "others"
-        least += f" (shared by {n_as_good} {others})"
+        least += f" (shared by {n_as_good} other{'s' * (n_as_good > 1)})"
     parts = [text for each in pair if (text := _numbers(each, clock, "of the right words", least))]
     if offline and not best.is_whole:
         lowest = min(offline, key=lambda result: result.or_last(WER))
         parts.append(f"{lowest.label}: WER {format_number(lowest.metrics[WER], 1)} %")
     return f"{'; '.join(parts)}."
+
+
+def conclusions(results: Sequence[Result]) -> list[str]:
+    """Return what a table of enough recordings says: a sentence for each corpus, and the command
+    that tests whether the two best runs of one differ."""
+    lines, pair = [], []
+    splits = dict.fromkeys(result.split for result in results)
+    for split in splits:
+        here = [result for result in results if result.split == split]
+        if n_recordings(here) >= FEW and (text := sentence(here)):
+            lines.append(f"{split}: {text}" if len(splits) > 1 and split else text)
+            pair = pair or streaming(here)[:2]
+    if len(pair) == 2:
+        cells = " ".join(shlex.quote(str(result.folder)) for result in pair)
+        lines += ["do the first two differ?", f"  streaming-asr score compare {cells}"]
+    return lines
 
 
 def _numbers(result: Result, clock: str, which: str, least: str = "") -> str:

@@ -27,6 +27,7 @@ from streaming_asr.files import give_json
 from streaming_asr.method import SAMPLE_RATE, revise
 from streaming_asr.metrics import METRICS_VERSION, compute, traces
 from streaming_asr.metrics.table import EVERYTHING, known_of, unmeasured
+from streaming_asr.score.columns import column_of
 from streaming_asr.score.compare import Run, check_lengths, check_same, read_runs
 from streaming_asr.score.folder import EVENTS, one_cell, write_cell
 from streaming_asr.score.retime import own_times
@@ -35,24 +36,15 @@ from streaming_asr.text.normalise import light_key
 from streaming_asr.text.tokens import common_prefix
 from streaming_asr.text.units import unit_of, unit_pieces
 
-COLUMNS = {
-    "wer": "WER\n%",
-    "first_token_start_{clock}_s": "first\ntext s",
-    "word_latency_shown_p50_{clock}_s": "shown\np50 s",
-    "word_latency_committed_p50_{clock}_s": "commit\np50 s",
-    "word_latency_committed_p90_{clock}_s": "commit\np90 s",
-    "normalised_erasure": "erasure",
-    "unstable_words_per_word": "unstable",
-    "rtf_total": "RTF",
-}
-LEGEND = (
-    "WER: word errors per 100 words spoken",
-    "First text: from the start of a recording until a word is on the screen",
-    "shown, commit: from a word's end until it is on the screen, and until it is final, for 50 or "
-    "90 % of the correct words",
-    "erasure: words taken back per final word",
-    "unstable: words shown and then lost, per final word",
-    "RTF: computing per second of audio",
+COLUMNS = (
+    "wer",
+    "first_token_start_{clock}_s",
+    "word_latency_shown_p50_{clock}_s",
+    "word_latency_committed_p50_{clock}_s",
+    "word_latency_committed_p90_{clock}_s",
+    "normalised_erasure",
+    "unstable_words_per_word",
+    "rtf_total",
 )
 ANCHOR = 50  # final words behind which the draft's place is not looked for again
 Entry: TypeAlias = tuple[str, list[float | None]]  # a committed piece, its times and probability
@@ -367,7 +359,9 @@ def _give(rows: Mapping[str, Figures], arguments: argparse.Namespace, head: str 
         values = {name: {key: row[key] for key in names} for name, row in rows.items()}
         give_json(values, arguments.json)
     if arguments.json != "-":
+        columns = [column_of(name.format(clock="ca")) for name in COLUMNS]
         texts = [
             [name, *(format_number(row[key], 2) for key in names)] for name, row in rows.items()
         ]
-        show_table([head, *COLUMNS.values()], texts, legend={0: ". ".join(LEGEND)})
+        legend = {k: each.meaning for k, each in enumerate(columns, start=1) if each.meaning}
+        show_table([head, *(each.heading for each in columns)], texts, legend=legend)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,14 @@ from streaming_asr.score.columns import (
     column_of,
     metric_named,
 )
-from streaming_asr.score.ranking import best_of, ranked
+from streaming_asr.score.ranking import (
+    FEW,
+    best_of,
+    best_values,
+    conclusions,
+    n_recordings,
+    ranked,
+)
 from streaming_asr.score.results import Result, read_results
 from streaming_asr.terminal import Grid, console, format_number, wrapped
 
@@ -27,7 +34,6 @@ if TYPE_CHECKING:
 COMMIT = LATENCY.format("ca")
 SORT_HELP = "the metric that sorts the rows, the best first, as commit_p50; default wer"
 WIDE_HELP = "show all columns, in several tables on a narrow screen"
-FEW = 20  # recordings, of which a WER says little
 MANY, SEVERAL = 8, 4  # more columns than MANY, of at most SEVERAL runs, are shown as rows
 
 
@@ -82,6 +88,7 @@ def table(
     title = [*model_of_all(cells), *sorted(shared)]
     if not has_several:
         title = [*splits, *title]
+    winners = best_values(cells, [*column_at])
     legend = {column_at[c.metric]: c.meaning for c in chosen if c.meaning}
     more = {1: "`score --list` describes each metric"} if columns else {}
     grid = Grid(
@@ -93,6 +100,12 @@ def table(
         if wide or columns
         else [column_at[n] for n in SPARE if n in column_at and n != metric],
         legend={0: _directions(chosen, metric, bool(best)), **legend} | more,
+        bold=[
+            (k, column_at[metric])
+            for k, result in enumerate(cells)
+            for metric in column_at
+            if (result.folder, metric) in winners
+        ],
         styles=["red" if r.error else "bold" if r in best else None for r in cells],
     )
     if len(chosen) > MANY and len(cells) <= SEVERAL and columns:
@@ -101,8 +114,9 @@ def table(
         legend = {0: ". ".join([grid.legend[0], *more.values()])}
         grid = Grid(by_row[0], by_row[1:], legend=legend)
     lines = [f"[{number}] {note}" for number, note in enumerate(notes, start=1)]
-    texts = map(wrapped, [*lines, *remarks_of(cells)])
-    # A path in a remark stays on one line, to be copied.
+    lines += [*remarks_of(cells), *conclusions(cells)]
+    # A command, or a path in a remark, stays on one line, to be copied.
+    texts = [line if line.startswith("  ") else wrapped(line) for line in lines]
     return Group(grid, *(Text(text, no_wrap=True, overflow="ignore") for text in texts))
 
 
@@ -198,12 +212,6 @@ def remarks_of(results: Sequence[Result]) -> list[str]:
             error = f"median error {edges} ms, at word ends {ends} ms, on synthetic speech"
         remarks.append(f"word times: {name}, {error}; latencies count from these ends")
     return remarks
-
-
-def n_recordings(results: Collection[Result]) -> int:
-    """Return the most recordings that a run with a WER has."""
-    judged = [result for result in results if result.metrics.get("wer") is not None]
-    return max((result.document.get("n_utterances") or 0 for result in judged), default=0)
 
 
 def missing_intervals(results: Sequence[Result]) -> list[str]:

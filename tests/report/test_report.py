@@ -57,8 +57,9 @@ def test_the_table_fits_in_80_columns_and_shows_the_numbers_as_scored(tmp_path: 
     row = next(line for line in text.splitlines() if "25.0" in line)
     assert "300 ms" in row
     assert text.splitlines()[0].strip() == "mini clean"  # what all rows share
-    assert "no room for erasure" in text and "erasure:" not in text
-    assert "erasure:" in rendered(tmp_path, wide=True)
+    assert "no room for words rewritten per word" in text and text.count("rewritten") == 1
+    wide = rendered(tmp_path, wide=True)
+    assert "rewritten" in wide and "no room" not in wide
 
 
 def test_a_row_is_called_by_what_differs_and_no_word_or_path_of_it_is_cut(tmp_path: Path) -> None:
@@ -79,17 +80,37 @@ def test_a_row_is_called_by_what_differs_and_no_word_or_path_of_it_is_cut(tmp_pa
 
 
 def test_the_best_run_is_first_and_marked_and_another_metric_can_be_chosen(tmp_path: Path) -> None:
-    root = write_three(tmp_path / "three")
+    root = write_three(tmp_path / "three", n=24)
     by_wer, by_latency = (rendered(root), rendered(root, sort="commit_p50"))
     assert first_column(by_wer) == ["star *", "ufal", "whisperrt"]
     assert first_column(by_latency) == ["whisperrt *", "ufal", "star"]
-    assert "* the streaming run that is best by WER. Lower is better, except coverage." in by_wer
-    assert "best by commit p50 s" in " ".join(by_latency.split())
+    assert "* the streaming run that is best by WER. Lower is better, except words right." in by_wer
+    assert "best by final after p50 s" in " ".join(by_latency.split())
     assert "computing per second of audio" in " ".join(by_wer.split())
     with pytest.raises(UserError, match="--sort comit: no such metric; did you mean commit_"):
         rendered(root, sort="comit")
     assert main([str(root), "--sort", "were"]) == 2
     assert not (root / "report.html").exists()
+
+
+@pytest.mark.parametrize(("n", "is_enough"), [(12, False), (24, True)])
+def test_a_winner_is_named_from_twenty_recordings_on(
+    n: int, is_enough: bool, tmp_path: Path
+) -> None:
+    root = write_three(tmp_path / "three", n)
+    text = rendered(root)
+    assert ("star *" in text) == ("star at 1000 ms: WER 0.0 %, the least of 3" in text) == is_enough
+    command = f"\n  streaming-asr score compare {root}/method=star,chunk=1000ms {root}/method=ufal,"
+    assert (command in text) == is_enough
+    from rich.console import Console
+
+    console = Console(width=100, force_terminal=True)
+    with console.capture() as captured:
+        console.print(table(root), crop=False)
+    (row,) = (line for line in captured.get().splitlines() if re.match(r"\W*whisperrt", line))
+    # Its words come soonest, and its WER is the highest.
+    assert bool(re.search(r"\x1b\[1m *0\.02", row)) == is_enough
+    assert not re.search(r"\x1b\[1m *[42]\.", row)
 
 
 def first_column(text: str) -> list[str]:
@@ -104,11 +125,11 @@ def test_a_wider_screen_has_more_columns_and_none_is_passed(tmp_path: Path) -> N
     for width in (40, 60, 80, 100, 120):
         lines = rendered(grid, width=width).splitlines()
         assert max(map(len, lines)) <= max(width, 80)
-        table_ends = next(at for at, line in enumerate(lines) if line.startswith("* the"))
+        table_ends = next(at for at, line in enumerate(lines) if line.startswith("Lower is"))
         assert max(map(len, lines[:table_ends])) <= width
-        n_columns.append(lines[1].split().index("data") + len(lines[1].split()))
+        n_columns.append(lines[2].split().index("data") + len(lines[2].split()))
     assert n_columns == sorted(n_columns) and n_columns[2] < n_columns[4]
-    assert "erasure" in rendered(grid, width=120) and "erasure" in rendered(grid, wide=True)
+    assert all("rewritten" in rendered(grid, **size) for size in ({"width": 120}, {"wide": True}))
 
 
 @pytest.mark.parametrize("names_model", [True, False])
@@ -226,7 +247,10 @@ def test_the_page_has_the_remarks_of_the_terminal_and_why_there_are_no_intervals
     page = build(tmp_path).read_text()
     assert "Few recordings (2)" in page and "No intervals" in page
     grid = page_data(write_grid(tmp_path / "grid"))
-    assert [cell["label"] for cell in grid["cells"] if cell["best"]] == ["whisperrt"] * 2
+    assert not any(cell["best"] or cell["wins"] for cell in grid["cells"])  # of 6 recordings
+    three = page_data(write_three(tmp_path / "three", n=24))["cells"]
+    assert [cell["label"] for cell in three if cell["best"]] == ["star"]
+    assert ["wer" in cell["wins"] for cell in three] == [True, False, False]
     wers = [cell["metrics"]["wer"] for cell in grid["cells"] if cell["split"] == "mini clean"]
     assert wers == sorted(wers)
 
@@ -620,7 +644,7 @@ def test_the_page_and_the_terminal_show_one_number(tmp_path: Path) -> None:
 
 def test_the_first_sentence_states_the_least_wer_and_offlines(tmp_path: Path) -> None:
     right = "cats eat fresh fish on friday"
-    texts = {f"u{n}": (right, right) for n in range(6)}
+    texts = {f"u{n}": (right, right) for n in range(20)}
     write_cell(tmp_path / "method=offline,chunk=300ms", texts=texts, chunk="3000ms")
     assert page_data(tmp_path)["verdicts"] == [
         "offline: WER 0.0 %, half of the right words final within 1.3 s."

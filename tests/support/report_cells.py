@@ -152,8 +152,8 @@ def write_grid(root: Path, audio_path: Path | None = None) -> Path:
 TEN_WORDS = "the harbour opens early on friday for all small boats"
 
 
-def write_three(root: Path) -> Path:
-    """Three runs of 12 utterances: the slow one has 0 errors, the middle 4 and the fast 5, of 120
+def write_three(root: Path, n: int = 12) -> Path:
+    """Three runs of n utterances: the slow one has 0 errors, the middle 4 and the fast 5, of 10 * n
     words; they commit 3, 2 and no words late."""
     for method, chunk, n_wrong, ahead in (
         ("star", "1000ms", 0, 3),
@@ -162,7 +162,7 @@ def write_three(root: Path) -> Path:
     ):
         texts = {
             f"u{k}": (TEN_WORDS, TEN_WORDS.replace("early", "yearly") if k < n_wrong else TEN_WORDS)
-            for k in range(12)
+            for k in range(n)
         }
         write_cell(root / f"method={method},chunk={chunk}", chunk=chunk, texts=texts, ahead=ahead)
     return root

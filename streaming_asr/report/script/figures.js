@@ -396,7 +396,7 @@ const FIGURES = [
       '95 % interval. Grey: another run of this data is better in both; the stairs join the rest.',
     x: {
       name: 'latency',
-      label: `Committed word latency, median (s${onAudio})`,
+      label: `Final after, median (s${onAudio})`,
       value: metric(latency(50)),
       text: (v) => v.toFixed(2),
       metric: latency(50),
@@ -405,13 +405,13 @@ const FIGURES = [
     y: { name: 'WER', label: 'WER (%)', value: metric('wer'), metric: 'wer' },
   },
   {
-    title: 'What is on screen: ARWER against chunk size',
+    title: 'Errors visible while speaking, against chunk size',
     labels: seriesName,
     note: 'Lower is better: the screen every 100 ms against what was spoken by then.',
     x: chunkAxis,
     y: {
-      name: 'ARWER',
-      label: `Grid ARWER (%${onAudio || ', with compute'})`,
+      name: 'errors visible',
+      label: `Errors visible while speaking (%${onAudio || ', with compute'})`,
       value: metric(`arwer_grid_${data.clock}`),
     },
   },
@@ -485,7 +485,7 @@ function stacks(cells) {
     svg(
       'text',
       { x: (left + WIDTH - 48) / 2, y: height - 8, 'text-anchor': 'middle' },
-      'Committed word latency, mean (s)',
+      'Final after, mean (s)',
     ),
   );
   rows.forEach((row, at) => {

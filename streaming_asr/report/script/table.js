@@ -71,14 +71,11 @@ function shownColumns(cells) {
   return measured.length ? measured : chosen.slice(0, 1);
 }
 const MOST_COLUMNS = 16; // of more metrics each is a row and each run a column
-function valueCell(cell, column, best, worse) {
-  const value = column.value(cell);
-  const key = cell.split + '\n' + column.name;
-  const wins = value !== null && worse[key] && value === best[key];
+function valueCell(cell, column) {
   return el(
     'td',
-    { class: wins ? 'best' : null, title: intervalText(cell, column) },
-    cell.texts[column.name] ?? format(value, column.digits),
+    { class: cell.wins.includes(column.name) ? 'best' : null, title: intervalText(cell, column) },
+    cell.texts[column.name] ?? format(column.value(cell), column.digits),
   );
 }
 
@@ -86,7 +83,7 @@ const nameOf = (cell) =>
   [cell.label, chunkText(cell), splits.length > 1 ? cell.split : ''].filter(Boolean).join(' ');
 
 /** The table with a row for each metric, under the names of their groups. */
-function drawTransposed(cells, visible, best, worse) {
+function drawTransposed(cells, visible) {
   const head = el(
     'tr',
     {},
@@ -105,9 +102,9 @@ function drawTransposed(cells, visible, best, worse) {
               el(
                 'td',
                 { class: 'text label', title: column.title },
-                column.heading.replace('\n', ' '),
+                column.heading.replaceAll('\n', ' '),
               ),
-              ...cells.map((cell) => valueCell(cell, column, best, worse)),
+              ...cells.map((cell) => valueCell(cell, column)),
             ),
           ),
         ]
@@ -124,18 +121,6 @@ export function drawTable() {
   const cells = visibleCells();
   const visible = shownColumns(cells);
   const columns = [...textColumns, ...visible];
-  const best = {};
-  const worse = {}; // where all are equal, none is best
-  for (const cell of cells) {
-    for (const column of visible) {
-      const value = column.value(cell);
-      const key = cell.split + '\n' + column.name;
-      if (value === null || !column.better || cell.odd) continue;
-      const wins = column.better === 'lower' ? value < best[key] : value > best[key];
-      if (key in best && value !== best[key]) worse[key] = true;
-      if (!(key in best) || wins) best[key] = value;
-    }
-  }
   // A note of all runs is shown once, below the table.
   const common = cells.length
     ? cells[0].notes.filter((note) => cells.every((cell) => cell.notes.includes(note)))
@@ -149,7 +134,7 @@ export function drawTable() {
   const [sortName, sortDirection] = (state.sort || '').split(':');
   const order = (column) =>
     column.name !== sortName ? 'none' : sortDirection === 'desc' ? 'descending' : 'ascending';
-  if (visible.length > MOST_COLUMNS) return drawTransposed(cells, visible, best, worse);
+  if (visible.length > MOST_COLUMNS) return drawTransposed(cells, visible);
   byId('results').classList.remove('transposed');
   const head = el(
     'tr',
@@ -214,7 +199,7 @@ export function drawTable() {
       ...visible.map((column, n) => {
         // In the first column, since the notes may be a long way to the right.
         if (cell.error && !n) return el('td', {}, 'failed');
-        return valueCell(cell, column, best, worse);
+        return valueCell(cell, column);
       }),
       hasNotes ? el('td', { class: 'notes' }, notes) : null,
     );
