@@ -8,7 +8,7 @@ from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 
-from streaming_asr.config.defaults import defaults_of
+from streaming_asr.config.defaults import chunk_of
 from streaming_asr.config.schema import RunConfig, key_of, value_of
 from streaming_asr.errors import UserError
 
@@ -111,7 +111,7 @@ class CommandLine:
 
     def default_methods(self, n: int) -> None:
         """Where no method is given, add the first `n` (1 or 2) that serve any voice; then add the
-        chunk and the threads that are best for the methods, where those are not given."""
+        chunk that is best for the methods, where none is given."""
         if self.get("method") is None:
             model, language = self.get("model"), self.get("language")
             # The package has a trained hush word for these models; that of base is English.
@@ -119,11 +119,8 @@ class CommandLine:
             names = WITH_HUSH_WORD if has_hush_word else WITHOUT
             self.default(method=",".join(names[:n]))
         if self.get("experiment") is None:
-            methods = [name.strip() for name in str(self.get("method")).split(",")]
-            defaults = defaults_of(methods)
-            self.default(chunk=defaults.chunk)
-            if defaults.threads is not None:
-                self.default(threads=str(defaults.threads))
+            methods = str(self.get("method")).split(",")
+            self.default(chunk=chunk_of(name.strip() for name in methods))
 
 
 def data_of(path: Path) -> list[str]:

@@ -30,7 +30,23 @@ from streaming_asr.config.schema import key_of, value_of
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import CONF_DIR
 
-KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
+# What the text of an exception of Hydra or OmegaConf has -> the message, with the groups of the
+# pattern and the key; the first that fits counts.
+EXPLAINED = {
+    r"^You must specify '(\w+)'": "{0}: has no default; give {0}=NAME of conf/{0}/",
+    r"Value '(.*)' of .* converted to Integer": "{key}={0}: must be a whole number",
+    r"Value '(.*)' of .* converted to Float": "{key}={0}: must be a number",
+    r"Value '(.*)' of .* converted to Boolean": "{key}={0}: must be true or false",
+    r"Cannot convert '(?:list|dict|\w+Config)' to string: '(.*)'$": (
+        "{key}={0}: must be one value, no list and no mapping"
+    ),
+    r"Invalid value '(.*)', expected one of \[(.*)\]": "{key}={0}: one of {1}",
+    "is not Optional": "{key}=null: must have a value; leave it out for its default",
+    "(?i)merg|Invalid type assigned|mapping": (
+        "{key}: a mapping and one value cannot be merged; set one of its keys, as {key}.KEY="
+    ),
+    "": "{key}: cannot be composed; check its keys and values, one by one",
+}
 # What the papers and their programs call the methods.
 PUBLISHED_AS = {
     "localagreement": "ufal",
@@ -429,10 +445,6 @@ def explain(error: Exception, key: str = "the settings") -> UserError:
     text = f"{error}\n{error.__cause__ or ''}"
     named = re.search(r"full_key: (\S+)", text)
     key = str(getattr(error, "full_key", None) or (named[1] if named else key))
-    if lacking := re.match(r"You must specify '(\w+)'", text):
-        return UserError(
-            f"{lacking[1]}: has no default; give {lacking[1]}=NAME of conf/{lacking[1]}/"
-        )
     if "nterpolation" in text or "resolver" in text:
         name = re.search(r"(variable) '(\w+)'|key '([^']*)' not found|type (\S+)", text)
         what = "it names itself, or nothing"
@@ -442,21 +454,9 @@ def explain(error: Exception, key: str = "the settings") -> UserError:
             f"{key}: its ${{...}} cannot be filled in ({what}); it names another setting, or an "
             "environment variable as ${oc.env:NAME,default}"
         )
-    wrong = re.search(r"Value '(.*)' of type .* could not be converted to (\w+)", text)
-    if wrong and wrong[2] in KINDS:
-        return UserError(f"{key}={_shown(wrong[1])}: must be {KINDS[wrong[2]]}")
-    several = re.search(r"Cannot convert '(?:list|dict|\w+Config)' to string: '(.*)'$", text, re.M)
-    if several:
-        return UserError(f"{key}={_shown(several[1])}: must be one value, no list and no mapping")
-    if one_of := re.search(r"Invalid value '(.*)', expected one of \[(.*)\]", text):
-        return UserError(f"{key}={_shown(one_of[1])}: one of {one_of[2]}")
     if other := re.search(r"Could not override '([^']*)'", text):
         near = did_you_mean(other[1], GROUPS)
         return UserError(f"defaults: there is no {other[1]} to override{near}")
-    if "is not Optional" in text:
-        return UserError(f"{key}=null: must have a value; leave it out for its default")
-    if "merg" in text.lower() or "Invalid type assigned" in text or "mapping" in text:
-        return UserError(
-            f"{key}: a mapping and one value cannot be merged; set one of its keys, as {key}.KEY="
-        )
-    return UserError(f"{key}: cannot be composed; check its keys and values, one by one")
+    pattern, message = next(row for row in EXPLAINED.items() if re.search(row[0], text, re.M))
+    groups = map(_shown, re.search(pattern, text, re.M).groups())  # type: ignore[union-attr]
+    return UserError(message.format(*groups, key=key))

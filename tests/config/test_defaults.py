@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import fields
 
 import pytest
 from omegaconf import MISSING, OmegaConf
 
 from streaming_asr.config.command_line import CommandLine
-from streaming_asr.config.defaults import METHODS, Defaults, defaults_of
+from streaming_asr.config.defaults import CHUNK, CHUNKS
 from streaming_asr.config.schema import RunConfig
 from streaming_asr.files import CONF_DIR
 
-ALL = sorted(path.stem for path in (CONF_DIR / "method").glob("*.yaml"))
 
-
-@pytest.mark.parametrize("name", ALL)
-def test_a_method_s_settings_in_conf_have_the_table_s_values(name: str) -> None:
-    settings = OmegaConf.load(CONF_DIR / "method" / f"{name}.yaml")
-    for key in ("padding", "prune"):
-        assert settings.get(key) == asdict(METHODS[name])[key]
-
-
-def test_the_table_has_every_method_and_no_other() -> None:
-    assert sorted(METHODS) == ALL
-
-
-def test_a_method_without_a_row_has_the_defaults_of_a_run() -> None:
-    row, run = defaults_of(["one_of_the_user_s_own"]), OmegaConf.load(CONF_DIR / "run.yaml")
-    assert (row.chunk, row.threads) == (run.chunk, run.threads)
+def test_the_chunks_are_of_methods_and_the_usual_one_is_that_of_a_run() -> None:
+    assert {path.stem for path in (CONF_DIR / "method").glob("*.yaml")} > set(CHUNKS)
+    assert OmegaConf.load(CONF_DIR / "run.yaml").chunk == CHUNK
 
 
 def test_the_defaults_of_a_run_are_in_conf_only() -> None:
@@ -51,6 +38,7 @@ def test_the_defaults_of_a_run_are_in_conf_only() -> None:
         (["method=whisperrt,u2"], "300ms"),
         (["method=ufal", "chunk=500ms"], "500ms"),
         (["chunk=500ms"], "500ms"),
+        (["method=mine,native"], "560ms"),
         (["experiment=real"], None),
     ],
 )
@@ -58,11 +46,3 @@ def test_a_command_takes_the_chunk_of_its_methods(settings: list[str], chunk: st
     line = CommandLine(settings)
     line.default_methods(1)
     assert line.get("chunk") == chunk
-
-
-def test_threads_are_set_where_all_methods_have_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "ufal", Defaults(threads=2))
-    for methods, threads in (("ufal", "2"), ("ufal,whisperrt", None)):
-        line = CommandLine([f"method={methods}"])
-        line.default_methods(1)
-        assert line.get("threads") == threads

@@ -14,7 +14,7 @@ import yaml
 from places import ROOT
 
 from experiments.claims import counts
-from streaming_asr.config.defaults import METHODS
+from streaming_asr.config.defaults import CHUNKS
 
 SEPARATOR = "\0"  # where an f-string puts a value
 
@@ -100,8 +100,8 @@ def test_the_tables_of_the_server_and_of_remote_have_the_code_s_values() -> None
 def test_the_page_on_choosing_names_the_default_chunks() -> None:
     row = rows_of("choosing.md", "The defaults")[0][2]
     named = set(re.findall(r"`(\w+)`", row.partition(", 560 ms")[0]))
-    assert named == {name for name, method in METHODS.items() if method.chunk == "1s"}
-    assert f"{METHODS['native'].chunk.removesuffix('ms')} ms for `native`" in row
+    assert named == {name for name, chunk in CHUNKS.items() if chunk == "1s"}
+    assert f"{CHUNKS['native'].removesuffix('ms')} ms for `native`" in row
 
 
 def test_the_citation_has_the_project_s_version() -> None:
