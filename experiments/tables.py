@@ -1,9 +1,12 @@
-"""What the tables of all experiments share: finished cells become rows, rows become tables.
+"""The tables of all experiments: finished cells become rows, rows become tables.
 
-The measured rows of a page are `results.jsonl` in its folder, a line for each row of a table. A
-`tables` module makes rows of finished cells, puts them into that file, and prints the tables. The
-site has them where its page has `<!-- table: NAME -->`; README and docs/choosing.md have theirs
-between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+    python -m experiments.tables NAME [--output outputs] [--show TABLE]
+
+NAME is a folder with a module `tables`, whose `PAGE` says which cells make which rows. The measured
+rows are `results.jsonl` in the folder, a line for each row of a table; a cell that ran again takes
+its row's place. The site has the tables where the folder's page has `<!-- table: NAME -->`; README
+and docs/choosing.md have theirs between `<!-- NAME:begin -->` and `<!-- NAME:end -->`. --show
+prints all figures of a table and changes nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
@@ -64,16 +68,19 @@ def chunk_ms(cell: Result) -> int | None:
 def find(cells: Iterable[Result], **values: Any) -> Result | None:
     """The first cell with these values; None where there is none.
 
-    `method`, `weights` (the name of their folder), `chunk_ms`, `split`, `join_s` and `path` (a
-    manifest's name without its ending) are the cell's; any other name is a setting of its method.
+    `method`, `model`, `weights` (the name of their folder), `chunk_ms`, `path` (a manifest's name
+    without its ending) and `data.KEY` are the cell's; any other name is a setting of its method.
     """
     readers: dict[str, Callable[[Result], Any]] = {
         "method": method_name,
+        "model": lambda cell: cell.model,
         "weights": weights_name,
         "chunk_ms": chunk_ms,
-        "split": lambda cell: cell.document["config"]["data"].get("split"),
-        "join_s": lambda cell: cell.document["config"]["data"].get("join_s"),
         "path": lambda cell: Path(str(cell.document["config"]["data"].get("path"))).stem,
+        **{
+            f"data.{key}": lambda cell, key=key: cell.document["config"]["data"].get(key)
+            for key in ("split", "join_s", "language", "name")
+        },
     }
     for cell in cells:
         settings = cell.document["config"]["method"]
@@ -151,6 +158,35 @@ def row_of(
         cell=cell.name,
         hashes=document.get("hashes") or {},
     )
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Which finished cells make the rows of a table.
+
+    folders: below the output. choices: the labels of each row, and what `find` looks for; of
+    several the first that there is. columns: the metric of each heading. more: further figures of a
+    cell, which gets all cells too.
+    """
+
+    table: str
+    folders: Sequence[str]
+    choices: Sequence[tuple[Mapping[str, str], Sequence[Mapping[str, Any]]]]
+    columns: Mapping[str, str]
+    more: Callable[[Result, Sequence[Result]], Mapping[str, Figure | None]] = lambda *_: {}
+
+    def rows(self, output: Path) -> list[Row]:
+        """The rows of the cells that have run."""
+        cells = read(*(output / name for name in self.folders))
+        matches = (
+            (labels, next(filter(None, (find(cells, **each) for each in settings)), None))
+            for labels, settings in self.choices
+        )
+        return [
+            row_of(self.table, labels, cell, self.columns, self.more(cell, cells))
+            for labels, cell in matches
+            if cell is not None
+        ]
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -318,8 +354,7 @@ def with_tables(text: str, folder: Path) -> str:
             rows = read_table(path)
             lines = [[cell.replace("|", "\\|") for cell in row.values()] for row in rows]
             return markdown(list(rows[0]), lines, len(rows[0]))
-        module = import_module(f"experiments.{folder.name}.tables")
-        return str(module.blocks(read_rows(folder / DATA))[name])
+        return page_of(folder).blocks(read_rows(folder / DATA))[name]
 
     return PLACE.sub(table, text)
 
@@ -338,50 +373,75 @@ def everything(rows: Sequence[Row]) -> str:
     return "\n".join("\t".join(line) for line in lines)
 
 
-def blocks_of(tables: Sequence[Table], rows: Sequence[Row]) -> dict[str, str]:
-    """Return the tables of a page, by the names of their places."""
-    return {table.name: render(table, rows) for table in tables}
+Blocks = Callable[[Sequence[Row]], Mapping[str, str]]
 
 
-def write(
-    argv: Sequence[str] | None = None,
-    about: str | None = None,
-    *,
-    page: Path,
-    rows: Callable[[Path], Iterable[Row]],
-    blocks: Callable[[Sequence[Row]], Mapping[str, str]],
-    also: Mapping[Path, Callable[[Sequence[Row]], Mapping[str, str]]] = MappingProxyType({}),
-    draw: Callable[[Sequence[Row], Path], bool] = lambda rows, folder: False,
-) -> int:
-    """The command line of an experiment's tables; returns the exit status.
+@dataclass(frozen=True)
+class Page:
+    """The tables of a folder.
 
-    rows: what was measured, from the folder where `run` wrote. blocks: the tables of `page` by
-    name, from all rows of its file. also: the blocks of other files, which are rewritten. draw:
-    the pictures of the rows into the folder of the rows; whether there was anything to draw.
+    cells: what makes its rows. tables: as they are shown. others: further rows, which a program
+    measured into the output. also: tables made of all rows. rewritten: the blocks of other files.
+    draw: the pictures of the rows into the folder.
     """
-    parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
+
+    cells: Sequence[Cells]
+    tables: Sequence[Table]
+    others: Callable[[Path], Iterable[Row]] = lambda output: ()
+    also: Blocks = lambda rows: {}
+    rewritten: Mapping[Path, Blocks] = field(default_factory=dict)
+    draw: Callable[[Sequence[Row], Path], None] = lambda rows, folder: None
+    corrected: Callable[[Sequence[Row]], Sequence[Row]] = lambda rows: rows
+
+    def rows(self, output: Path) -> list[Row]:
+        """The rows of all that ran."""
+        return [*(row for each in self.cells for row in each.rows(output)), *self.others(output)]
+
+    def blocks(self, rows: Sequence[Row]) -> dict[str, str]:
+        """The tables of the page, by the names of their places."""
+        shown = self.corrected(rows)
+        return {each.name: render(each, shown) for each in self.tables} | dict(self.also(shown))
+
+
+def page_of(folder: Path) -> Page:
+    """The tables of a folder of experiments."""
+    page: Page = import_module(f"experiments.{folder.name}.tables").PAGE
+    return page
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    names = sorted(path.parent.name for path in Path(__file__).parent.glob("*/tables.py"))
+    names = [name for name in names if name != "figures"]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", choices=names, help="the folder below experiments")
     parser.add_argument("--output", type=Path, default=Path("outputs"), help="where run wrote")
-    parser.add_argument("--data", type=Path, default=page.with_name(DATA), help="the rows")
+    parser.add_argument("--data", type=Path, help="the rows; default: those of the folder")
     parser.add_argument("--show", metavar="TABLE", help="print all figures of a table; no change")
     arguments = parser.parse_args(argv)
+    data = arguments.data or Path(__file__).parent / arguments.name / DATA
+    page = page_of(Path(arguments.name))
 
     def job() -> None:
-        stored = read_rows(arguments.data)
+        stored = read_rows(data)
         if arguments.show is not None:
-            names = dict.fromkeys(row.table for row in stored)
-            if arguments.show not in names:
-                raise UserError(f"--show {arguments.show}: no such table; give {', '.join(names)}")
+            tables = dict.fromkeys(row.table for row in stored)
+            if arguments.show not in tables:
+                raise UserError(f"--show {arguments.show}: no such table; give {', '.join(tables)}")
             print(everything([row for row in stored if row.table == arguments.show]))
             return
-        measured = merged(stored, rows(arguments.output))
-        if measured != stored:
-            write_rows(arguments.data, measured)
-        for name, block in blocks(measured).items():
+        rows = merged(stored, page.rows(arguments.output))
+        if rows != stored:
+            write_rows(data, rows)
+        for name, block in page.blocks(rows).items():
             print(f"{name}\n\n{block}\n")
-        pictures = " and its picture" if draw(measured, arguments.data.parent) else ""
-        print(f"written: {arguments.data}{pictures}")
-        for path, blocks_of_it in also.items():
-            rewrite(path, blocks_of_it(measured))
-            print(f"written: {path}")
+        page.draw(rows, data.parent)
+        for path, blocks in page.rewritten.items():
+            rewrite(path, blocks(rows))
+        print("written: " + ", ".join(map(str, (data, *page.rewritten))))
 
     return exit_status(job)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

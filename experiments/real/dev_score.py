@@ -44,7 +44,6 @@ from streaming_asr.utterance import Utterance
 SETS = (
     "clean-dev-100",
     "cv-dev-2",
-    "readers=outputs/real/readers.jsonl",
     "dev=outputs/real/dev/dev.jsonl",
 )
 TOGETHER = 25  # streams in phase

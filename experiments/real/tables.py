@@ -1,21 +1,13 @@
-"""The measured tables of real Whisper on real speech, from the results of the protocol.
+"""The tables of real Whisper on real speech, from the results of the protocol.
 
-    python -m experiments.real.tables [--output outputs]
-    python -m experiments.real.tables --show real_clean
-
-Reads <output>/real_other/*/metrics.json (LibriSpeech test-other), real_clean (dev-clean),
-real_native (Common Voice), real_other_base (test-other, base), {real,real_u2,star,
-chunkformer_stream} (prompts), real_voices, real_speechocean762, real_variants, real_detector,
-real_base and real_all into results.jsonl, and renders from it pareto_other.svg, the table of
-README.md and those of docs/choosing.md, with the settings as they are typed. --show prints all
-figures of a table. Differences from offline are paired (`score compare`); p is corrected over all
+Renders pareto_other.svg, the table of README.md and those of docs/choosing.md too, with the
+settings as they are typed. Differences from offline are paired; p is corrected over all
 rows of a table.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,24 +16,25 @@ from typing import Any
 from experiments.tables import (
     NONE,
     NOTHING_RUN,
+    Cells,
     Figure,
+    Page,
     Row,
     Table,
+    chunk_ms,
     duration,
     find,
     markdown,
-    read,
+    method_name,
     render,
-    row_of,
     text_of,
-    write,
 )
 from streaming_asr.metrics.intervals import holm
 from streaming_asr.score.compare import compare, read_runs
 from streaming_asr.score.compare import table as differences
 from streaming_asr.score.results import Result
 
-PAGE = Path(__file__).with_name("results.md")
+ROOT = Path(__file__).parents[2]
 SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "offline, beam 5": [{"method": "offline", "beam": 5}],
     "offline, greedy": [{"method": "offline", "beam": 0}],
@@ -173,100 +166,74 @@ TABLES = (
     Table("real_base", {WER: ".1f"}, across="language"),
 )
 
-Choices = Sequence[tuple[str, int | None]]
-"""Systems and their chunks in ms."""
-
-
 # -- rows -----------------------------------------------------------------------------------
 
 
-def cell(cells: Sequence[Result], system: str, chunk: int | None) -> Result | None:
-    """The finished cell of a system at a chunk in ms, None for any chunk."""
-    at = {} if chunk is None else {"chunk_ms": chunk}
-    matches = (find(cells, **settings, **at) for settings in SYSTEMS[system])
-    return next((match for match in matches if match is not None), None)
-
-
-def over_offline(cells: Sequence[Result], choices: Choices) -> dict[Path, dict[str, Figure | None]]:
-    """By folder of a cell: its WER minus that of offline with beam 5, in points with the interval,
-    in how many of the clusters the two differ, and its p uncorrected."""
-    offline = cell(cells, OFFLINE, None)
-    streams = [cell(cells, system, chunk) for system, chunk in choices if chunk in COMPARED_MS]
-    others = list(dict.fromkeys(each.folder for each in streams if each is not None))
-    if offline is None or not others:
+def over_offline(cell: Result, cells: Sequence[Result]) -> dict[str, Figure | None]:
+    """A stream's WER minus that of offline with beam 5, in points with the interval, in how many of
+    the clusters the two differ, and its p uncorrected."""
+    offline = find(cells, **SYSTEMS[OFFLINE][0])
+    if offline is None or method_name(cell) == "offline" or chunk_ms(cell) not in COMPARED_MS:
         return {}
-    comparisons = compare(read_runs([str(folder) for folder in (offline.folder, *others)]))
-    wers = [row for row in differences(comparisons) if row["metric"] == "wer"]
+    comparisons = compare(read_runs([str(offline.folder), str(cell.folder)]))
+    (row,) = (each for each in differences(comparisons) if each["metric"] == "wer")
+    if "difference" not in row:
+        return {}
+    interval = row["interval"]
     return {
-        each.run.folder: {
-            OVER: [row["difference"], *(row["interval"] or [])]
-            if row["interval"]
-            else row["difference"],
-            DIFFER: row["n_differ"],
-            UNCORRECTED: row["p_value"],
-        }
-        for each, row in zip(comparisons, wers, strict=True)
-        if "difference" in row
+        OVER: [row["difference"], *interval] if interval else row["difference"],
+        DIFFER: row["n_differ"],
+        UNCORRECTED: row["p_value"],
     }
 
 
-def of_systems(table: str, cells: Sequence[Result], choices: Choices) -> list[Row]:
-    """The rows of those systems that ran."""
-    against = over_offline(cells, choices)
-    cell_of = {choice: cell(cells, *choice) for choice in choices}
-    return [
-        row_of(
-            table,
-            {"system": system, "chunk": duration(chunk)},
-            each,
-            METRICS,
-            against.get(each.folder, {}),
-        )
-        for (system, chunk), each in cell_of.items()
-        if each is not None
-    ]
-
-
-def by_data(
-    table: str,
-    cells: Sequence[Result],
-    heading: str,
-    key: str,
-    systems: Mapping[str, Sequence[str]],
-) -> list[Row]:
-    """The rows of systems for each value that `key` has in the cells' data."""
-    rows = []
-    for value, names in systems.items():
-        of_value = [each for each in cells if each.document["config"]["data"].get(key) == value]
-        for name in names:
-            if (each := cell(of_value, name, None)) is not None:
-                rows.append(row_of(table, {heading: value, "system": name}, each, METRICS))
-    return rows
-
-
-def rows(output: Path) -> list[Row]:
-    """The rows of all finished cells."""
-    prompts = read(*(output / each for each in ("real", "real_u2", "star", "chunkformer_stream")))
-    variants = read(output / "real_variants", output / "real")
-    languages = {name: BASE if name != "en" else BASE_ENGLISH for name in LANGUAGES}
-    whole = dict.fromkeys(WHOLE, (OFFLINE, GREEDY, WHISPERRT))
-    return [
-        *of_systems("real_other", read(output / "real_other"), MANY_VOICES),
-        *(
-            row
-            for name in SETS
-            for row in (
-                of_systems(name, prompts, ROWS)
-                if name == "real"
-                else of_systems(name, read(output / name), OTHER_VOICES)
+def of_systems(
+    table: str, choices: Sequence[tuple[str, int | None]], folders: Sequence[str] = ()
+) -> Cells:
+    """The rows of systems at their chunks in ms, None for any chunk."""
+    return Cells(
+        table,
+        folders or [table],
+        [
+            (
+                {"system": system, "chunk": duration(ms)},
+                [{**each, **({} if ms is None else {"chunk_ms": ms})} for each in SYSTEMS[system]],
             )
-        ),
-        *of_systems("real_other_base", read(output / "real_other_base"), OTHER_BASE),
-        *of_systems("real_variants", variants, VARIANTS),
-        *of_systems("real_detector", read(output / "real_detector"), DETECTORS),
-        *by_data("real_base", read(output / "real_base"), "language", "language", languages),
-        *by_data("real_all", read(output / "real_all"), "speech", "name", whole),
+            for system, ms in choices
+        ],
+        METRICS,
+        over_offline,
+    )
+
+
+def by_data(table: str, heading: str, key: str, systems: Mapping[str, Sequence[str]]) -> Cells:
+    """The rows of systems for each value that `key` has in the cells' data."""
+    choices = [
+        (
+            {heading: value, "system": name},
+            [{f"data.{key}": value, **each} for each in SYSTEMS[name]],
+        )
+        for value, names in systems.items()
+        for name in names
     ]
+    return Cells(table, [table], choices, METRICS)
+
+
+CELLS = [
+    of_systems("real_other", MANY_VOICES),
+    *(of_systems(name, OTHER_VOICES) for name in SETS if name != "real"),
+    of_systems("real", ROWS, ["real", "real_u2", "star", "chunkformer_stream"]),
+    of_systems("real_other_base", OTHER_BASE),
+    of_systems("real_variants", VARIANTS, ["real_variants", "real"]),
+    of_systems("real_detector", DETECTORS),
+    by_data(
+        "real_base",
+        "language",
+        "language",
+        {name: BASE_ENGLISH if name == "en" else BASE for name in LANGUAGES},
+    ),
+    by_data("real_all", "speech", "name", dict.fromkeys(WHOLE, (OFFLINE, GREEDY, WHISPERRT))),
+]
 
 
 # -- the page -------------------------------------------------------------------------------
@@ -309,20 +276,24 @@ def _value(row: Row, heading: str) -> float:
     return math.inf if value is None else value
 
 
-def blocks(rows: Sequence[Row]) -> dict[str, str]:
-    """The tables of the page, by the names of their places."""
-    corrected = with_holm(rows)
+def in_order(rows: Sequence[Row]) -> list[Row]:
+    """The rows with p corrected; those of the sets in one order of the systems."""
     places = {(system, duration(chunk)): at for at, (system, chunk) in enumerate(ROWS)}
-    in_order = sorted(corrected, key=lambda row: places.get(tuple(row.labels.values()), 0))
-    written = {
-        table.name: render(table, in_order if table.across == "table" else corrected)
-        for table in TABLES
-    }
-    for name in ("real_other", "real_other_base"):
-        p_values = [row.value(HOLM) for row in corrected if row.table == name]
-        if p_values := [each for each in p_values if each is not None]:
-            written[name] += f"\n\nThe p of the differences is {max(p_values):.4f} at most."
-    return written | {"real_other_within": within(rows)}
+    return sorted(
+        with_holm(rows),
+        key=lambda row: places.get(tuple(row.labels.values()), 0) if row.table in SETS else 0,
+    )
+
+
+def with_p(rows: Sequence[Row]) -> dict[str, str]:
+    """The tables of test-other with the largest p of their differences, and the best rows."""
+    blocks = {"real_other_within": within(rows)}
+    for table in TABLES:
+        p_values = [row.value(HOLM) for row in rows if row.table == table.name]
+        if table.name.startswith("real_other") and (p_values := [p for p in p_values if p]):
+            line = f"The p of the differences is {max(p_values):.4f} at most."
+            blocks[table.name] = f"{render(table, rows)}\n\n{line}"
+    return blocks
 
 
 def cells_of(rows: Sequence[Row]) -> list[Result]:
@@ -357,15 +328,12 @@ def cells_of(rows: Sequence[Row]) -> list[Result]:
 HIGHEST = 40.0  # WER (%) of the picture's axis
 
 
-def picture(rows: Sequence[Row], folder: Path) -> bool:
-    """Draws the table of test-other; whether there was a row to draw."""
-    cells = cells_of(rows)
-    if not cells:
-        return False
-    from experiments.figures.draw import draw_cells
+def picture(rows: Sequence[Row], folder: Path) -> None:
+    """Draws the table of test-other."""
+    if cells := cells_of(rows):
+        from experiments.figures.draw import draw_cells
 
-    draw_cells(cells, folder / "pareto_other.svg", HIGHEST)
-    return True
+        draw_cells(cells, folder / "pareto_other.svg", HIGHEST)
 
 
 def typed(row: Row) -> str:
@@ -440,12 +408,11 @@ def choosing(rows: Sequence[Row]) -> dict[str, str]:
     }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    root = PAGE.parents[2]
-    also = {root / "README.md": short, root / "docs" / "choosing.md": choosing}
-    return write(argv, __doc__, page=PAGE, rows=rows, blocks=blocks, also=also, draw=picture)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+PAGE = Page(
+    CELLS,
+    TABLES,
+    also=with_p,
+    rewritten={ROOT / "README.md": short, ROOT / "docs" / "choosing.md": choosing},
+    draw=picture,
+    corrected=in_order,
+)

@@ -24,8 +24,7 @@ import streaming_asr
 from experiments.real import speech
 from experiments.real.dev import people, surroundings
 from experiments.real.labels import agreed, labelled
-from experiments.real.packages import AUSTEN, DICKENS, Package, obtain
-from experiments.real.readers import readers
+from experiments.real.packages import Package, obtain
 from experiments.real.sentences import (
     addresses,
     examples,
@@ -572,18 +571,6 @@ def test_committed_weights_are_low_rank_updates_alone_in_float16(file):
     assert 100_000 < file.stat().st_size < 16e6
     card = json.loads(file.with_name("training.json").read_text())
     assert len(card["base"]) == 16 and card["reached"]["dev/wer"]
-
-
-def test_readers_say_what_their_packages_transcript_and_the_novel_say(tmp_path):
-    austen = tmp_path / AUSTEN.folder / AUSTEN.holds_at
-    dickens = tmp_path / DICKENS.folder / DICKENS.holds_at
-    for file in (austen / "one.wav", dickens / "two_cities.wav"):
-        file.parent.mkdir(parents=True)
-        soundfile.write(file, np.zeros(8000, np.float32), 16_000)
-    (austen / "transcription").write_text("<s> he was not ill disposed </s> (one)\n\n")
-    one, other = readers(tmp_path)
-    assert (one.id, one.text, one.duration_s) == ("one", "he was not ill disposed", 0.5)
-    assert other.id == "two_cities" and len(other.text.split()) == 119
 
 
 # -- The speech of many voices: manifests of what repositories hold, or of a folder --

@@ -18,9 +18,7 @@ from report_cells import SENTENCE, TAXI, write_cell
 from table_cells import by_labels
 from tiny import tiny_folder
 
-from experiments.chunkformer import tables as chunkformer_tables
 from experiments.figures.tables import write_table
-from experiments.hush_word import tables as hush_word_tables
 from experiments.papers import compare as papers
 from experiments.real import tables as real_tables
 from experiments.real.tables import (
@@ -34,40 +32,34 @@ from experiments.real.tables import (
     WER,
     cells_of,
     choosing,
-    rows,
     short,
     with_holm,
     within,
 )
-from experiments.star import picture
-from experiments.star import tables as star_tables
 from experiments.star.noisy import inject
 from experiments.tables import (
     DATA,
     PLACE,
+    Page,
     Row,
     Table,
     everything,
     find,
-    markdown,
     merged,
+    page_of,
     read,
     read_rows,
     render,
-    rewrite,
     row_of,
     with_tables,
-    write,
     write_rows,
 )
-from experiments.whisperrt import tables as whisperrt_tables
+from experiments.tables import main as write
 from streaming_asr import train
-from streaming_asr.chunking import parse_duration
 from streaming_asr.config.build import new_method
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.data import command as data_command
-from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR
 from streaming_asr.metrics.table import next_to_wer, with_wer
 from streaming_asr.run import command as run
@@ -133,6 +125,11 @@ def write_document(
     (cell / "metrics.json").write_text(json.dumps(document | more))
 
 
+def rows_of(name: str, output: Path) -> list[Row]:
+    """The rows of a folder of experiments."""
+    return page_of(Path(name)).rows(output)
+
+
 def finished(
     output: Path,
     experiment: str,
@@ -166,39 +163,11 @@ def finished(
     write_document(output / experiment, chunk, own, {"split": split}, metrics, **stored)
 
 
-def page(folder: Path, *names: str) -> Path:
-    """A page with a place for each of these tables."""
-    path = folder / "page.md"
-    places = [f"<!-- {name}:begin -->\nold\n<!-- {name}:end -->\n" for name in names]
-    path.write_text("# before\n" + "\n".join(places) + "after\n")
-    return path
-
-
-def test_table_1_of_mini_has_every_system_at_its_chunk(tmp_path: Path) -> None:
-    finished(tmp_path, "table1", "offline", "300ms", "clean", 4.0)
-    finished(tmp_path, "table1", "reencode", "300ms", "clean", 6.0)
-    finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.5, weights="/a/300ms")
-    finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.0, weights="/a/300ms", beam=3)
-    finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 40.0)
-    finished(tmp_path, "table1", "whisperrt", "300ms", "other", 50.0, weights="/a/300ms")
-    found = by_labels(whisperrt_tables.rows(tmp_path), "mini_table1")
-    assert {labels: figures["WER"] for labels, figures in found.items()} == {
-        ("offline", "whole", "none"): 4.0,
-        ("re-encoding", "300 ms", "none"): 6.0,
-        ("mask alone", "300 ms", "none"): 40.0,
-        ("WhisperRT greedy", "300 ms", "300ms"): 7.5,
-        ("WhisperRT beam 3", "300 ms", "300ms"): 7.0,
-    }
-    beam = found["WhisperRT beam 3", "300 ms", "300ms"]
-    assert (beam["RWER"], beam["ARWER"], beam["ARWER grid"], beam["RTF"]) == (8, 9, 37, 0.0625)
-    assert beam["stable p50"] == 0.25 and "stable p90" not in beam  # nothing to show
-
-
 def test_table_3_has_the_random_adapter_and_the_one_of_this_chunk_only(tmp_path: Path) -> None:
     finished(tmp_path, "table1", "whisperrt", "100ms", "clean", 8.0, weights="/a/100ms", beam=3)
     finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.0, weights="/a/any_chunk", beam=3)
     finished(tmp_path, "table3", "whisperrt", "100ms", "clean", 9.5, weights="/a/any_chunk", beam=3)
-    found = by_labels(whisperrt_tables.rows(tmp_path), "mini_table3")
+    found = by_labels(rows_of("whisperrt", tmp_path), "mini_table3")
     assert {labels: figures["WER"] for labels, figures in found.items()} == {
         ("clean", "beam 3", "100 ms", "fixed"): 8.0,
         ("clean", "beam 3", "100 ms", "random"): 9.5,
@@ -214,8 +183,8 @@ def test_figure_6_has_the_kept_cache_next_to_the_exact_one(tmp_path: Path) -> No
                     tmp_path, "fig6_dev", "whisperrt", "300ms", "clean", wer, beam=beam,
                     cache=cache, weights="/a/300ms", n_failed=int(cache),
                 )  # fmt: skip
-    found = by_labels(whisperrt_tables.rows(tmp_path), "fig6_dev")
-    assert set(found) == {("greedy",), ("beam 7",)}
+    found = by_labels(rows_of("whisperrt", tmp_path), "fig6_dev")
+    assert list(found["beam 3",].values()) == [4.0, 0.05]
     assert list(found["beam 7",].values()) == [4.5, 0.05, 9.0, 0.05]
 
 
@@ -228,7 +197,7 @@ def test_table_5_leaves_out_what_was_not_run(tmp_path: Path) -> None:
     head |= {"size": "base", "duration_s": 15.0, "chunk_ms": 300}
     (tmp_path / "table5").mkdir()
     (tmp_path / "table5" / "table5.json").write_text(json.dumps(head | {"rows": rows}))
-    (found,) = whisperrt_tables.rows(tmp_path)
+    (found,) = rows_of("whisperrt", tmp_path)
     assert found.key == ("table5", "WhisperRT", "3")
     assert list(found.figures.values()) == [90.0, 0.3, "0.094"]
     assert (found.dates, found.machines) == (["2026-01-31"], ["a processor"])
@@ -246,7 +215,7 @@ def test_table_1_of_real_whisper_takes_each_model_from_the_sweeps_that_have_it(
     add = partial(add, method="simul_whisper", beam=0, model="base")
     add("table1_other", chunk="300ms", wer=20.0, truncation="never")
     add("table1_other", chunk="1s", wer=1.0, truncation="always")
-    found = by_labels(whisperrt_tables.rows(tmp_path), "table1_other")
+    found = by_labels(rows_of("whisperrt", tmp_path), "table1_other")
     assert {
         labels: (figures["WER"], figures.get("paper, base")) for labels, figures in found.items()
     } == {
@@ -322,15 +291,15 @@ def test_a_table_shows_the_rows_figures_in_its_formats() -> None:
 
 # -- pages ----------------------------------------------------------------------------------
 
-PAGES = [chunkformer_tables, hush_word_tables, real_tables, star_tables, whisperrt_tables]
+PAPERS = ("chunkformer", "hush_word", "real", "star", "whisperrt")
 
 
-@pytest.mark.parametrize("module", PAGES, ids=lambda module: module.__name__.split(".")[1])
-def test_a_page_has_a_place_for_each_table_of_its_rows(module: Any) -> None:
-    folder = Path(module.__file__).parent
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_page_has_a_place_for_each_table_of_its_rows(name: str) -> None:
+    folder = ROOT / "experiments" / name
     paths = [path for name in ("README.md", "results.md") if (path := folder / name).is_file()]
     text = "".join(path.read_text("utf-8") for path in paths)
-    blocks = module.blocks(read_rows(folder / DATA))
+    blocks = page_of(folder).blocks(read_rows(folder / DATA))
     assert blocks and set(blocks) <= set(PLACE.findall(text))
     shown = "".join(with_tables(path.read_text("utf-8"), folder) for path in paths)
     for name, block in blocks.items():
@@ -338,44 +307,32 @@ def test_a_page_has_a_place_for_each_table_of_its_rows(module: Any) -> None:
     assert not PLACE.search(shown)
 
 
-def test_a_command_puts_what_was_measured_into_the_rows_and_the_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_program_puts_what_was_measured_into_the_rows_and_the_pages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, other, data = page(tmp_path, "t"), tmp_path / "other.md", tmp_path / DATA
-    other.write_text("top\n<!-- t:begin -->\nold\n<!-- t:end -->\nbottom\n")
+    other, data = tmp_path / "other.md", tmp_path / DATA
     write_rows(data, [a_row("t", 1, "a"), a_row("t", 2, "b")])
+    page = Page(
+        [],
+        [Table("t", {"WER": ".0f"}, with_caption=False)],
+        others=lambda output: [a_row("t", 5, "b")],
+        rewritten={other: lambda rows: {"t": "some"}},
+    )
+    monkeypatch.setattr("experiments.star.tables.PAGE", page)
 
-    def call(*more: str, **settings: Any) -> int:
-        return write(
-            ["--output", str(tmp_path), "--data", str(data), *more],
-            "About.",
-            page=own,
-            rows=lambda output: [a_row("t", 5, "b")],
-            blocks=lambda rows: {"t": " ".join(str(row.figures["WER"]) for row in rows)},
-            **settings,
-        )
+    def call(*more: str) -> int:
+        return write(["star", "--output", str(tmp_path), "--data", str(data), *more])
 
     assert call("--show", "t") == 0
     assert capsys.readouterr().out == "label 0\tWER\na\t1\nb\t2\n"
     assert call("--show", "x") == 2 and "no such table; give t" in capsys.readouterr().err
-    assert call(also={other: lambda rows: {"t": "some"}}) == 0
-    assert "t\n\n1 5\n" in capsys.readouterr().out
+    other.write_text("top\n")
+    assert call() == 2 and "the table t has one place in a file" in capsys.readouterr().err
+    other.write_text("top\n<!-- t:begin -->\nold\n<!-- t:end -->\nbottom\n")
+    assert call() == 0
+    assert "| a | 1 |\n| b | 5 |\n" in capsys.readouterr().out
     assert [row.figures["WER"] for row in read_rows(data)] == [1, 5]
     assert other.read_text() == "top\n<!-- t:begin -->\nsome\n<!-- t:end -->\nbottom\n"
-
-
-def test_a_page_without_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
-    path = page(tmp_path, "results")
-    rewrite(path, {"results": "new"})
-    assert "<!-- results:begin -->\nnew\n<!-- results:end -->" in path.read_text()
-    with pytest.raises(UserError, match="the table fig6 has one place in a file"):
-        rewrite(path, {"fig6": "new"})
-
-
-def test_a_markdown_table_has_its_labels_flush_left() -> None:
-    assert markdown(["a", "b"], [["x", "1.0"], ["y", "–"]]) == (
-        "| a | b |\n| --- | ---: |\n| x | 1.0 |\n| y | – |"
-    )
 
 
 INTERVAL = re.compile(r"([+-]?\d+(?:\.\d+)?)( [a-z%]+)? \[([+-]?\d[\d.]*), ([+-]?\d[\d.]*)\]")
@@ -428,11 +385,11 @@ def test_a_cell_is_found_by_what_it_and_its_method_were_set_to(tmp_path: Path) -
     finished(tmp_path, "table1", "whisperrt", "1s", "clean", 7.0, weights="/a/any_chunk", beam=3)
     finished(tmp_path, "table1", "whisperrt", "1s", "clean", 9.0)
     cells = read(tmp_path / "table1", tmp_path / "absent")
-    wanted = {"method": "whisperrt", "chunk_ms": 1000, "split": "clean"}
+    wanted = {"method": "whisperrt", "chunk_ms": 1000, "data.split": "clean"}
     for own, wer in (({"weights": "any_chunk"}, 7.0), ({"weights": "none"}, 9.0), ({"beam": 3}, 7)):
         found = find(cells, **wanted, **own)
         assert found is not None and found.metrics["wer"] == wer
-    for other in ({"chunk_ms": 300}, {"split": "other"}, {"method": "u2"}, {"weights": "300ms"}):
+    for other in ({"chunk_ms": 300}, {"data.split": "other"}, {"method": "u2"}, {"weights": "300ms"}):
         assert find(cells, **wanted | other) is None
 
 
@@ -464,37 +421,7 @@ def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back() -> None
             assert seen[1][:2] == seen[0]
 
 
-def test_what_a_masked_encoding_expects_depends_on_no_later_frame() -> None:
-    import torch
-    from tiny import noise, tiny_folder
-
-    from experiments.whisperrt.fig3 import expectations
-    from streaming_asr.whisper.load import load_whisper
-
-    whisper = load_whisper(tiny_folder())
-    audio = torch.from_numpy(noise(2.0))
-    ends = [30, 45, 60]
-    masked = expectations(whisper, audio, ends, [70], masked=True)
-    assert masked.shape == (3, whisper.config.vocab_size)
-    assert masked.sum(-1).tolist() == pytest.approx([1.0] * 3, abs=1e-5)
-    changed = audio.clone()
-    changed[45 * 320 + 200 :] = 0.0  # frame 44 needs 200 samples past its end
-    again = expectations(whisper, changed, ends, [70], masked=True)
-    assert torch.allclose(masked[:2], again[:2], atol=1e-6)
-    assert not torch.allclose(masked[2], again[2], atol=1e-3)
-    padded = expectations(whisper, audio, ends, [70], masked=False)
-    assert not torch.allclose(masked, padded, atol=1e-3)
-
-
 # -- The sweeps of UFAL and Simul-Whisper on mini --
-
-
-@pytest.mark.parametrize("name", ["ufal", "simul_whisper_cif"])
-def test_the_sweeps_have_every_chunk(name: str) -> None:
-    params = compose_raw([f"experiment={name}"]).hydra.sweeper.params
-    chunks = {parse_duration(chunk) for chunk in str(params["chunk"]).split(",")}
-    assert chunks == {100, 200, 300, 500, 1000}
-    assert params["data.split"] == "clean,other"
 
 
 @pytest.mark.parametrize(
@@ -517,7 +444,7 @@ def test_the_pages_commands_run_a_part_of_a_sweep(command: str, n_cells: int) ->
 def test_cells_are_found_by_their_context_and_others_are_not_run(tmp_path: Path) -> None:
     sizes = {"chunk_frames": 16, "left_frames": 32, "right_frames": 32}
     write_document(
-        tmp_path,
+        tmp_path / "chunkformer",
         "320ms",
         {"name": "chunkformer", **sizes},
         {"name": "prompts", "join_s": None},
@@ -525,13 +452,13 @@ def test_cells_are_found_by_their_context_and_others_are_not_run(tmp_path: Path)
     )
     whole = {"chunk_frames": 8000, "left_frames": 0, "right_frames": 0}
     write_document(
-        tmp_path,
+        tmp_path / "chunkformer",
         "320ms",
         {"name": "chunkformer", **whole},
         {"name": "prompts", "join_s": 600},
         {"wer": 13.5},
     )
-    found = by_labels(chunkformer_tables.table2(read(tmp_path)))
+    found = by_labels(rows_of("chunkformer", tmp_path))
     assert {labels: figures["WER %"] for labels, figures in found.items()} == {
         ("16, 32, 32", "one by one"): 11.0,
         ("full context", "ten minutes"): 13.5,
@@ -554,7 +481,7 @@ def test_a_padding_has_its_work_and_the_papers_figures(tmp_path: Path) -> None:
     hush_word(folder, "25s", {"padding": "none", "padding_s": None}, 20.0, **work)
     hush_word(folder, "25s", {"padding": "zeros", "padding_s": 5.0}, 30.0, **work)
     hush_word(folder, "25s", {"padding": "noise", "padding_s": 5.0}, 40.0, **work)
-    found = by_labels(hush_word_tables.rows(tmp_path), "paddings")
+    found = by_labels(rows_of("hush_word", tmp_path), "paddings")
     assert {labels: list(figures.values()) for labels, figures in found.items()} == {
         ("none",): [[20.0, 17.0, 24.0], 2.0, 25.0, "0.097 / 152.5"],
         ("zeros, 5 s",): [[30.0, 27.0, 34.0], 2.0, 25.0, "0.083 / 243.8"],
@@ -569,7 +496,7 @@ def test_a_search_has_its_width_and_other_paddings_are_left_out(tmp_path: Path) 
     hush_word(tmp_path / "hush_word", "500ms", greedy, 26.0, mean_beam=1.0)
     silent = {"padding": "zeros", "beam": 5, "prune": False}
     hush_word(tmp_path / "hush_word", "500ms", silent, 99.0, mean_beam=5.0)
-    found = by_labels(hush_word_tables.rows(tmp_path), "searches")
+    found = by_labels(rows_of("hush_word", tmp_path), "searches")
     assert {labels: list(figures.values()) for labels, figures in found.items()} == {
         ("beam 5, pruned", "500 ms"): [[25.0, 22.0, 29.0], 3.0, 0.5, "2.794 / 0.552"],
         ("greedy", "500 ms"): [[26.0, 23.0, 30.0], 1.0],
@@ -598,7 +525,7 @@ def test_a_cell_has_the_name_of_what_it_was_set_to(
     folder: str, chunk: str, method: dict[str, Any], labels: tuple[str], tmp_path: Path
 ) -> None:
     hush_word(tmp_path / f"hush_word_{folder}", chunk, method, 40.0)
-    (found,) = hush_word_tables.rows(tmp_path)
+    (found,) = rows_of("hush_word", tmp_path)
     assert found.key == (folder, *labels)
     assert found.figures == {"WER %": [40.0, 37.0, 44.0]}
 
@@ -622,7 +549,7 @@ def test_every_compressor_has_its_rate_and_seed(tmp_path):
         weights = f"outputs/train/tiny.en/star/{name}"
         method = {"name": "star", "weights": weights, "rate": 18.0}
         write_document(tmp_path / "star_rates", "1s", method, {"split": "clean"}, {"wer": wer})
-    found = star_tables.rows(tmp_path)
+    found = rows_of("star", tmp_path)
     assert {labels: each["WER %"] for labels, each in by_labels(found, "figure4").items()} == {
         ("18", "0", "STAR"): 20.0,
         ("18", "0", "CIF"): 21.5,
@@ -632,30 +559,6 @@ def test_every_compressor_has_its_rate_and_seed(tmp_path):
         ("STAR, trained at 18", "0", "r = 18"): 20.0,
         ("CIF, trained at 18", "0", "r = 18"): 21.5,
     }
-
-
-def test_a_picture_marks_the_ends_of_the_segments_and_the_words(tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(picture, "save_svg", lambda figure, *_: drawn.append(figure))
-    audio = np.sin(np.arange(16_000, dtype=np.float32))
-    picture.draw(audio, [("one", 0.1, 0.4)], [0.2, 0.9], tmp_path)
-    (axis,) = drawn[0].axes
-    marks = [[float(x) for (x, _), _ in lines.get_segments()] for lines in axis.collections]
-    assert marks == [[0.2, 0.9], [0.1]]  # segments' ends, words' starts
-    assert axis.get_ylabel() == "STAR\n2 segments"
-
-
-@pytest.mark.parametrize(
-    ("command", "n_cells"),
-    [
-        ("experiment=star_rates method.rate=12,30 method.weights=none", 2),
-        ("experiment=star_segments method.weights=none", 6),
-        ("experiment=star method.weights=none chunk=300ms", 5),
-        ("experiment=u2_delay method.weights=none", 4),
-    ],
-)
-def test_a_sweep_of_one_method_takes_that_methods_settings(command, n_cells):
-    assert len(plan(CommandLine(command.split())).cells) == n_cells
 
 
 # -- The rows of real Whisper --
@@ -696,7 +599,7 @@ def results(root: Path) -> Path:
 
 
 def test_a_row_has_its_cell_and_its_paired_difference_from_offline(tmp_path: Path) -> None:
-    found = rows(results(tmp_path))
+    found = rows_of("real", results(tmp_path))
     main = by_labels(found, "real")
     assert main["offline, beam 5", "whole"][WER] == 0.0
     greedy = main["offline, greedy", "whole"]
@@ -721,7 +624,7 @@ def test_a_row_has_its_cell_and_its_paired_difference_from_offline(tmp_path: Pat
 
 
 def test_the_short_table_has_each_method_once_by_its_errors(tmp_path: Path) -> None:
-    lines = short(rows(results(tmp_path)))["real"].splitlines()[2:]
+    lines = short(rows_of("real", results(tmp_path)))["real"].splitlines()[2:]
     assert [line.split(" | ")[0].strip("| ") for line in lines] == [
         "`method=offline method.beam=5`",
         "`method=simul_whisper method.truncation=never chunk=1s`",  # 0 of 30 words
@@ -733,7 +636,10 @@ def test_the_short_table_has_each_method_once_by_its_errors(tmp_path: Path) -> N
 def test_the_best_within_a_limit_is_the_soonest_or_the_one_with_the_fewest_errors(
     tmp_path: Path,
 ) -> None:
-    lines = [line.strip("| ").split(" | ") for line in within(rows(results(tmp_path))).splitlines()]
+    lines = [
+        line.strip("| ").split(" | ")
+        for line in within(rows_of("real", results(tmp_path))).splitlines()
+    ]
     best = {line[0]: line[1] for line in lines[2:]}
     # WhisperRT with beam 3 errs in 2 words of 30, Simul-Whisper in none and is as soon.
     assert best["15 % of the words wrong"] == "Simul-Whisper, no detector"
@@ -748,7 +654,7 @@ def test_other_readers_and_base_have_rows_of_their_own(tmp_path: Path) -> None:
     results(tmp_path)
     for name in ("real_clean", "real_native", "real_other_base"):
         shutil.copytree(tmp_path / "real_other", tmp_path / name)
-    found = rows(tmp_path)
+    found = rows_of("real", tmp_path)
     for name in ("real_clean", "real_native", "real_other_base"):
         own = by_labels(found, name)
         assert own["WhisperRT, beam 3", "1000 ms"][OVER] == pytest.approx(200 / 30)
@@ -764,7 +670,7 @@ def test_base_has_a_row_for_each_language_and_the_whole_sets_one_for_each_corpus
         document = json.loads(path.read_text())
         document["config"]["data"][key] = value
         path.write_text(json.dumps(document))
-    base, whole = rows(tmp_path)
+    base, whole = rows_of("real", tmp_path)
     assert base.key == ("real_base", "fr", "offline, greedy")
     assert whole.key == ("real_all", "prompts", "offline, greedy")
     assert base.figures[WER][0] == whole.figures[WER][0] == pytest.approx(100 / 30)
@@ -773,7 +679,7 @@ def test_base_has_a_row_for_each_language_and_the_whole_sets_one_for_each_corpus
 def test_a_missing_baseline_leaves_the_differences_out(tmp_path: Path) -> None:
     root = results(tmp_path)
     shutil.rmtree(root / "real" / "method=offline,chunk=1000ms,method.beam=5")
-    found = by_labels(rows(root), "real")["WhisperRT, greedy", "300 ms"]
+    found = by_labels(rows_of("real", root), "real")["WhisperRT, greedy", "300 ms"]
     assert OVER not in found and found[WER][0] == pytest.approx(100 / 30)
 
 
@@ -820,7 +726,7 @@ def test_the_picture_is_made_of_the_rows() -> None:
 )
 def test_a_page_has_the_figures_of_the_rows(page: str, blocks: Any, n_rows: int) -> None:
     text = (ROOT / page).read_text("utf-8")
-    made = blocks(read_rows(real_tables.PAGE.with_name(DATA)))
+    made = blocks(read_rows(ROOT / "experiments" / "real" / DATA))
     assert len(next(iter(made.values())).splitlines()) == 2 + n_rows
     for name, block in made.items():
         assert f"<!-- {name}:begin -->\n{block}\n<!-- {name}:end -->" in text
@@ -918,19 +824,6 @@ COMMANDS = re.findall(
     PAGE.read_text(encoding="utf-8"),
     flags=re.MULTILINE,
 )
-
-
-def test_the_page_has_commands() -> None:
-    assert len(COMMANDS) >= 7
-
-
-@pytest.mark.parametrize(("program", "settings"), COMMANDS)
-def test_a_command_of_the_page_composes(program: str, settings: str) -> None:
-    # of a sweep, its first cell
-    compose_raw(
-        [re.sub(r"=([^,]*),.*", r"=\1", setting) for setting in settings.split()],
-        config_name=program,
-    )
 
 
 def test_librispeech_in_five_commands(tmp_path: Path, monkeypatch, capsys) -> None:
