@@ -399,8 +399,8 @@ class Page:
 
     def blocks(self, rows: Sequence[Row]) -> dict[str, str]:
         """The tables of the page, by the names of their places."""
-        shown = self.corrected(rows)
-        return {each.name: render(each, shown) for each in self.tables} | dict(self.also(shown))
+        rows = self.corrected(rows)
+        return {each.name: render(each, rows) for each in self.tables} | dict(self.also(rows))
 
 
 def page_of(folder: Path) -> Page:
