@@ -2,7 +2,7 @@
 
     python -m experiments.tables NAME [--output outputs] [--show TABLE]
 
-NAME is a folder with a module `tables`, whose `PAGE` says which cells make which rows. The measured
+NAME is a folder with a module `tables`, whose `PAGE` names the cells of each row. The measured
 rows are `results.jsonl` in the folder, a line for each row of a table; a cell that ran again takes
 its row's place. The site has the tables where the folder's page has `<!-- table: NAME -->`; README
 and docs/choosing.md have theirs between `<!-- NAME:begin -->` and `<!-- NAME:end -->`. --show
