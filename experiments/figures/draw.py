@@ -183,7 +183,7 @@ def _paint(
         axis.set_xlim(right=right)
         axis.step([xs[0], *xs, right], [end, *ys, ys[-1]], where="post", color=INK, lw=1,
                   alpha=0.75, zorder=0)  # fmt: skip
-    axis.set_xlabel("Word latency, committed, median (s, with compute)")
+    axis.set_xlabel("Final after, median (s, computing included)")
     axis.set_ylabel("WER (%)" if top is None else "WER (%); higher ones at the edge")
     return labels
 

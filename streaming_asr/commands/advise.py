@@ -28,7 +28,7 @@ from streaming_asr.files import give_json
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.metrics import traces
 from streaming_asr.metrics.accuracy import total
-from streaming_asr.metrics.intervals import LEAST, LEVEL
+from streaming_asr.metrics.intervals import LEAST
 from streaming_asr.score.compare import read_runs
 from streaming_asr.score.document import lines_of
 from streaming_asr.score.judge import STREAMS, Figure, Limit, judge
@@ -141,22 +141,25 @@ class Budget(NamedTuple):
 class Choice(NamedTuple):
     """What a setting has on these recordings.
 
-    errors: per 100 words; bounds: their interval. lag_s: the 90th percentile in seconds. rtf:
-    computing per second of audio. n_streams: how many streams each of its runs carries, the fewest
-    first.
+    result: its errors are those of `sample`, against the reference or the offline pass, and its
+    real-time factor is the median of its runs. bounds: of the errors. n_streams: how many streams
+    each of its runs carries, the fewest first.
     """
 
     result: Result
     sample: Sample
-    errors: float | None
     bounds: Sequence[float] | None
-    lag_s: float | None
-    rtf: float
     n_streams: list[int]
 
     def figure(self, metric: str) -> Figure:
         """Return what the budget limits, to be judged (`score.judge`)."""
-        return Figure(self.n_streams[0] if metric == STREAMS else self.lag_s)
+        n = self.n_streams[0]
+        return Figure(n if metric == STREAMS else self.result.metrics.get(metric))
+
+    @property
+    def lag(self) -> str:
+        """Return the lag in seconds, as it is shown."""
+        return format_number(self.result.metrics.get(LAG), 2)
 
     @property
     def gate(self) -> str:
@@ -181,10 +184,10 @@ class Choice(NamedTuple):
         """Return the numbers of a row of the table."""
         low, high = self.n_streams[0], self.n_streams[-1]
         return [
-            format_number(self.errors, 1),
+            format_number(self.result.metrics["wer"], 1),
             "–" if self.bounds is None else f"{self.bounds[0]:.1f} to {self.bounds[1]:.1f}",
-            format_number(self.lag_s, 2),
-            f"{self.rtf:.2f}",
+            self.lag,
+            format_number(self.result.metrics["rtf_total"], 2),
             f"{low}" if low == high else f"{low} to {high}",
         ]
 
@@ -218,10 +221,10 @@ def _advise(arguments: argparse.Namespace) -> int:
         measurement = Measurement(places[0], line, arguments.minutes, budget.n_streams)
         places, notes = [str(measurement.run())], measurement.notes
     choices, more = judged(places)
-    choices.sort(key=lambda each: (_or_last(each.errors), _or_last(each.lag_s)))
+    choices.sort(key=lambda each: (each.result.or_last("wer"), each.result.or_last(LAG)))
     names = _short(choices)
-    answer = _answer(choices, names, budget)
     within = [each for each in choices if budget.holds(each)]
+    answer = _answer(choices, within, names, budget)
     errors, meaning = ERRORS[any(each.result.is_labelled for each in choices)]
     heads = ["settings", errors, "95 %\ninterval", "lag p90\ns", "RTF", "streams"]
     rows = [[name, *each.cells()] for name, each in zip(names, choices, strict=True)]
@@ -250,10 +253,6 @@ def _is_results(place: str) -> bool:
     path = Path(place)
     names = (folders.RESULT, folders.EVENTS, folders.FAILED)
     return path.is_dir() and any(next(path.rglob(name), None) for name in names)
-
-
-def _or_last(value: float | None) -> float:
-    return float("inf") if value is None else value
 
 
 def _chunk(result: Result) -> str:
@@ -540,23 +539,25 @@ def _choice(cells: Sequence[Result], offline: Result | None) -> Choice:
         texts = {each.utt: each.hypothesis for each in theirs}
         changes = [replace(each, reference=texts.get(each.utt, ""), words=None) for each in ours]
         sample = Sample.of(changes)
+    errors = total(sample.errors).percent()
+    rtf = float(np.median([serve(each, 1).load for each in steps]))
     return Choice(
-        result=cell,
+        result=replace(cell, metrics={**cell.metrics, "wer": errors, "rtf_total": rtf}),
         sample=sample,
-        errors=total(sample.errors).percent(),
         bounds=intervals(sample)["metrics"].get("wer"),
-        lag_s=cell.metrics.get(LAG),
-        rtf=float(np.median([serve(each, 1).load for each in steps])),
         n_streams=sorted(each.n if each else 0 for each in carried),
     )
 
 
-def _answer(choices: Sequence[Choice], names: Sequence[str], budget: Budget) -> list[str]:
-    """Return the answer in sentences and one command; `names`: of the choices, the best first."""
-    within = [each for each in choices if budget.holds(each)]
+def _answer(
+    choices: Sequence[Choice], within: Sequence[Choice], names: Sequence[str], budget: Budget
+) -> list[str]:
+    """Return the answer in sentences and one command; within: the choices within the budget, names:
+    of the choices; the best first."""
     if not within:
-        near = min(choices, key=lambda e: (e.n_streams[0] < budget.n_streams, _or_last(e.lag_s)))
-        carries = f"carries {near.n_streams[0]} with a lag of {format_number(near.lag_s, 2)} s"
+        n = budget.n_streams
+        near = min(choices, key=lambda each: (each.n_streams[0] < n, each.result.or_last(LAG)))
+        carries = f"carries {near.n_streams[0]} with a lag of {near.lag} s"
         rule = "nine of ten words within the lag, 95 % of the steps within a chunk and 1 s"
         return [f"nothing serves {budget} ({rule}); nearest: {near.settings}, which {carries}"]
     best = within[0]
@@ -570,7 +571,7 @@ def _answer(choices: Sequence[Choice], names: Sequence[str], budget: Budget) -> 
     for name, each in zip(names, choices, strict=True):
         if each is not best and each in within:
             group = worse if _is_sure(each, best) else same
-            group.append(f"{name} (lag {format_number(each.lag_s, 2)} s)")
+            group.append(f"{name} (lag {each.lag} s)")
     command = "live" if budget.n_streams == 1 else "serve"
     return [
         f"use this, because it serves {budget}, and {because}:",
@@ -587,4 +588,4 @@ def _is_sure(one: Choice, best: Choice) -> bool:
         return False
     ordered = one.sample.in_order_of(best.sample.utts)
     estimate = difference(best.sample.clusters, ordered, best.sample)["wer"]
-    return estimate is not None and estimate.p_value is not None and estimate.p_value < 1 - LEVEL
+    return estimate is not None and estimate.is_sure

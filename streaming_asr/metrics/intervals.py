@@ -89,6 +89,11 @@ class Estimate:
     p_value: float | None = None
     n_differ: int | None = None
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether the test rejects that the truth is 0."""
+        return self.p_value is not None and self.p_value < 1 - LEVEL
+
 
 def bootstrap(
     statistics: Statistics,

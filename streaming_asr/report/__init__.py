@@ -1,7 +1,7 @@
 """A folder of results -> a table in the terminal, and one self-contained HTML page.
 
     streaming-asr report outputs/grid [--out page.html]
-    streaming-asr report outputs/grid --budget commit_p90=1s rtf=0.3
+    streaming-asr report outputs/grid --budget final_after_p90=1s rtf=0.3
 
 Reads what `score` left (metrics.json, utterances.jsonl) and the event logs; no model, no torch.
 """
@@ -37,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--budget",
         nargs="+",
         metavar="METRIC=VALUE",
-        help="also name the best run within it: commit_p90=1s rtf=0.3 wer=10; where no run is, the "
-        "exit status is 1",
+        help="also name the best run within it: final_after_p90=1s rtf=0.3 wer=10; where none is, "
+        "the exit status is 1",
     )
     parser.add_argument("--wide", action="store_true", help=WIDE_HELP)
     parser.add_argument("--sort", metavar="METRIC", help=SORT_HELP)

@@ -112,7 +112,7 @@ def page_data(folder: Path | str, audio_from: Iterable[Path] = ()) -> dict[str, 
     clock = clock_of(results)
     headline = {each.metric.replace("_ca", f"_{clock}"): each for each in HEADLINE}
     digits = {name: each.digits for name, each in headline.items()}
-    columns = [
+    columns: list[dict[str, Any]] = [
         {
             "name": name,
             "heading": headline[name].heading if name in headline else words_of(name),

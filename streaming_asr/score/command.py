@@ -56,7 +56,7 @@ clocks
 
 examples
   streaming-asr score outputs/default
-  streaming-asr score outputs/default --metrics wer,commit_p90,al_ca_ms --sort commit_p90
+  streaming-asr score outputs/default --metrics wer,final_after_p90 --sort final_after_p90
   streaming-asr score outputs/default --metrics live
   streaming-asr score outputs/default --all
   streaming-asr score outputs/default --json > runs.json

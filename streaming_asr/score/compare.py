@@ -124,7 +124,7 @@ def main(argv: Sequence[str]) -> int:
         nargs="+",
         metavar="METRIC=VALUE",
         help="end with status 1 where a run's whole interval is worse than the baseline by more: "
-        "wer=0.5 (points) commit_p90=200ms",
+        "wer=0.5 (points) final_after_p90=200ms",
     )
     add_json(parser)
     arguments = parser.parse_args(argv)

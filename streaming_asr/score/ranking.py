@@ -200,7 +200,8 @@ def sentence(results: Sequence[Result], clock: str = "ca") -> str | None:
 def conclusions(results: Sequence[Result]) -> list[str]:
     """Return what a table of enough recordings says: a sentence for each corpus, and the command
     that tests whether the two best runs of one differ."""
-    lines, pair = [], []
+    lines: list[str] = []
+    pair: list[Result] = []
     splits = dict.fromkeys(result.split for result in results)
     for split in splits:
         here = [result for result in results if result.split == split]
@@ -327,7 +328,7 @@ def _second(within: Sequence[Result], limited: Sequence[Limit]) -> str:
     if estimate.p_value is None:
         few = f"they differ in {estimate.n_differ}, fewer than {LEAST}, of {paired.clusters}"
         return f"{start}no significant difference: {points}, {few}"
-    sure = "a" if estimate.p_value < 1 - LEVEL else "no"
+    sure = "a" if estimate.is_sure else "no"
     return (
         f"{start}{sure} significant difference: {points}, 95 % interval {estimate.low:+.2f} to "
         f"{estimate.high:+.2f}, p {estimate.p_value:.4f}, paired over {paired.clusters}"

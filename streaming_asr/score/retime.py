@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.events.log import Log, UtteranceLog, read_log
 from streaming_asr.files import give_json
@@ -99,15 +97,9 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def recordings_of(folder: str | Path, slowdown: float = 1.0) -> list[streams.RecordingSteps]:
-    """Return the recordings of one cell with the compute time of each step multiplied by
-    `slowdown`. Raises UserError as `retime` does."""
-    check_range(0, 1e9, above=True, slowdown=slowdown)
-    log, _ = own_times(Path(folder))
-    return [
-        recording._replace(c=np.rint(recording.c * slowdown).astype(np.int64))
-        for recording in streams.recordings(log)
-    ]
+def recordings_of(folder: str | Path) -> list[streams.RecordingSteps]:
+    """Return the recordings of one cell. Raises UserError as `retime` does."""
+    return streams.recordings(own_times(Path(folder))[0])
 
 
 def retime(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 COMMIT = LATENCY.format("ca")
-SORT_HELP = "the metric that sorts the rows, the best first, as commit_p50; default wer"
+SORT_HELP = "the metric that sorts the rows, the best first, as final_after_p50; default wer"
 WIDE_HELP = "show all columns, in several tables on a narrow screen"
 MANY, SEVERAL = 8, 4  # more columns than MANY, of at most SEVERAL runs, are shown as rows
 

@@ -57,7 +57,7 @@ def test_a_failed_recording_is_named_and_counts_with_an_empty_text(tmp_path: Pat
     score_folder(cell)
     (choice,), notes = judged([tmp_path])
     # Two errors of the other recordings, and the seven words of this one, of twenty.
-    assert choice.errors == pytest.approx(100 * 9 / 20)
+    assert choice.result.metrics["wer"] == pytest.approx(100 * 9 / 20)
     assert notes == ["ufal 300ms: 1 of 3 recordings failed; they count with an empty text"]
 
 

@@ -401,12 +401,6 @@ def test_no_steps_give_no_times() -> None:
     assert clocks.queue_wait(np.zeros(0), np.zeros(0)).tolist() == []
 
 
-def test_a_queue_that_loses_half_a_second_per_second_grows_by_a_half() -> None:
-    a, c = clocks.audio_times(SLOW * 1), clocks.compute_times(SLOW)
-    assert clocks.queue_wait(a, c).tolist() == [0.0, 0.5, 1.0, 1.5]
-    assert clocks.queue_growth(a, c) == 0.5
-
-
 def test_one_late_chunk_is_no_growth() -> None:
     a, c = np.arange(1.0, 41.0), np.full(40, 0.1)
     c[35] = 1.5

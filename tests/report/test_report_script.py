@@ -16,32 +16,15 @@ ROOT = Path(__file__).parents[2]
 OXLINT = shutil.which("oxlint", path=str(Path(sys.executable).parent))
 
 
-def complaints(text: str, folder: Path) -> str:
-    """What the linter writes of a script; nothing where it finds no error."""
+@pytest.mark.skipif(not OXLINT, reason="no oxlint here: pip install -e '.[dev]'")
+def test_the_parts_of_the_script_join_without_an_error(tmp_path: Path) -> None:
+    """No two parts define one name, and none takes a name that is not there."""
     assert OXLINT
-    file = folder / "page.js"
-    file.write_text(text, encoding="utf-8")
+    file = tmp_path / "page.js"
+    file.write_text(script(), encoding="utf-8")
     command = [OXLINT, "--config", str(ROOT / ".oxlintrc.json"), "--format", "unix", str(file)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert run.returncode in (0, 1), run.stderr
-    return run.stdout if run.returncode else ""
-
-
-@pytest.mark.skipif(not OXLINT, reason="no oxlint here: pip install -e '.[dev]'")
-@pytest.mark.parametrize(
-    ("planted", "message"),
-    [
-        ("", ""),
-        ("const el = 1;", "`el` has already been declared"),  # two parts define it
-        ("drawNothing();", "'drawNothing' is not defined"),  # an import of a name that is not there
-        ("const }", "Unexpected token"),
-    ],
-)
-def test_the_parts_of_the_script_join_without_an_error(
-    tmp_path: Path, planted: str, message: str
-) -> None:
-    found = complaints(f"{script()}{planted}\n", tmp_path)
-    assert message in found and bool(message) == bool(found)
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 def test_the_joined_script_has_every_part_and_imports_nothing() -> None:

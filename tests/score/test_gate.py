@@ -10,123 +10,95 @@ from report_cells import TEN_WORDS, write_cell
 from streaming_asr.score.command import main
 
 
-def cell(folder: Path, n_wrong: int, compute_s: float = 0.02, n: int = 20) -> str:
-    """Utterances of one to four sentences; a word in each of the first `n_wrong` is wrong."""
-    said = {f"u{k:02}": " ".join([TEN_WORDS] * (1 + k % 4)) for k in range(n)}
-    texts = {
-        utt: (text, text.replace("early", "yearly", 1) if k < n_wrong else text)
-        for k, (utt, text) in enumerate(said.items())
-    }
-    return str(write_cell(folder, texts=texts, compute_s=compute_s))
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Cells <n>-<n_wrong>-<ms>: n utterances of one to four sentences with a wrong word in each of
+    the first n_wrong, and the compute of a step."""
+    root = tmp_path_factory.mktemp("cells")
+    names = "20-0-20 20-3-20 20-3-20-b 20-5-20 20-19-20 20-0-400 3-0-20 3-3-20 3-0-40"
+    for name in names.split():
+        n, n_wrong, ms = map(int, name.removesuffix("-b").split("-"))
+        said = {f"u{k:02}": " ".join([TEN_WORDS] * (1 + k % 4)) for k in range(n)}
+        texts = {
+            utt: (text, text.replace("early", "yearly", 1) if k < n_wrong else text)
+            for k, (utt, text) in enumerate(said.items())
+        }
+        write_cell(root / name, texts=texts, compute_s=ms / 1000)
+    return root
 
 
-def test_a_run_that_is_surely_worse_ends_with_status_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    good, bad = cell(tmp_path / "good", 0), cell(tmp_path / "bad", 19)
-    # 19 errors more in 500 words, in 19 of 20 utterances: 3.8 points.
-    assert main(["compare", good, bad, "--worse", "wer=0.5"]) == 1
-    assert "bad: wer: WORSE by more than 0.5 %" in capsys.readouterr().out
-    assert main(["compare", good, bad, "--worse", "wer=20"]) == 0
-    assert "bad: wer: not surely worse by more than 20 %" in capsys.readouterr().out
-    assert main(["compare", bad, good, "--worse", "wer=0"]) == 0
-    assert main(["compare", good, bad]) == 0  # without a gate there is none
-    capsys.readouterr()
+LACKS = "cannot be judged: "
+THREE = (
+    f"{LACKS}3 utterances (1 speaker, fewer than 10: too few to draw), and an interval needs 6: "
+)
 
 
 @pytest.mark.parametrize(
-    ("n", "n_wrong", "margin", "reason"),
+    ("baseline", "run", "margins", "status", "sentence"),
     [
-        (20, 3, "wer=0.5", "3 utterances differ, and an interval needs 6: 3 are missing"),
-        (20, 5, "wer=20", "5 utterances differ, and an interval needs 6: 1 is missing"),
-        (3, 3, "wer=0.5", "3 utterances, and an interval needs 6: 3 are missing"),
-        (3, 0, "wer=0.5", "3 utterances, and an interval needs 6: 3 are missing"),
-        (3, 0, "commit_p50=9s", "3 utterances, and an interval needs 6: 3 are missing"),
-        (3, 0, "commit_p90=9s", "3 utterances, and an interval needs 6: 3 are missing"),
-        (20, 20, "memory=9MiB", "it was not measured"),
+        # 19 errors more in 500 words, in 19 of 20 utterances: 3.8 points.
+        ("20-0-20", "20-19-20", "wer=0.5", 1, "wer: WORSE by more than 0.5 %"),
+        ("20-0-20", "20-19-20", "wer=20", 0, "wer: not surely worse by more than 20 %"),
+        ("20-19-20", "20-0-20", "wer=0", 0, "wer: not surely worse by more than 0 %"),
+        ("20-0-20", "20-19-20", "coverage=1", 1, "coverage: WORSE by more than 1 %"),
+        ("20-0-20", "20-19-20", "coverage=20", 0, "coverage: not surely worse by more than 20 %"),
+        ("20-0-20", "20-0-400", "wer=0 commit_p90=100ms", 1, "commit_p90: WORSE by more than 0.1"),
+        ("20-0-20", "20-0-400", "commit_p90=9s", 0, "commit_p90: not surely worse by more than 9"),
+        # Runs that do not differ.
+        (
+            "20-3-20",
+            "20-3-20-b",
+            "wer=0 commit_p90=0s coverage=0",
+            0,
+            "wer: not worse by more than",
+        ),
+        # Too few that differ, or that there are, for an interval.
+        ("20-0-20", "20-3-20", "wer=0.5", 1, f"wer: {LACKS}3 utterances differ, and an interval"),
+        ("20-0-20", "20-5-20", "wer=20", 1, f"wer: {LACKS}5 utterances differ, and an interval"),
+        ("3-0-20", "3-3-20", "wer=0.5", 1, f"wer: {THREE}3 are missing"),
+        ("3-0-20", "3-0-40", "wer=0.5", 1, f"wer: {THREE}3 are missing"),
+        ("3-0-20", "3-0-40", "commit_p50=9s", 1, f"commit_p50: {THREE}3 are missing"),
+        ("3-0-20", "3-0-40", "commit_p90=9s", 1, f"commit_p90: {THREE}3 are missing"),
+        ("20-0-20", "20-19-20", "memory=9MiB", 1, f"memory: {LACKS}it was not measured"),
+        # What never has an interval. Steps of 0.3 s take 20 and 40 ms: RTF 0.068 and 0.136,
+        # headroom 15 and 7.5.
+        ("3-0-20", "3-0-40", "rtf=0.05", 1, "rtf: WORSE by more than 0.05"),
+        ("3-0-20", "3-0-40", "rtf=0.08", 0, "rtf: not worse by more than 0.08"),
+        ("3-0-40", "3-0-20", "rtf=0.05", 0, "rtf: not worse by more than 0.05"),
+        ("3-0-20", "3-0-40", "headroom=7", 1, "headroom: WORSE by more than 7"),
+        ("3-0-20", "3-0-40", "headroom=8", 0, "headroom: not worse by more than 8"),
+        ("3-0-40", "3-0-20", "headroom=7", 0, "headroom: not worse by more than 7"),
+        ("3-0-20", "3-0-40", "step_p50_ms=10ms", 1, "step_p50_ms: WORSE by more than 10 ms"),
+        ("3-0-20", "3-0-40", "step_p50_ms=25ms", 0, "step_p50_ms: not worse by more than 25 ms"),
     ],
 )
-def test_what_has_no_interval_but_needs_one_cannot_be_judged(
-    n: int,
-    n_wrong: int,
-    margin: str,
-    reason: str,
-    tmp_path: Path,
+def test_the_gate(
+    baseline: str,
+    run: str,
+    margins: str,
+    status: int,
+    sentence: str,
+    cells: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Three recordings that were 1.7 s later passed."""
-    good, other = cell(tmp_path / "good", 0, n=n), cell(tmp_path / "other", n_wrong, n=n)
-    assert main(["compare", good, other, "--worse", margin]) == 1
-    name = margin.partition("=")[0]
-    first = f"other: {name}: cannot be judged: {reason.partition(' (')[0]}"
-    assert first.partition(",")[0] in capsys.readouterr().out
-    assert main(["compare", good, other]) == 0
-    capsys.readouterr()
-
-
-def test_runs_that_do_not_differ_are_not_worse(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one, other = cell(tmp_path / "one", 3), cell(tmp_path / "other", 3)
-    assert main(["compare", one, other, "--worse", "wer=0", "commit_p90=0s", "coverage=0"]) == 0
-    assert "other: wer: not worse by more than 0 %" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("margin", "status", "sentence"),
-    [
-        # Steps of 0.3 s take 20 and 40 ms: RTF 0.068 and 0.136, headroom 15 and 7.5.
-        ("rtf=0.05", 1, "rtf: WORSE by more than 0.05"),
-        ("rtf=0.08", 0, "rtf: not worse by more than 0.08"),
-        ("headroom=7", 1, "headroom: WORSE by more than 7"),
-        ("headroom=8", 0, "headroom: not worse by more than 8"),
-        ("step_p50_ms=10ms", 1, "step_p50_ms: WORSE by more than 10 ms"),
-        ("step_p50_ms=25ms", 0, "step_p50_ms: not worse by more than 25 ms"),
-    ],
-)
-def test_what_never_has_an_interval_is_judged_by_its_value(
-    margin: str, status: int, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fast = cell(tmp_path / "fast", 0, n=3)
-    slow = cell(tmp_path / "slow", 0, n=3, compute_s=0.04)
-    assert main(["compare", fast, slow, "--worse", margin]) == status
-    assert f"slow: {sentence}" in capsys.readouterr().out
-    assert main(["compare", slow, fast, "--worse", margin]) == 0
-    capsys.readouterr()
-
-
-def test_coverage_is_compared_by_its_interval(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    good, bad = cell(tmp_path / "good", 0), cell(tmp_path / "bad", 19)
-    # 19 of 500 words are not right.
-    assert main(["compare", good, bad, "--worse", "coverage=1"]) == 1
-    assert "bad: coverage: WORSE by more than 1 %" in capsys.readouterr().out
-    assert main(["compare", good, bad, "--worse", "coverage=20"]) == 0
-    assert "bad: coverage: not surely worse by more than 20 %" in capsys.readouterr().out
+    pair = [str(cells / baseline), str(cells / run)]
+    assert main(["compare", *pair, "--worse", *margins.split()]) == status
+    assert f": {sentence}" in capsys.readouterr().out
+    assert main(["compare", *pair]) == 0  # without a gate there is none
 
 
 def test_a_short_name_is_of_the_clock_that_is_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cells: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fast, slow = cell(tmp_path / "fast", 0), cell(tmp_path / "slow", 0, compute_s=0.4)
-    command = ["compare", fast, slow, "--worse", "commit_p90=100ms", "--clock"]
+    runs = [str(cells / "20-0-20"), str(cells / "20-0-400")]
+    command = ["compare", *runs, "--worse", "commit_p90=100ms", "--clock"]
     assert main([*command, "ca"]) == 1
     assert main([*command, "cu"]) == 0  # the audio came at the same times
     assert "word_latency_committed_p90_cu_s" in capsys.readouterr().out
 
 
-def test_latency_has_its_margin_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fast, slow = cell(tmp_path / "fast", 0), cell(tmp_path / "slow", 0, compute_s=0.4)
-    assert main(["compare", fast, slow, "--worse", "wer=0", "commit_p90=100ms"]) == 1
-    said = capsys.readouterr().out
-    assert "slow: commit_p90: WORSE by more than 0.1 s" in said
-    assert main(["compare", fast, slow, "--worse", "commit_p90=9s"]) == 0
-    capsys.readouterr()
-
-
 @pytest.mark.parametrize(
-    "given, told",
+    ("margin", "message"),
     [
         ("wer", "takes a number of 0 or more in %, as in wer=1%"),
         ("mean_beam=1", "mean_beam is not better high or low"),
@@ -135,7 +107,7 @@ def test_latency_has_its_margin_too(tmp_path: Path, capsys: pytest.CaptureFixtur
     ],
 )
 def test_a_wrong_margin_is_refused_before_anything_is_read(
-    given: str, told: str, capsys: pytest.CaptureFixture[str]
+    margin: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", "nowhere", "--worse", given]) == 2
-    assert told in capsys.readouterr().err
+    assert main(["compare", "nowhere", "--worse", margin]) == 2
+    assert message in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from two_words import a_cell
@@ -86,32 +87,6 @@ def test_the_command_prints_the_table_and_writes_all_metrics(
     assert not (cell / "metrics.json").exists()  # what was measured stays what was measured
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"feed": "best_effort"}, "only runs with feed=fixed"),
-        ({"batch": 4}, "run it again with batch=1"),
-    ],
-)
-def test_a_run_whose_times_are_not_its_own_is_refused(
-    fields: dict[str, object], said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match=said):
-        retime(a_cell(tmp_path / "a", 1, 1, 1, 1, **fields))
-
-
-def test_a_trace_of_another_run_is_refused(tmp_path: Path) -> None:
-    cell = a_cell(tmp_path / "a", 1, 1, 1, 1)
-    with pytest.raises(UserError, match=r"another committed than .* in utterance u1"):
-        retime(cell, [a_cell(tmp_path / "b", 1, 1, 1, 1, said=" hat")])
-    with pytest.raises(UserError, match="of other utterances"):
-        retime(cell, [a_cell(tmp_path / "c", 1, 1, 1, 1, utt="u2")])
-    with pytest.raises(UserError, match="holds 3 cells; name one of them"):
-        retime(tmp_path)
-    with pytest.raises(UserError, match="slowdown=0: more than 0"):
-        retime(cell, slowdown=0)
-
-
 def untold(cell: Path, *known: str) -> Path:
     """The cell as if imported from a file that knows only `known`."""
     path = cell / "events.jsonl"
@@ -132,11 +107,35 @@ def test_what_an_imported_log_cannot_tell_stays_null(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "told"), [([CU, CA], "without steps,"), ([CU], "without compute clock and steps,")]
+    ("fields", "known", "other", "slowdown", "said"),
+    [
+        ({"feed": "best_effort"}, None, None, 3, "only runs with feed=fixed"),
+        ({"batch": 4}, None, None, 3, "run it again with batch=1"),
+        ({}, None, {"said": " hat"}, 1, r"another committed than .* in utterance u1"),
+        ({}, None, {"utt": "u2"}, 1, "of other utterances"),
+        ({}, None, None, 0, "slowdown=0: more than 0"),
+        ({}, [CU, CA], None, 3, "without steps,"),
+        ({}, [CU], None, 3, "without compute clock and steps,"),
+    ],
 )
-def test_a_log_without_the_time_of_every_step_is_not_retimed(
-    known: list[str], told: str, tmp_path: Path
+def test_a_run_whose_times_are_not_its_own_and_other_runs_are_refused(
+    fields: dict[str, Any],
+    known: list[str] | None,
+    other: dict[str, Any] | None,
+    slowdown: int,
+    said: str,
+    tmp_path: Path,
 ) -> None:
-    cell = untold(a_cell(tmp_path / "a", 0.5, 0.5, 0.5, 0.5), *known)
-    with pytest.raises(UserError, match=told):
-        retime(cell, slowdown=3)
+    cell = a_cell(tmp_path / "a", 1, 1, 1, 1, **fields)
+    if known is not None:
+        untold(cell, *known)
+    traces = [] if other is None else [a_cell(tmp_path / "b", 1, 1, 1, 1, **other)]
+    with pytest.raises(UserError, match=said):
+        retime(cell, traces, slowdown=slowdown)
+
+
+def test_of_several_cells_one_is_to_be_named(tmp_path: Path) -> None:
+    for name in "ab":
+        a_cell(tmp_path / name, 1, 1, 1, 1)
+    with pytest.raises(UserError, match="holds 2 cells; name one of them"):
+        retime(tmp_path)

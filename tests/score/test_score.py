@@ -412,14 +412,6 @@ def test_bad_input_is_answered_with_its_remedy_and_status_2(
     assert said in capsys.readouterr().err
 
 
-def test_help_teaches_the_clocks_and_gives_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["--help"])
-    assert stopped.value.code == 0
-    printed = capsys.readouterr().out
-    assert "_ca" in printed and "streaming-asr score outputs/default" in printed
-
-
 def test_scoring_imports_nothing_heavy(tmp_path: Path) -> None:
     cell = a_cell(tmp_path, an_utterance())
     heavy = "torch", "transformers", "matplotlib", "wandb", "hydra"

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,6 @@ def wandb_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name.lower()))
 
 
-def fake_wandb(**parts: Any) -> types.SimpleNamespace:
-    return types.SimpleNamespace(Settings=lambda **_: None, **parts)
-
-
 class FakeRun:
     """A run whose service has died: everything but finish raises."""
 
@@ -52,6 +49,26 @@ class FakeRun:
 
     def __getattr__(self, name: str) -> Any:
         raise ConnectionError("service is gone")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
+    """Replaces wandb; returns the arguments of each `init`, which gives `run` or raises."""
+
+    def replaced(run: Any = None, *, unreachable: str = "") -> list[dict[str, Any]]:
+        calls: list[dict[str, Any]] = []
+
+        def init(**settings: Any) -> Any:
+            calls.append(settings)
+            if settings["mode"] == unreachable:
+                raise TimeoutError("no answer after 30 s")
+            return run or FakeRun()
+
+        module = types.SimpleNamespace(Settings=lambda **_: None, init=init)
+        monkeypatch.setitem(sys.modules, "wandb", module)
+        return calls
+
+    return replaced
 
 
 def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
@@ -167,15 +184,9 @@ def test_a_cell_without_a_median_latency_is_a_point_over_its_chunk(tmp_path: Pat
 
 
 def test_cells_are_runs_of_their_own_whatever_run_id_is_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake: Callable[..., Any]
 ) -> None:
-    ids: list[Any] = []
-
-    def init(**given: Any) -> FakeRun:
-        ids.append(given["id"])
-        return FakeRun()
-
-    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=init))
+    calls = fake()
 
     def start(cell: str) -> None:
         with tracker(CONFIG, folder=tmp_path / cell):
@@ -185,13 +196,13 @@ def test_cells_are_runs_of_their_own_whatever_run_id_is_set(
     monkeypatch.setenv("WANDB_RUN_ID", "mine")
     for cell in ("one", "two", "one"):
         start(cell)
-    unset, one, two, again = ids
+    unset, one, two, again = (call["id"] for call in calls)
     assert unset is None
     assert one == again != two
     assert all(each.startswith("mine-") for each in (one, two))
     monkeypatch.setenv("WANDB_SWEEP_ID", "abc")  # an agent names each run itself
     start("one")
-    assert ids[-1] is None
+    assert calls[-1]["id"] is None
 
 
 @pytest.mark.parametrize(
@@ -202,37 +213,34 @@ def test_cells_are_runs_of_their_own_whatever_run_id_is_set(
     ],
 )
 def test_wandb_s_variables_fill_in_what_no_setting_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, settings: Any, place: Any
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fake: Callable[..., Any],
+    name: str,
+    settings: Any,
+    place: Any,
 ) -> None:
-    calls: list[Any] = []
-
-    def init(*, project: str, group: str, tags: list[str], **_: Any) -> FakeRun:
-        calls.append((project, group, tags))
-        return FakeRun()
-
-    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=init))
+    calls = fake()
     for key, value in (("PROJECT", "mine"), ("RUN_GROUP", "my group"), ("TAGS", "a,b")):
         monkeypatch.setenv(f"WANDB_{key}", value)
     with tracker({"name": name, "tracker": {"name": "wandb", **settings}}, folder=tmp_path):
         pass
-    assert calls == [place]
+    assert [(each["project"], each["group"], each["tags"]) for each in calls] == [place]
 
 
 @pytest.mark.parametrize(("mode", "modes"), [("disabled", []), ("offline", ["offline"])])
 def test_the_variable_that_switches_wandb_off_is_respected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, modes: list[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fake: Callable[..., Any],
+    mode: str,
+    modes: list[str],
 ) -> None:
-    seen: list[str] = []
-
-    def init(*, mode: str, **_: Any) -> FakeRun:
-        seen.append(mode)
-        return FakeRun()
-
-    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=init))
+    calls = fake()
     monkeypatch.setenv("WANDB_MODE", mode)
     with tracker({"tracker": {"name": "wandb", "mode": "online"}}, folder=tmp_path) as track:
         assert track.alive == bool(modes)
-    assert seen == modes
+    assert [each["mode"] for each in calls] == modes
 
 
 def test_tracker_none_never_imports_wandb(tmp_path: Path) -> None:
@@ -258,24 +266,16 @@ def test_without_wandb_installed_the_run_goes_on(
 
 
 def test_an_unreachable_server_leaves_an_offline_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake: Callable[..., Any]
 ) -> None:
-    modes = []
-
-    def init(*, mode: str, **_: Any) -> FakeRun:
-        modes.append(mode)
-        if mode == "online":
-            raise TimeoutError("no answer after 30 s")
-        return FakeRun()
-
-    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=init))
+    calls = fake(unreachable="online")
     config = {"tracker": {"name": "wandb", "mode": "online"}}
     with (
         pytest.warns(TrackerWarning, match="mode=online.*no answer after 30 s"),
         tracker(config, folder=tmp_path),
     ):
         pass
-    assert modes == ["online", "offline"]
+    assert [each["mode"] for each in calls] == ["online", "offline"]
 
 
 @pytest.mark.parametrize("answer", [None, 500])
@@ -312,13 +312,13 @@ def test_a_server_that_is_away_or_fails_costs_the_run_nothing(
 
 
 def test_a_server_that_goes_away_before_the_end_leaves_the_command_that_sends_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fake: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Gone(FakeRun):
         def finish(self, exit_code: int) -> None:
             raise TimeoutError("not finished after 300 s")
 
-    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=lambda **_: Gone()))
+    fake(Gone())
     with (
         pytest.warns(TrackerWarning, match="finish failed: TimeoutError: not finished"),
         tracker(CONFIG, folder=tmp_path / "sweep" / "cell"),
@@ -328,12 +328,12 @@ def test_a_server_that_goes_away_before_the_end_leaves_the_command_that_sends_th
 
 
 def test_the_runs_of_a_sweep_are_told_of_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fake: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Offline(FakeRun):
         offline = True
 
-    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=lambda **_: Offline()))
+    fake(Offline())
     for cell in ("one", "two", "three"):
         with tracker(CONFIG, folder=tmp_path / cell):
             pass
@@ -343,10 +343,10 @@ def test_the_runs_of_a_sweep_are_told_of_once(
 
 
 def test_a_dying_service_is_told_once_and_the_run_is_still_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake: Callable[..., Any]
 ) -> None:
     run = FakeRun()
-    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=lambda **_: run))
+    fake(run)
     with (
         pytest.warns(TrackerWarning, match="log failed: ConnectionError: service is gone") as told,
         tracker(CONFIG, folder=tmp_path) as track,
@@ -359,10 +359,10 @@ def test_a_dying_service_is_told_once_and_the_run_is_still_closed(
 
 
 def test_a_run_that_raises_is_closed_as_failed_and_its_error_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake: Callable[..., Any]
 ) -> None:
     run = FakeRun()
-    monkeypatch.setitem(sys.modules, "wandb", fake_wandb(init=lambda **_: run))
+    fake(run)
     with pytest.raises(KeyboardInterrupt), tracker(CONFIG, folder=tmp_path):
         raise KeyboardInterrupt
     assert run.exit_codes == [1]
