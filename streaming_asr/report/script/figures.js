@@ -411,7 +411,7 @@ const FIGURES = [
     x: chunkAxis,
     y: {
       name: 'errors visible',
-      label: `Errors visible while speaking (%${onAudio || ', with compute'})`,
+      label: `Errors visible (%${onAudio || ', with compute'})`,
       value: metric(`arwer_grid_${data.clock}`),
     },
   },
