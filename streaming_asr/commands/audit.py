@@ -365,11 +365,15 @@ def _lines(answer: Audit) -> list[str]:
 def _page(answer: Audit, verdict: str, stream: Path, audio_from: Sequence[Path]) -> Path:
     from streaming_asr.report.page import render
 
+    name = re.sub(r"[^\w.=,+-]", "_", f"{stream.resolve().parent.name}-{stream.resolve().name}")
+    report = stream.resolve().parent / "report.html"
     log = read_log(stream / folders.EVENTS, only={place.utt for place in answer.places})
     logged = {each.utt: each for each in log.utterances}
     text = render(
         "audit.html.j2",
-        title=f"Audit of {stream.parent.name}/{stream.name}",
+        title="Where a stream loses against batch",
+        stream=f"{stream.parent.name}/{stream.name}",
+        report=os.path.relpath(report, OUTPUT.resolve()) if report.is_file() else None,
         verdict=verdict,
         heads=HEADS,
         rows=_texts(answer),
@@ -380,7 +384,6 @@ def _page(answer: Audit, verdict: str, stream: Path, audio_from: Sequence[Path])
             (place, _clip(place, logged[place.utt], stream, audio_from)) for place in answer.places
         ],
     )
-    name = re.sub(r"[^\w.=,+-]", "_", f"{stream.resolve().parent.name}-{stream.resolve().name}")
     return write_text(OUTPUT / f"{short_name(name)}.html", text)
 
 

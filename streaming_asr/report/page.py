@@ -131,11 +131,8 @@ def page_data(folder: Path | str, audio_from: Iterable[Path] = ()) -> dict[str, 
     sentences = {split: sentence(here, clock) for split, here in by_data.items()}
     fronts, best = front(results, clock), best_of(results)
     winners = best_values(results, [each["name"] for each in columns])
-    # Results of several experiments in one folder are called by the folder.
-    names = {result.document.get("experiment") for result in results} - {None}
-    title = names.pop() if len(names) == 1 else Path(folder).resolve().name
     return {
-        "title": str(title),
+        "title": _title(results),
         "clock": clock,
         "shared": [*sorted(model_of_all(results)), *sorted(shared)],
         "columns": columns,
@@ -163,6 +160,18 @@ def page_data(folder: Path | str, audio_from: Iterable[Path] = ()) -> dict[str, 
         "remarks": [*remarks_of(results), *missing_intervals(results)],
         "licences": _licences(results),
     }
+
+
+def _title(results: Sequence[Result]) -> str:
+    """Return the experiment's name where it is a sentence, else the methods and the data."""
+    names = {str(result.document.get("experiment")) for result in results}
+    if len(names) == 1 and " " in (name := names.pop()):
+        return name
+    parts = []
+    for field, what in (("method", "methods"), ("split", "data sets")):
+        texts = dict.fromkeys(getattr(result, field) for result in results)
+        parts.append(", ".join(texts) if len(texts) < 4 else f"{len(texts)} {what}")
+    return " on ".join(filter(None, parts))
 
 
 def _subtitle(results: list[dict[str, Any]]) -> str:

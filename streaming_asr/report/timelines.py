@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from streaming_asr.metrics import Trace
 from streaming_asr.metrics.latency import WordTimes
 from streaming_asr.score.document import lines_of
 from streaming_asr.score.results import Result
-from streaming_asr.text.normalise import light_key
+from streaming_asr.text.normalise import Normaliser, light_key
 from streaming_asr.text.tokens import common_prefix
 
 MAX_DURATION_S = 600.0  # a longer recording is more rows than a reader can follow
@@ -80,7 +81,8 @@ def timeline(trace: Trace) -> dict[str, Any]:
     rows: one per word of the aligned reference and final text: word, start, end (null for an
     insertion and for an unjudged word, where there is no reference); final, shown, stable,
     committed, changes (null for a deletion), all in indices of `steps`; changes are [step, text
-    at this place], from the first text shown on.
+    at this place], from the first text shown on. kind: hit, substitution, deletion, insertion,
+    unjudged, or forgiven, an error to the eye that WER does not count.
     """
     labelled = bool(trace.reference.strip())
     steps: list[list[Any]] = []
@@ -131,6 +133,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
             no_reference = {"word": None, "start": None, "end": None}
             kind = "insertion" if labelled else "unjudged"
             rows += [{"kind": kind, **no_reference, **of_text(k)} for k in range(j, j_end)]
+    _forgive(rows, trace.normalise)
     last_s = trace.steps[-1].finished_s if trace.steps else 0.0
     return {
         "utt": trace.utt,
@@ -143,6 +146,19 @@ def timeline(trace: Trace) -> dict[str, Any]:
         "steps": steps,
         "rows": rows,
     }
+
+
+def _forgive(rows: list[dict[str, Any]], normalise: Normaliser) -> None:
+    """Mark the stretches of errors whose words are equal when normalised, as "I am" and "I'm"."""
+    for is_hit, stretch in groupby(rows, key=lambda row: row["kind"] in ("hit", "unjudged")):
+        if is_hit:
+            continue
+        errors = list(stretch)
+        texts = (" ".join(row[side] or "" for row in errors) for side in ("word", "final"))
+        spoken, written = map(normalise.words, texts)
+        if spoken == written:
+            for row in errors:
+                row["kind"] = "forgiven"
 
 
 def _changes(

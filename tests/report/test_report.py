@@ -604,6 +604,25 @@ def test_a_timeline_tells_when_each_word_was_spoken_shown_changed_and_committed(
     assert shown["end_s"] == 2.1
 
 
+def test_what_wer_forgives_is_no_error_on_the_page() -> None:
+    from traces import a_step
+
+    from streaming_asr.metrics import Trace, queued
+    from streaming_asr.report.timelines import timeline
+
+    text = "I'm here at sven"
+    trace = Trace(
+        utt="u",
+        reference="I am here at seven",
+        duration_s=2.0,
+        words=None,
+        steps=queued([a_step(2.0, 0.1, text, text)]),
+        language="en",
+    )
+    kinds = [row["kind"] for row in timeline(trace)["rows"]]
+    assert kinds == ["forgiven", "forgiven", "hit", "hit", "substitution"]
+
+
 def test_a_gap_between_blocks_does_not_break_a_sentence() -> None:
     """WhisperRT's words lie where their blocks end, here with a second between the second and
     third word of the first sentence."""

@@ -46,6 +46,8 @@ const isLabelled = (line) => line.reference.trim() !== '' && data.cells[line.cel
 const keyOf = (word) => word.toLowerCase().replace(/[^\p{L}\p{N}]/gu, '');
 const finals = (each) => each.rows.map((row) => row.final).filter((word) => word !== null);
 
+const isWrong = (row) => row.kind !== 'hit' && row.kind !== 'forgiven';
+
 /** The words of a line against its reference: a wrong word underlined in waves, what it should be
  * struck out; without one against the other text, where they differ. */
 function differences(line, other) {
@@ -54,11 +56,11 @@ function differences(line, other) {
       el(
         'span',
         {},
-        row.word !== null && row.kind !== 'hit' ? el('del', { title: 'reference' }, row.word) : '',
+        row.word !== null && isWrong(row) ? el('del', { title: 'reference' }, row.word) : '',
         row.kind === 'substitution' ? ' ' : '',
         row.final === null
           ? ''
-          : row.kind === 'hit'
+          : !isWrong(row)
             ? row.final
             : el('ins', { title: row.kind }, row.final),
         ' ',
@@ -149,7 +151,7 @@ function lane(line, clock, end) {
         },
         text,
       );
-    const wrong = isLabelled(line) && row.kind !== 'hit';
+    const wrong = isLabelled(line) && isWrong(row);
     if (!wrong && row.final === null) return;
     if (row.word !== null && wrong) {
       label.append(svg('tspan', { class: 'struck' }, short(row.word, 11)));
@@ -705,14 +707,15 @@ export function drawTimelines() {
       { class: 'muted' },
       isLabelled(line)
         ? 'Struck out: in the reference, and missing or another word here. Underlined in waves: the word in its place. ' +
-            'WER forgives other spellings, as 7 for seven.'
+            'Spellings that WER forgives are not marked.'
         : 'No reference, so nothing is right or wrong here' +
             (other ? '; underlined in waves: not in the other text.' : '.'),
     ),
     wordByWord(lanes, player.now),
     ...(player.sound ? [player.sound] : []),
   );
-  player.show(Number.isFinite(+state.t) ? +state.t : 0);
+  // In the middle, so that there is text before anyone presses Play.
+  player.show(state.t && Number.isFinite(+state.t) ? +state.t : line.duration_s / 2);
   for (const node of document.querySelectorAll('.lanes')) cue(node);
   byId('details').textContent = JSON.stringify(data.cells[at].details, null, 1);
 }
