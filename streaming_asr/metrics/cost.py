@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from streaming_asr.method import FRAME_S
 from streaming_asr.metrics import clocks
+from streaming_asr.metrics.latency import summary
 from streaming_asr.metrics.trace import Trace, arrays, mean, ratio
 
 MIB = 2**20
@@ -45,11 +44,8 @@ def real_time_factors(traces: Sequence[Trace]) -> dict[str, float | None]:
 
 def step_times_ms(traces: Sequence[Trace]) -> dict[str, float | None]:
     """Return mean and percentiles of c_k over all steps."""
-    times = [step.compute_s * 1000.0 for trace in traces for step in trace.steps]
-    if not times:
-        return dict.fromkeys(("step_mean_ms", "step_p50_ms", "step_p90_ms", "step_p99_ms"))
-    figures: dict[str, float | None] = {"step_mean_ms": float(np.mean(times))}
-    return figures | {f"step_p{q}_ms": float(np.percentile(times, q)) for q in (50, 90, 99)}
+    figures = summary([step.compute_s * 1000.0 for trace in traces for step in trace.steps])
+    return {f"step_{name}_ms": figures[name] for name in ("mean", "p50", "p90", "p99")}
 
 
 def queue(traces: Sequence[Trace]) -> dict[str, float | None]:

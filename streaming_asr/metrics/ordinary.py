@@ -6,7 +6,7 @@ it reads the final text, and of the steps when its words were first displayed.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -261,69 +261,28 @@ def copies(hypothesis: Sequence[str]) -> Iterator[tuple[int, int, int]]:
     The text is read from its start. Of the phrases that begin at a word, the one with the most
     words in copies is taken (of several the shortest), and reading goes on after its last copy.
     """
-    repeats = _Repeats(hypothesis)
+    words = list(hypothesis)
+    places: dict[str, list[int]] = {}  # of each word, in ascending order
+    for i, word in enumerate(words):
+        places.setdefault(word, []).append(i)
     begin = 0
-    while begin < len(hypothesis):
+    while begin < len(words):
         most_copied, end, phrase_size = 0, begin + 1, 0
-        for second in repeats.candidates(begin):
-            size = second - begin
-            n_copied = repeats.n_same(begin, second) // size * size  # only whole copies
+        of_word = places[words[begin]]
+        for second in of_word[bisect_right(of_word, begin) :]:
+            size, n_left = second - begin, len(words) - second
+            # No later copy can be longer, and a phrase needs room for a whole copy.
+            if n_left <= most_copied or n_left < size:
+                break
+            n_same = 1
+            while n_same < n_left and words[begin + n_same] == words[second + n_same]:
+                n_same += 1
+            n_copied = n_same // size * size  # only whole copies
             if n_copied > most_copied:
                 most_copied, end, phrase_size = n_copied, second + n_copied, size
         if most_copied:
             yield end - most_copied, end, phrase_size
         begin = end
-
-
-class _Repeats:
-    """Finds phrases that a text repeats, without comparing every word with every other.
-
-    Level k numbers the phrases of 2**k words by where they begin, so that equal phrases have one
-    number (prefix doubling, Manber and Myers 1990). The last level is the last with equal phrases.
-    """
-
-    def __init__(self, words: Sequence[str]) -> None:
-        ids: dict[str, int] = {}
-        numbers = np.array([ids.setdefault(word, len(ids)) for word in words], dtype=np.int64)
-        n_distinct = len(ids)
-        self._levels: list[list[int]] = []
-        self._starts: list[list[list[int]]] = []  # by level and number, in ascending order
-        size = 1
-        while n_distinct < len(numbers):
-            starts: list[list[int]] = [[] for _ in range(n_distinct)]
-            level = numbers.tolist()
-            for start, number in enumerate(level):
-                starts[number].append(start)
-            self._levels.append(level)
-            self._starts.append(starts)
-            # A phrase of twice the size is a pair of phrases, one right after the other.
-            pairs = numbers[:-size] * n_distinct + numbers[size:]
-            distinct, numbers = np.unique(pairs, return_inverse=True)
-            n_distinct = len(distinct)
-            size *= 2
-
-    def candidates(self, begin: int) -> Iterator[int]:
-        """Yield, in ascending order, where a copy of a phrase that begins at `begin` may begin, if
-        it directly follows the phrase.
-
-        A phrase of n words, with 2**k <= n < 2**(k + 1), can only have a copy at begin + n if the
-        first 2**k words there are equal.
-        """
-        for k, (level, starts) in enumerate(zip(self._levels, self._starts, strict=True)):
-            if begin >= len(level):
-                return
-            equal = starts[level[begin]]
-            first = bisect_left(equal, begin + 2**k)
-            yield from equal[first : bisect_left(equal, begin + 2 ** (k + 1))]
-
-    def n_same(self, a: int, b: int) -> int:
-        """Return how many words from index `a` on equal those from index `b` on; a < b."""
-        n = 0
-        for k in reversed(range(len(self._levels))):
-            level = self._levels[k]
-            while b + n < len(level) and level[a + n] == level[b + n]:
-                n += 2**k
-        return n
 
 
 def memory_growth(trace: Trace) -> float | None:

@@ -1,19 +1,5 @@
 """Reads other tools' logs. A line of JSON has the fields of its Struct; what is special to a tool
-is in its function.
-
-SimulEval: a line per recording. `delays` are the audio received, in ms, when each whitespace token
-of `prediction` was emitted, or each character (--eval-latency-unit char); `elapsed` is that plus
-all compute so far. `elapsed_fifo`, which only our logs have, is the time in a first-in first-out
-queue.
-
-simulstream: a line that names a recording, then a line per chunk, with the tokens that it added to
-the screen and took back from its end. Times are in seconds. Nothing in it says which words are
-final; our logs add `committed_tokens`, how many of the tokens shown are.
-
-whisper_online: a file per recording, a line `emission_ms beg_ms end_ms text` per emission. The
-emission time is when the line appeared, from the start of the recording, or, with --comp_unaware,
-the audio received. The file does not say which.
-"""
+is in its function."""
 
 from __future__ import annotations
 
@@ -73,9 +59,6 @@ def _as(kind: type[T], row: dict[str, Any], where: str) -> T:
         raise UserError(f"{where}: {error}; is the file in the format that was named?") from error
 
 
-# -- SimulEval --------------------------------------------------------------------------------
-
-
 class Instance(msgspec.Struct):
     """A line of instances.log, as far as it is read."""
 
@@ -91,10 +74,14 @@ class Instance(msgspec.Struct):
 
 
 def simuleval(path: Path) -> tuple[list[ForeignRecording], set[str]]:
-    """Return the recordings of an instances.log, and what it knows (of table.EVERYTHING).
+    """Return the recordings of an instances.log, a line each, and what it knows (of
+    table.EVERYTHING).
 
-    The compute of steps without a word goes to the next word: with `elapsed` alone f_k is never
-    earlier than it was, and never later than `elapsed`.
+    `delays` are the audio received, in ms, when each whitespace token of `prediction` was emitted,
+    or each character (--eval-latency-unit char); `elapsed` is that plus all compute so far.
+    `elapsed_fifo`, which only our logs have, is the time in a first-in first-out queue. The compute
+    of steps without a word goes to the next word: with `elapsed` alone f_k is never earlier than it
+    was, and never later than `elapsed`.
     """
     recordings: list[ForeignRecording] = []
     with_compute = True
@@ -176,9 +163,6 @@ def _gap(indices: list[int], index: int | None) -> tuple[str, ...]:
     return (f"`index` goes from {indices[-2]} to {index}: lines may be missing before it",)
 
 
-# -- simulstream ------------------------------------------------------------------------------
-
-
 class Metadata(msgspec.Struct):
     wav_name: str
     failed: Any = msgspec.UNSET
@@ -207,8 +191,10 @@ def simulstream(path: Path) -> tuple[list[ForeignRecording], set[str]]:
     step, what was displayed, the audio clock and, if every line has `computation_time`, the compute
     clock.
 
-    It has the times of commits only if every line has `committed_tokens`. Otherwise all text is
-    partial until the last line, and metrics of commits mean nothing.
+    A line names a recording; then a line per chunk has the tokens that it added to the screen and
+    took back from its end, with times in seconds. The log has the times of commits only if every
+    line has `committed_tokens`, how many of the tokens shown are final, which our logs add.
+    Otherwise all text is partial until the last line, and metrics of commits mean nothing.
     """
     names: dict[int | str, str] = {}
     failed: dict[str, str] = {}
@@ -366,8 +352,6 @@ def _joined(tokens: Sequence[str], letters: dict[int, Any] | None) -> list[str]:
     return words
 
 
-# -- whisper_online ---------------------------------------------------------------------------
-
 NUMBER = r"(-?\d+(?:\.\d+)?)"
 LINE = re.compile(rf"(\d+(?:\.\d+)?) {NUMBER} {NUMBER}(?: (.*))?")
 
@@ -375,9 +359,11 @@ LINE = re.compile(rf"(\d+(?:\.\d+)?) {NUMBER} {NUMBER}(?: (.*))?")
 def whisper_online(
     path: Path, *, comp_unaware: bool = False
 ) -> tuple[list[ForeignRecording], set[str]]:
-    """Return the recording of a file, or the recordings of a folder of *.txt, by file name.
+    """Return the recording of a file, or the recordings of a folder of *.txt, by file name: a line
+    `emission_ms beg_ms end_ms text` per emission.
 
-    It knows one clock: the audio clock where `comp_unaware`, else the compute clock.
+    It knows one clock. The emission time is the audio received where `comp_unaware`, as with
+    --comp_unaware, else when the line appeared, from the start of the recording.
     """
     recordings = []
     for file in files(path, (".txt", ".log", ".out")):
