@@ -7,28 +7,20 @@ whose kept frames it then encodes again. `EXTRACTORS` takes others; experiments/
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from streaming_asr.whisper.batched import encode_windows, in_slices
-from streaming_asr.whisper.encoder import (
-    Part,
-    StreamingEncoder,
-    encode_parts,
-    encoder_of,
-    part_of,
-    run_layers,
-)
+from streaming_asr.whisper.batched import encode_windows
+from streaming_asr.whisper.encoder import Part, StreamingEncoder, encode_parts
 from streaming_asr.whisper.features import (
     LOOKAHEAD_SAMPLES,
     StreamingLogMel,
     log_mel,
     mel_of_frames,
 )
-from streaming_asr.whisper.flops import block_flops, layer_flops
+from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.load import Whisper
 
 EXTRACTORS: dict[str, Callable[[str, Whisper], Any]] = {}
@@ -49,17 +41,15 @@ class _WhisperState:
 
 
 class WhisperFeatures:
-    """The block-causal Whisper encoder after its last norm, or the states in front of its last
-    `n_above` layers; the weights are frozen.
+    """The block-causal Whisper encoder after its last norm; its weights are frozen.
 
     lookahead_samples: past a frame's end, that the frame needs. context_frames: the longest window.
     """
 
     lookahead_samples = LOOKAHEAD_SAMPLES
 
-    def __init__(self, whisper: Whisper, n_above: int = 0) -> None:
+    def __init__(self, whisper: Whisper) -> None:
         self._whisper = whisper
-        self._n_above = n_above
         self.context_frames = whisper.context_frames
 
     def start(self) -> _WhisperState:
@@ -87,10 +77,7 @@ class WhisperFeatures:
 
     def run(self, parts: Sequence[Part]) -> list[Tensor]:
         """Return the frames (1, n, d) of each part of a pass."""
-        model = self._whisper.model
-        if not self._n_above:
-            return encode_parts(model, parts)
-        return run_layers(encoder_of(model).layers[: -self._n_above], parts)
+        return encode_parts(self._whisper.model, parts)
 
     @torch.inference_mode()
     def move(self, state: _WhisperState, start: int) -> None:
@@ -101,10 +88,7 @@ class WhisperFeatures:
 
     def flops(self, start: int, ends: Sequence[int]) -> float:
         """Return the FLOPs of encoding the blocks from frame `start` on."""
-        config = self._whisper.config
-        blocks = zip([start, *ends[:-1]], ends, strict=True)
-        above = sum(layer_flops(config, end - begin, end) for begin, end in blocks)
-        return block_flops(config, start, ends) - self._n_above * above
+        return block_flops(self._whisper.config, start, ends)
 
     def windows(self, audio: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> list[Tensor]:
         """Return the frames of whole windows, (ends[i][-1], d) each, equal to those of a stream.
@@ -116,11 +100,4 @@ class WhisperFeatures:
             log_mel(samples, n_mels, block_ends=block_ends)
             for samples, block_ends in zip(audio, ends, strict=True)
         ]
-        model = self._whisper.model
-        if not self._n_above:
-            return encode_windows(model, mels, ends)
-        parts = [
-            replace(part_of(model, mel[None]), attend=in_slices(block_ends, mel.device))
-            for mel, block_ends in zip(mels, ends, strict=True)
-        ]
-        return [frames[0] for frames in self.run(parts)]
+        return encode_windows(self._whisper.model, mels, ends)

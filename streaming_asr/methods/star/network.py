@@ -43,8 +43,7 @@ class StarConfig:
     residual (code; cif always does), or is set to 0 (algorithm 1), which loses anchors: 0.84 a
     token where training has one.
     rate: frames per vector it was trained for, where it was not one segment per token. select,
-    shift: see `Compressor`. features: whisper | one of `EXTRACTORS`. copies: the semantic encoder
-    began as copies of Whisper's last encoder layers, and takes the states in front of them.
+    shift: see `Compressor`. features: whisper | one of `EXTRACTORS`.
     """
 
     compressor: str = "star"
@@ -55,7 +54,6 @@ class StarConfig:
     select: str = "top_k"  # of networks without this setting
     shift: float = 0.0
     features: str = "whisper"
-    copies: bool = False
 
     def __post_init__(self) -> None:
         check_one_of(COMPRESSORS, compressor=self.compressor)
@@ -66,12 +64,7 @@ class StarConfig:
                 f"features={self.features!r}: {', '.join(('whisper', *EXTRACTORS))}; in a checkout "
                 "of the project `python -m experiments.star.wav2vec2 run` and `train` know wav2vec2"
             )
-        check_range(1 if self.copies else 0, layers=self.layers)
-        if self.copies and self.features != "whisper":
-            raise UserError(
-                f"copies=true, features={self.features}: the copies are of Whisper's encoder; "
-                "leave one of them out"
-            )
+        check_range(0, layers=self.layers)
         check_range(1, rate=self.rate)
         if self.compressor == "cnn" and self.rate is None:
             raise UserError("compressor=cnn: needs its rate, frames per vector, such as rate=18")
@@ -88,18 +81,13 @@ class StarNetwork(nn.Module):
         heads, hidden = sizes.encoder_attention_heads, sizes.encoder_ffn_dim
         # Algorithm 1 for a stream, equation 4 for audio compressed as a whole.
         mask = "compact" if config.rate is None else "history"
-        if config.copies:
-            check_range(1, sizes.encoder_layers, layers=config.layers)
-        encoder = SemanticEncoder(
-            sizes.d_model, heads, hidden, config.layers, mask, config.pool, norm=config.copies
-        )
+        encoder = SemanticEncoder(sizes.d_model, heads, hidden, config.layers, mask, config.pool)
         self.compressor = compressor(
             config.compressor, sizes.d_model, encoder, carry=config.carry, rate=config.rate
         )
         self.compressor.select, self.compressor.shift = config.select, config.shift
         self.trained = trained
-        n_copies = config.layers if config.copies else 0
-        self.extractor: Any = trained or WhisperFeatures(whisper, n_copies)
+        self.extractor: Any = trained or WhisperFeatures(whisper)
 
     def parts(self) -> dict[str, torch.Tensor]:
         """Return what star.safetensors holds."""

@@ -2,8 +2,7 @@
 
 Causal pre-norm blocks over feature frames (the paper's 4-layer GPT-2, here with the shape of
 Whisper's encoder layers and no positions of its own: the features carry them). Output projections
-begin at zero, so that an untrained encoder hands its features on unchanged; or the blocks begin as
-copies of Whisper's last encoder layers and norm (`begin_as`), over the states in front of these.
+begin at zero, so that an untrained encoder hands its features on unchanged.
 
 Masks. `compact`: a frame sees its own block and the anchors before it, F_enc(B | Z) of algorithm
 1, so that a stream keeps keys and values of the anchors and of the open block only. `history`: it
@@ -17,7 +16,6 @@ the first step, where it takes the encoder thousands to learn to gather a block 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -99,38 +97,12 @@ class SemanticEncoder(nn.Module):
         layers: int,
         mask: str = "compact",
         pool: str = "frame",
-        norm: bool = False,
     ) -> None:
-        """norm: whether a norm follows the blocks."""
         super().__init__()
         self.mask, self.pool = mask, pool
         self.heads = heads
         self.types_embedding = nn.Parameter(torch.zeros(2, d))
         self.blocks = nn.ModuleList(SemanticLayer(d, heads, hidden) for _ in range(layers))
-        self.norm: nn.Module = nn.LayerNorm(d) if norm else nn.Identity()
-
-    @torch.no_grad()
-    def begin_as(self, encoder: Any) -> None:
-        """Copy the last layers and the norm of a Whisper encoder, whose adapter is merged."""
-        layers = encoder.layers[-len(self.blocks) :]
-        pairs: list[tuple[nn.Module, Any]] = [(self.norm, encoder.layer_norm)]
-        for block, layer in zip(self._blocks(), layers, strict=True):
-            attention = layer.self_attn
-            pairs += [
-                (block.attention_norm, layer.self_attn_layer_norm),
-                (block.q, attention.q_proj),
-                (block.k, attention.k_proj),
-                (block.v, attention.v_proj),
-                (block.out, attention.out_proj),
-                (block.norm, layer.final_layer_norm),
-                (block.fc1, layer.fc1),
-                (block.fc2, layer.fc2),
-            ]
-        for copy, original in pairs:
-            state = dict(original.named_parameters())
-            # Whisper's keys have no bias, and one would change no softmax.
-            bias = state.get("bias", torch.zeros(copy.get_parameter("weight").shape[0]))
-            copy.load_state_dict({"weight": state["weight"], "bias": bias})
 
     def _typed(self, x: Tensor, anchors: Tensor) -> Tensor:
         return x + anchors[:, None] * self.types_embedding[1]
@@ -141,8 +113,7 @@ class SemanticEncoder(nn.Module):
         h = self._typed(self._pooled(x, anchors), anchors)[None]
         for block in self._blocks():
             h = block(h, *block.project(h), mask)
-        encoded: Tensor = self.norm(h[0])
-        return encoded
+        return h[0]
 
     def _pooled(self, x: Tensor, anchors: Tensor, cache: SemanticCache | None = None) -> Tensor:
         """Return frames x (T, d), with pool=mean each anchor replaced by the mean of its block.
@@ -206,8 +177,7 @@ class SemanticEncoder(nn.Module):
             last_anchor = int(flags.nonzero()[-1])
             is_open = torch.arange(len(flags), device=flags.device) > last_anchor
             self._keep(cache, flags | is_open)
-        encoded: Tensor = self.norm(h[0])
-        return encoded
+        return h[0]
 
     @staticmethod
     def drop_last(cache: SemanticCache) -> None:

@@ -10,9 +10,8 @@ included (equations 6, 10 and 11). Token t sees the anchors that a stream of som
 Not in the paper, for few hours of speech: with a `boundary_weight` the segmenter also learns where
 tokens end, from the word times of the corpus; the scores injected at the anchors need far more
 steps to teach it. Up to `all_until` every token sees all anchors, so that the decoder first learns
-to read anchors, and not to guess what none holds yet. With `copies` the semantic encoder begins as
-the last layers of the encoder. A `teacher`, WhisperRT's decoder over all frames, gives the
-probabilities of each token, from which the decoder learns too (arXiv 1503.02531).
+to read anchors, and not to guess what none holds yet. A `teacher`, WhisperRT's decoder over all
+frames, gives the probabilities of each token, from which the decoder learns too (arXiv 1503.02531).
 Windows are encoded as a stream encodes them, with one chunk length per batch, 0.1 to 1.0 s.
 """
 
@@ -40,17 +39,11 @@ from streaming_asr.methods.star.network import (
     read_config,
     save_network,
 )
-from streaming_asr.training.recipe import (
-    CHUNK_FRAMES,
-    BlockRecipe,
-    published_name,
-    random_chunk,
-)
+from streaming_asr.training.recipe import CHUNKS_S, BlockRecipe, published_name, random_chunk
 from streaming_asr.training.windows import Window
 from streaming_asr.training.word_tokens import tokens_in_frames
 from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
-from streaming_asr.whisper.batched import decode_windows, in_slices
-from streaming_asr.whisper.encoder import Part, encoder_of, run_layers
+from streaming_asr.whisper.batched import decode_windows
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.window import FRAME_S
@@ -164,7 +157,6 @@ class StarRecipe(BlockRecipe):
     rate: float | None  # frames per vector, audio compressed as a whole (figure 4); None: stream
     waits: Sequence[int]  # what wait-k is drawn from: not in the paper, whose published mask has 3
     all_until: float  # of the training: every token sees all anchors
-    copies: bool  # the semantic encoder begins as the encoder's last layers
     teacher: str | None  # folder of a WhisperRT adapter, with the encoder that `start` has
     teacher_weight: float  # of the cross-entropy with its probabilities, 1 - that of the NLL
     rescale: bool  # the scores to the number of tokens (paper); False: as a stream has them
@@ -208,17 +200,10 @@ class StarRecipe(BlockRecipe):
             rate=self.rate,
             select=self.select,
             features=self.features,
-            copies=self.copies,
         )
         has_network = begun is not None and (begun / CONFIG_FILE).is_file()
         if begun is not None and has_network:
-            before = read_config(begun)
-            if before.copies != self.copies:
-                raise UserError(
-                    f"start={self.start}: trained with copies={before.copies}; give "
-                    f"recipe.target.copies={str(before.copies).lower()}"
-                )
-            other = before.compressor
+            other = read_config(begun).compressor
             if other not in ("none", self.compressor):
                 raise UserError(
                     f"start={self.start}: trained as compressor={other}, not {self.compressor}; "
@@ -238,9 +223,6 @@ class StarRecipe(BlockRecipe):
         network = StarNetwork(self.whisper, config, extractor)
         if begun is not None and has_network:
             fill(network, begun, partly=True)
-        elif self.copies:
-            adapted = load_whisper(self.model_path, adapter=begun)
-            network.compressor.encoder.begin_as(encoder_of(adapted.model))
         self.lora = with_lora(self.whisper.model, self.rank, LINEAR, start=begun)
         self.taught_by = None
         if self.teacher is not None:
@@ -311,16 +293,8 @@ class StarRecipe(BlockRecipe):
         if self.taught_by is None:
             return None
         model = self.taught_by.model.to(self.device)
-        frames = self.model.features(batch)
-        if self.copies:
-            encoder = encoder_of(model)
-            parts = [
-                Part(x[None], in_slices(window_ends, self.device))
-                for x, window_ends in zip(frames, batch.ends, strict=True)
-            ]
-            above = run_layers(encoder.layers[-self.layers :], parts)
-            frames = [encoder.layer_norm(x)[0] for x in above]
-        frames = [x[:n] for x, n in zip(frames, batch.n_real, strict=True)]
+        features = self.model.features(batch)
+        frames = [x[:n] for x, n in zip(features, batch.n_real, strict=True)]
         texts = [[*self.prompt, *text] for text in batch.texts]
         first = len(self.prompt) - 1
         rows = [each[first:] for each in decode_windows(model, texts, frames)]
@@ -404,14 +378,13 @@ class StarRecipe(BlockRecipe):
         compressor = self.network.compressor
         if self.rate is not None or not isinstance(compressor, ScoredCompressor):
             return 0.0
-        chunk, first_chunk = round(self.chunk_s / FRAME_S), round(self.first_chunk_s / FRAME_S)
         scores, n_tokens = [], 0
         for utterance in self.dev:
             samples = utterance.load()
             n_real = -(-len(samples) // FRAME_SAMPLES)
             if not 0 < n_real <= self.whisper.context_frames:
                 continue
-            ends = self.blocks(len(samples), chunk, first_chunk)
+            ends = self.blocks(len(samples), self.chunk, self.first_chunk)
             audio = self._filled_up(samples, ends).to(self.device)
             (features,) = self.network.extractor.windows([audio], [ends])
             scores.append(compressor.segmenter(features[:n_real]).float())
@@ -427,11 +400,11 @@ class StarRecipe(BlockRecipe):
         self.write_card(
             folder,
             "star",
-            "stage waits all_until copies teacher_weight rescale boundary_weight batch",
+            "stage waits all_until teacher_weight rescale boundary_weight batch",
             base=self.model_path,
             start=self.begun_from,
             **({} if self.teacher is None else {"teacher": published_name(self.teacher)}),
-            chunk_s=[frames * FRAME_S for frames in CHUNK_FRAMES],
+            chunk_s=CHUNKS_S,
         )
 
 
