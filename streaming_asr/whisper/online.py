@@ -110,17 +110,6 @@ class OnlineBuffer:
             self._committed += rest
         return committed + rest
 
-    def restart(self, start_s: float) -> None:
-        """Begin again with an empty buffer at `start_s` of the stream; its partial words are lost.
-
-        The committed text stays, for the prompt.
-        """
-        self._agreement = self._new_agreement()
-        self.audio = np.zeros(0, np.float32)
-        self._n_new = 0
-        self.start_s = start_s
-        self._forget_old_text()
-
     def prompt(self) -> str:
         """Return the last words whose audio is gone, until they are 200 characters or more."""
         return self._prompt_of(self._committed)

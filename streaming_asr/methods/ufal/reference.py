@@ -88,11 +88,6 @@ class ReferenceBuffer(OnlineBuffer):
             self._committed += rest
         return rest
 
-    def restart(self, start_s: float) -> None:
-        """Begin again with an empty buffer; the words are forgotten."""
-        self._committed.clear()
-        super().restart(start_s)
-
     def prompt(self) -> str:
         """Return the prompt without the last committed word, which never is in it."""
         return self._prompt_of(self._committed[:-1])

@@ -2,7 +2,7 @@
 
 Each chunk the whole buffer is transcribed again; what two hypotheses in a row agree on is final.
 The agreement is in `whisper/agreement.py`, buffer, prompt and trimming in `whisper/online.py`, what
-transcribes in `faster.py` and `backbone.py`, the voice activity controller in `whisper/vad.py`.
+transcribes in `faster.py` and `backbone.py`.
 
 `compat` gives the text and times of ufal/whisper_streaming (1f25a1a) with fixed chunks, by
 `reference.py`; the default mends what loses or doubles words there.
@@ -16,32 +16,23 @@ from dataclasses import dataclass
 import torch
 
 from streaming_asr.errors import UserError, check_one_of, check_range
-from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
+from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal.reference import ReferenceBuffer
 from streaming_asr.whisper.encoder import PADDINGS
 from streaming_asr.whisper.guard import GUARDS
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, OnlinePolicy
 from streaming_asr.whisper.recogniser import Recogniser
 from streaming_asr.whisper.settings import Chunked
-from streaming_asr.whisper.vad import Gate, Silero
-
-
-@dataclass(slots=True, kw_only=True)
-class UfalState(BufferedStream):
-    """One stream."""
-
-    gate: Gate | None
 
 
 @dataclass(kw_only=True, eq=False)
 class Ufal(Chunked):
-    """The method. Weights and settings; a stream's own things are in its `UfalState`.
+    """The method. Weights and settings; a stream's own things are in its state.
 
     backend: faster_whisper (converts the model on first use into `cache`) or torch. compute_type:
     CTranslate2's, e.g. int8; default as dtype. temperatures: see `faster.py`; torch decodes at 0.
     n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is trimmed,
-    default 15 or half the model's context. vad: transcribe only speech
-    and end a segment when it pauses. guard: see `whisper/guard.py`; none with compat.
+    default 15 or half the model's context. guard: see `whisper/guard.py`; none with compat.
     padding: `full`, or with torch `counted`, which is faster and not exact. Raises
     UserError on settings out of range and on models that cannot be loaded.
     """
@@ -53,7 +44,6 @@ class Ufal(Chunked):
     n: int
     trim_s: float | None
     compat: bool
-    vad: bool
     cache: str | None
     guard: str
     padding: str
@@ -79,7 +69,6 @@ class Ufal(Chunked):
         self._policy = OnlinePolicy.of(context_s, context_s, n=self.n, trim_s=self.trim_s)
         if self.compat and self.n != 2:
             raise UserError(f"n={self.n} with compat: the reference has only n=2")
-        self._silero = Silero() if self.vad else None
 
     def _load_recogniser(self) -> Recogniser:
         """Return one of the two backends; each is imported only when asked for."""
@@ -101,56 +90,30 @@ class Ufal(Chunked):
 
         return Backbone(self.load(), self.beam, guard=self.guard, padding=self.padding)
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> UfalState:
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> BufferedStream:
         """Return the state of a new stream; an unknown language is refused here."""
         self._recogniser.check_language(language)
-        return UfalState(
+        return BufferedStream(
             buffer=(ReferenceBuffer if self.compat else OnlineBuffer)(
                 self._recogniser, self._policy, language, recorder
             ),
-            gate=Gate(self._silero.stream()) if self._silero else None,
             language=language,
             recorder=recorder,
             next_decode=self._first,
         )
 
-    def step(self, state: UfalState, audio: Samples, *, last: bool) -> Update:
-        """Take in `audio`; transcribe the buffer once when at least a chunk of new audio is in it.
-
-        With a voice activity controller nothing is transcribed while nobody speaks.
-        """
+    def step(self, state: BufferedStream, audio: Samples, *, last: bool) -> Update:
+        """Take in `audio`; transcribe the buffer once when it has a chunk or more of new audio."""
         is_due = state.hear(audio, self._chunk)
-        words, endpoint = self._take_in(state, audio, last)
-        if state.gate is None or state.gate.open:
-            # The reference transcribes its last audio in a round of its own; else `finish` does.
-            if (is_due and not last) or (last and self.compat and audio.size):
-                words += state.buffer.process()
-            if last:
-                words += state.buffer.finish()
-        partial = () if last else state.buffer.partial
-        if self.compat:
-            return Update(tuple(words), partial, endpoint=endpoint)
-        return Update(
-            state.given_out(words), state.partial_words() if partial else (), endpoint=endpoint
-        )
-
-    def _take_in(self, state: UfalState, audio: Samples, last: bool) -> tuple[list[Word], bool]:
-        """Put `audio`, or with a gate only the speech in it, into the buffer.
-
-        Returns the words of each stretch of speech that ended in it, and whether one did.
-        """
-        if state.gate is None:
-            state.buffer.insert(audio)
-            return [], False
+        state.buffer.insert(audio)
         words: list[Word] = []
-        endpoint = False
-        with state.recorder.part("feature"):
-            stretches = state.gate.push(audio, last=last)
-        for stretch in stretches:
-            if stretch.begins:
-                state.buffer.restart(stretch.start / SAMPLE_RATE)
-            state.buffer.insert(stretch.audio)
-            if stretch.ends:
-                words += state.buffer.finish()
-                endpoint = True
-        return words, endpoint
+        # The reference transcribes its last audio in a round of its own; else `finish` does.
+        if (is_due and not last) or (last and self.compat and audio.size):
+            words += state.buffer.process()
+        if last:
+            words += state.buffer.finish()
+        partial = () if last else state.buffer.partial
+        # The reference outputs words as they are; `given_out` orders their times and adds blanks.
+        if self.compat:
+            return Update(tuple(words), partial)
+        return Update(state.given_out(words), state.partial_words() if partial else ())
