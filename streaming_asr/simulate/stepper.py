@@ -12,8 +12,19 @@ from dataclasses import dataclass
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
+from streaming_asr.errors import UserError
 from streaming_asr.events.log import Step, UtteranceLog
-from streaming_asr.method import Batched, Method, Samples, Update, Word, revise, step_of, steps_of
+from streaming_asr.method import (
+    Batched,
+    Method,
+    Samples,
+    Update,
+    Word,
+    display_text,
+    revise,
+    step_of,
+    steps_of,
+)
 from streaming_asr.simulate.recorder import StepRecorder
 
 
@@ -114,14 +125,16 @@ class StreamRecord:
     ) -> Step:
         """Apply a step's update to the words, and return the step's event.
 
-        Raises ValueError where the step retracts more words than were committed, or has partial
-        words in the last step.
+        Raises ValueError where the step retracts more words than were committed, and UserError
+        where the last step has partial words.
         """
         revise(self.committed, update.retracted, update.committed)
         self.partial = update.partial
         if last and update.partial:
-            words = [word.text for word in update.partial]
-            raise ValueError(f"the method left partial words after the last step: {words}")
+            raise UserError(
+                "the method left partial words after the last step: "
+                f"{display_text(update.partial)!r:.80}; commit them where `last` is true"
+            )
         self.log.commit_violations += update.retracted > 0
         return Step(
             kind="flush" if last else "endpoint" if update.endpoint else "audio",

@@ -199,7 +199,8 @@ def test_one_bad_utterance_is_reported_and_the_others_go_on(tmp_path: Path, batc
 def test_partial_words_left_at_the_end_fail_the_utterance(tmp_path: Path) -> None:
     (logged,) = run(tmp_path, fakes.LeavesPartial(), fakes.utterance()).utterances
     assert logged.status == "failed"
-    assert logged.error is not None and "left partial words" in logged.error
+    told = "left partial words after the last step: 'w377'; commit them where `last` is true"
+    assert logged.error is not None and told in logged.error
     batched = type("Both", (fakes.LeavesPartial, fakes.BatchedTicker), {})()
     (logged,) = run(tmp_path / "batch", batched, fakes.utterance(), batch=2).utterances
     assert logged.error is not None and "left partial words" in logged.error
