@@ -123,7 +123,8 @@ def _continuations(
     decoder = settings.decoder
     hypotheses = [_grown(settings, branch, audio) for branch in survivors]
     longest = n_prompt + max(len(h.tokens) for h in hypotheses)
-    # Hypotheses of one parent go on from copies of its keys and values.
+    # Hypotheses of one parent go on from copies of its keys and values. From here on survivors[i],
+    # hypotheses[i] and row i of the cache belong together.
     cache.reorder([branch.parent for branch in survivors], longest)
     hidden = decoder.run(
         cache,
@@ -135,6 +136,7 @@ def _continuations(
     top_tokens, top_log_probs = top.indices.tolist(), top.values.tolist()
     branches = []
     for row, hypothesis in enumerate(hypotheses):
+        # The pass above has written the new token's keys and values.
         hypothesis.filled = n_prompt + len(hypothesis.tokens)
         score = survivors[row].total
         for token, log_prob in zip(top_tokens[row], top_log_probs[row], strict=True):
@@ -246,7 +248,7 @@ def _verify(
             if fell or hypothesis.tokens[i] not in top_tokens[row][i - first]:
                 n_stable = i
                 break
-        prefix = hypothesis.copy()
+        prefix = hypothesis.copy()  # the branches of a row share it, and none changes it
         prefix.filled = n_prompt + n_tokens
         prefix.crop(n_stable, n_prompt)
         # The next chunk compares with what these tokens have under this audio.
