@@ -36,6 +36,7 @@ from streaming_asr.simulate.recordings import InMemory, groups
 from streaming_asr.simulate.stepper import Stepper
 from streaming_asr.text.normalise import normaliser
 from streaming_asr.training.windows import (
+    UNCUT,
     Window,
     WindowOptions,
     augmented,
@@ -49,7 +50,8 @@ from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.masks import whole_block_ends
 from streaming_asr.whisper.window import FRAME_S, frames_of
 
-CHUNK_FRAMES = (5, 50)  # least and most of a batch's random chunk: 0.1 .. 1.0 s
+CHUNK_FRAMES = (5, 50)  # least and most of a batch's random chunk
+CHUNKS_S = [0.1, 1.0]  # the same, for cards
 NEIGHBOURS = 200  # utterances of similar lengths on either side
 
 
@@ -184,6 +186,9 @@ class BlockRecipe(CorpusRecipe):
     def __post_init__(self) -> None:
         """Read the corpus and dev, and look for the folder `start`. Raises UserError."""
         super().__post_init__()
+        # Of the stream on dev, in frames.
+        self.chunk = frames_of(self.chunk_s, "chunk_s")
+        self.first_chunk = frames_of(self.first_chunk_s, "first_chunk_s")
         self.begun = None if self.start is None else Path(self.start)
         if self.begun is not None and not self.begun.is_dir():
             raise UserError(
@@ -219,16 +224,8 @@ class BlockRecipe(CorpusRecipe):
 
     def windows(self, rng: random.Random, n: int) -> list[Window]:
         """Draw `n` windows whose words are all complete."""
-        without_augment = WindowOptions(
-            self.whisper.context_s,
-            several=self.several,
-            crop_end=0.0,
-            crop_start=0.0,
-            timestamps=0.0,
-            prompt=0.0,
-            whole=self.whole,
-        )
-        options = augmented(without_augment, self.augment)
+        plain = {"several": self.several, "whole": self.whole, **UNCUT}
+        options = augmented(WindowOptions(self.whisper.context_s, **plain), self.augment)
         starts = {"late_start": self.late_start, "lead_s": self.lead_s}
         return [complete_window(rng, self.voices, self.items, options, **starts) for _ in range(n)]
 
@@ -278,9 +275,8 @@ class BlockRecipe(CorpusRecipe):
                 first_chunk_s=self.first_chunk_s,
                 **options,
             )
-        chunk = frames_of(self.chunk_s, "chunk_s") * FRAME_SAMPLES
-        first_chunk = frames_of(self.first_chunk_s, "first_chunk_s") * FRAME_SAMPLES
-        wer, counts = stream_dev_wer(method, self.dev, chunk, first_chunk, language=self.language)
+        chunks = self.chunk * FRAME_SAMPLES, self.first_chunk * FRAME_SAMPLES
+        wer, counts = stream_dev_wer(method, self.dev, *chunks, language=self.language)
         return {"score": wer, "wer": wer}, counts
 
     def save(self, folder: Path) -> None:

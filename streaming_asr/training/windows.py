@@ -68,6 +68,8 @@ class WindowOptions:
     whole: bool = False  # an utterance that would run over the context's edge is left out
 
 
+UNCUT: dict[str, Any] = dict.fromkeys(("crop_end", "crop_start", "timestamps", "prompt"), 0.0)
+"""Options of windows that hold whole words and no more than them."""
 SILENCES = ("zeros", "room", "noise")  # room: the clip's own background; noise: faint pink or hum
 NO_AUGMENT: dict[str, Any] = {
     **dict.fromkeys(("empty", "noise", "speed", "room", "telephone", "silence_after"), 0.0),

@@ -39,7 +39,7 @@ from streaming_asr.methods.simul_whisper.truncation import (
     fires_at_the_end,
 )
 from streaming_asr.training.recipe import CorpusRecipe, published_name
-from streaming_asr.training.windows import WindowOptions, augmented
+from streaming_asr.training.windows import UNCUT, WindowOptions, augmented
 from streaming_asr.whisper.encoder import encode_padded
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
@@ -79,14 +79,7 @@ class TruncationRecipe(CorpusRecipe):
                 "cut by them"
             )
         self.whisper = load_whisper(self.model_path)
-        plain = WindowOptions(
-            self.whisper.context_s,
-            several=self.several,
-            crop_end=0.0,
-            crop_start=0.0,
-            timestamps=0.0,
-            prompt=0.0,
-        )
+        plain = WindowOptions(self.whisper.context_s, several=self.several, **UNCUT)
         self.options = augmented(plain, self.augment)
         self.threshold: float | None = None
         """Of the last evaluation."""

@@ -57,18 +57,13 @@ from streaming_asr.methods.u2.pieces import (
     load_pieces,
     plain,
 )
-from streaming_asr.training.recipe import (
-    CHUNK_FRAMES,
-    BlockRecipe,
-    dev_wer,
-    random_chunk,
-)
+from streaming_asr.training.recipe import CHUNKS_S, BlockRecipe, dev_wer, random_chunk
 from streaming_asr.training.samples import as_int16, from_int16
 from streaming_asr.training.windows import WindowOptions
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel_windows
 from streaming_asr.whisper.load import load_whisper
-from streaming_asr.whisper.window import FRAME_S, frames_of
+from streaming_asr.whisper.window import FRAME_S
 
 CTC_BESIDE = 0.3  # of the CTC loss, added to the frame loss
 FRAMES_SPAN = 10  # frames of a mask, as in wav2vec 2.0
@@ -303,12 +298,10 @@ class U2BranchRecipe(BlockRecipe):
 
         `nats_per_word`, the CTC loss, is also the score; `wer` is the WER in percent of greedy CTC.
         """
-        chunk = frames_of(self.chunk_s, "chunk_s")
-        first_chunk = frames_of(self.first_chunk_s, "first_chunk_s")
         total, n_words, texts = 0.0, 0, []
         for utterance in self.scored_dev:
             audio = utterance.load()
-            ends = self.blocks(len(audio), chunk, first_chunk)
+            ends = self.blocks(len(audio), self.chunk, self.first_chunk)
             classes = self.tokenizer.encode(utterance.text)
             mel = self.mel(audio, ends)
             logits = self.model(U2Batch([mel], [ends], [classes], [None], masks=[Masks()]))
@@ -328,7 +321,7 @@ class U2BranchRecipe(BlockRecipe):
             "branch_layers branch_rank dropout mask_frames mask_channels pieces frames_share batch",
             base=self.model_path,
             start=self.begun_from,
-            chunk_s=[frames * FRAME_S for frames in CHUNK_FRAMES],
+            chunk_s=CHUNKS_S,
         )
 
 

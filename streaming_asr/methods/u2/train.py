@@ -37,7 +37,7 @@ from streaming_asr.methods.u2.head import (
 from streaming_asr.methods.u2.network import TwoPassModel, U2Batch, spoken_classes
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.training.recipe import (
-    CHUNK_FRAMES,
+    CHUNKS_S,
     BlockRecipe,
     dev_wer,
     published_name,
@@ -51,7 +51,7 @@ from streaming_asr.whisper.features import SAMPLE_RATE
 from streaming_asr.whisper.load import Whisper
 from streaming_asr.whisper.search import BeamSearch
 from streaming_asr.whisper.together import alone
-from streaming_asr.whisper.window import FRAME_S, frames_of
+from streaming_asr.whisper.window import FRAME_S
 
 STAGES = ("attention", "frames", "ctc", "hybrid")
 LOSSES = {"frames": ("frames", "attention"), "hybrid": ("ctc", "attention")}  # else the stage's own
@@ -176,12 +176,10 @@ class U2Recipe(BlockRecipe):
             self.save(Path(folder))
             whisper = load_trained(self.model_path, folder, device=str(self.device))
         search = BeamSearch(Decoder(whisper), whisper.eot, beam=1)
-        chunk = frames_of(self.chunk_s, "chunk_s")
-        first_chunk = frames_of(self.first_chunk_s, "first_chunk_s")
         texts = []
         for utterance in self.dev:
             audio = utterance.load()[: int(whisper.context_s * SAMPLE_RATE)]
-            ends = self.blocks(len(audio), chunk, first_chunk)
+            ends = self.blocks(len(audio), self.chunk, self.first_chunk)
             mel = self.mel(audio, ends)
             cache = DecoderCache(search.decoder)
             hidden = encode_masked(whisper.model, mel[None].to(whisper.device), ends=ends)
@@ -210,7 +208,7 @@ class U2Recipe(BlockRecipe):
             base=None if whole else self.model_path,
             start=self.begun_from,
             ctc_tokens=self.tokenizer.n_tokens,
-            chunk_s=[frames * FRAME_S for frames in CHUNK_FRAMES],
+            chunk_s=CHUNKS_S,
         )
 
 

@@ -100,9 +100,6 @@ class WhisperRTRecipe(BlockRecipe):
         check_range(1, batch=self.batch, buckets=self.buckets, rank=self.rank)
         check_range(1, points_per_window=self.points_per_window, last_tokens=self.last_tokens)
         super().__post_init__()
-        self.chunk = round(self.chunk_s / FRAME_S)
-        self.first_chunk = round(self.first_chunk_s / FRAME_S)
-
         self.whisper = load_whisper(self.model_path)
         self.prompt_of = self.prompts()
         # With the leading space the tokens of a text are those of its words, one after another.
@@ -318,8 +315,8 @@ class WhisperRTRecipe(BlockRecipe):
             "last_tokens distil distil_weight batch",
             base=self.model_path,
             start=self.begun_from,
-            chunk_s=round(self.chunk * FRAME_S, 2),
-            first_chunk_s=round(self.first_chunk * FRAME_S, 2),
+            chunk_s=self.chunk_s,
+            first_chunk_s=self.first_chunk_s,
             # step, minutes and dev/wer of now, from the curve that `fit` keeps next to it
             reached=_last_row(folder.parent / "curve.jsonl"),
         )
