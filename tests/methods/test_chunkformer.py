@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +17,14 @@ import soundfile
 import torch
 import yaml
 from chunkformer_tiny import SHAPE, STATISTICS, TOKENS, tiny_folder, tiny_network
+from recipes import settings_of
 from tiny import noise
+from tiny import tiny_folder as whisper_folder
+from toy_corpus import WORDS, toy_corpus
 
 from streaming_asr import contract
 from streaming_asr.config.build import new_method
-from streaming_asr.contract import OF_ANY_AUDIO, Setting, committed
+from streaming_asr.contract import OF_ANY_AUDIO, Setting
 from streaming_asr.corpora.audio import File, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
@@ -29,8 +34,14 @@ from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import Greedy, best_path
 from streaming_asr.methods.chunkformer.features import fbank
 from streaming_asr.methods.chunkformer.load import load, save
+from streaming_asr.methods.chunkformer.tokenizer import Tokenizer
+from streaming_asr.methods.chunkformer.train import ChunkFormerRecipe
 from streaming_asr.run import command as run
 from streaming_asr.simulate.recorder import StepRecorder
+from streaming_asr.training.loop import FitConfig, fit
+from streaming_asr.training.windows import Window
+from streaming_asr.whisper.encoder import encode_masked
+from streaming_asr.whisper.features import log_mel
 
 SHORT = {"mode": "longform", "chunk_frames": 4, "left_frames": 8, "right_frames": 5}
 
@@ -61,13 +72,6 @@ def test_the_contract_holds_in_other_modes(check, options) -> None:
 
 
 # -- streaming ----------------------------------------------------------------------------------
-
-
-def test_streaming_equals_one_pass_without_right_context() -> None:
-    given = contract.run(method(), setting().audio, setting())
-    wanted = words_of(setting().audio, Context(4, 50, 0))
-    assert len(wanted) > 5
-    assert contract.same_words(committed(given), wanted)
 
 
 def test_what_is_shown_after_a_step_is_what_the_frames_heard_say() -> None:
@@ -223,11 +227,6 @@ def test_streaming_writes_no_segments(tmp_path: Path) -> None:
 # -- refusals -----------------------------------------------------------------------------------
 
 
-def test_the_tiny_network_hears_enough_to_tell_mistakes_apart() -> None:
-    said = {word.text for word in words_of(noise(6.0, seed=5), Context(4, 50, 0))}
-    assert len(said) >= 4
-
-
 # -- Checkpoint folders: both generations of names, and every way in which one can be wrong --
 
 
@@ -297,103 +296,285 @@ def test_the_first_generation_of_names_is_read_too(folder: Path) -> None:
     assert torch.allclose(logits(folder), wanted, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.pt", "pytorch_model.ckpt"])
-def test_the_weights_may_have_another_ending(folder: Path, name: str) -> None:
-    wanted = logits(folder)
-    edit_weights(folder, dict, name)
-    assert torch.equal(logits(folder), wanted)
+def without(part: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+    return lambda weights: {name: value for name, value in weights.items() if part not in name}
 
 
-def test_an_attention_decoder_in_the_checkpoint_is_passed_over(folder: Path) -> None:
-    wanted = logits(folder)
+def test_weights_have_other_endings_more_parts_or_no_statistics(folder: Path) -> None:
+    expected = logits(folder)
     edit_weights(folder, lambda w: w | {"decoder.left_decoder.embed.0.weight": torch.zeros(3, 3)})
-    assert torch.equal(logits(folder), wanted)
-
-
-def test_without_statistics_the_features_are_taken_as_they_are(folder: Path) -> None:
+    assert torch.equal(logits(folder), expected)
+    for old, new in (("bin", "pt"), ("pt", "ckpt")):
+        (folder / f"pytorch_model.{old}").rename(folder / f"pytorch_model.{new}")
+        assert torch.equal(logits(folder), expected)
+    (folder / "pytorch_model.ckpt").rename(folder / "pytorch_model.bin")
     (folder / "global_cmvn").unlink()
-    edit_weights(folder, lambda w: {k: v for k, v in w.items() if "cmvn" not in k})
+    edit_weights(folder, without("cmvn"))
     cmvn = load(folder).network.encoder.global_cmvn
     assert not cmvn.mean.any() and bool((cmvn.istd == 1).all())
 
 
-def refused(folder: Path, *texts: str) -> None:
+VOCABULARY = "".join(f"{token} {i}\n" for i, token in enumerate([*TOKENS, "▁more"]))
+BROKEN: list[tuple[str, str | bytes | None, str]] = [
+    # a file, what it holds (None: it is absent), the answer
+    ("config.yaml", None, "config.yaml"),
+    ("vocab.txt", None, "vocab.txt"),
+    ("pytorch_model.bin", None, "pytorch_model.bin"),
+    ("config.yaml", "a: [1", "config.yaml"),
+    ("config.yaml", "model: whisper", "config.yaml"),
+    ("pytorch_model.bin", "not weights", "pytorch_model.bin"),
+    ("vocab.txt", VOCABULARY, "vocab.txt has 12 tokens, the CTC head 11"),
+    ("vocab.txt", "<blank> 0\n▁the 2\n", "without a gap"),
+    ("vocab.txt", "<blank> 0\n▁the 0\n", "without a gap"),
+    ("vocab.txt", "<blank>\n", 'a line is "token id"'),
+    ("vocab.txt", "", "without a gap"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "answer"), BROKEN)
+def test_a_broken_file_is_refused(folder, name, content, answer):
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_text(content)
     with pytest.raises(UserError) as refusal:
         load(folder)
-    for text in texts:
-        assert text in str(refusal.value)
+    assert answer in str(refusal.value) and name in str(refusal.value)
 
 
-def test_a_vocabulary_of_another_size_is_refused(folder: Path) -> None:
-    with (folder / "vocab.txt").open("a") as file:
-        file.write(f"▁more {len(TOKENS)}\n")
-    refused(folder, "vocab.txt has 12 tokens, the CTC head 11", "must agree")
+OTHER: list[tuple[dict[str, Any], str]] = [
+    ({"input_layer": "conv2d"}, "encoder_conf.input_layer is conv2d"),
+    ({"cnn_module_norm": "batch_norm"}, "encoder_conf.cnn_module_norm is batch_norm"),
+    ({"cnn_module_kernel": 31}, "encoder_conf.cnn_module_kernel is 31"),
+    ({"num_blocks": 2}, 'Unexpected key(s) in state_dict: "encoder.encoders.2.'),
+    ({"num_blocks": 4}, 'Missing key(s) in state_dict: "encoder.encoders.3.'),
+    ({"linear_units": 50}, "size mismatch for encoder.encoders.0."),
+    ({"output_size": None}, "needs output_size"),
+]
 
 
-@pytest.mark.parametrize(
-    ("lines", "text"),
-    [
-        ("<blank> 0\n▁the 2\n", "without a gap"),
-        ("<blank> 0\n▁the 0\n", "without a gap"),
-        ("<blank>\n", 'a line is "token id"'),
-        ("", "without a gap"),
-    ],
-)
-def test_a_vocabulary_that_is_none_is_refused(folder: Path, lines: str, text: str) -> None:
-    (folder / "vocab.txt").write_text(lines)
-    refused(folder, "vocab.txt", text)
+@pytest.mark.parametrize(("settings", "answer"), OTHER, ids=str)
+def test_another_architecture_is_refused(folder, settings, answer):
+    edit_config(folder, **settings)
+    with pytest.raises(UserError) as refusal:
+        load(folder)
+    assert answer in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("input_layer", "conv2d"), ("cnn_module_norm", "batch_norm"), ("cnn_module_kernel", 31)],
-)
-def test_another_architecture_is_refused(folder: Path, option: str, value: Any) -> None:
-    edit_config(folder, **{option: value})
-    refused(folder, f"encoder_conf.{option} is {value}", "read is only")
+def test_weights_without_a_head_or_statistics_and_no_folder_are_refused(folder: Path) -> None:
+    edit_weights(folder, without("cmvn"))
+    (folder / "global_cmvn").write_text(json.dumps({"mean_stat": []}))
+    with pytest.raises(UserError, match="global_cmvn"):
+        load(folder)
+    edit_weights(folder, without("ctc."))
+    with pytest.raises(UserError, match="no CTC head"):
+        load(folder)
+    with pytest.raises(UserError, match=r"no such folder.*streaming_asr\.train method=chunkf"):
+        load(folder / "gone")
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "text"),
-    [
-        ("num_blocks", 2, 'Unexpected key(s) in state_dict: "encoder.encoders.2.'),
-        ("num_blocks", 4, 'Missing key(s) in state_dict: "encoder.encoders.3.'),
-        ("linear_units", 50, "size mismatch for encoder.encoders.0."),
-        ("output_size", None, "needs output_size"),
-    ],
-)
-def test_weights_that_do_not_fit_the_configuration_are_refused(
-    folder: Path, option: str, value: Any, text: str
-) -> None:
-    edit_config(folder, **{option: value})
-    refused(folder, text)
+# -- training --
+
+Make = Callable[..., ChunkFormerRecipe]
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "vocab.txt", "pytorch_model.bin"])
-def test_a_file_that_is_absent_is_named(folder: Path, name: str) -> None:
-    (folder / name).unlink()
-    refused(folder, name)
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy_corpus(tmp_path_factory.mktemp("corpus"))
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("config.yaml", b"a: [1"),
-        ("config.yaml", b"model: whisper"),
-        ("pytorch_model.bin", b"not weights"),
-        ("global_cmvn", json.dumps({"mean_stat": []}).encode()),
-    ],
-)
-def test_a_file_that_is_broken_is_named(folder: Path, name: str, content: bytes) -> None:
-    if name == "global_cmvn":
-        edit_weights(folder, lambda w: {k: v for k, v in w.items() if "cmvn" not in k})
-    (folder / name).write_bytes(content)
-    refused(folder, name)
+@pytest.fixture
+def recipe(corpus: Path) -> Make:
+    def make(**options) -> ChunkFormerRecipe:
+        torch.manual_seed(0)
+        settings = {
+            **{"vocabulary": 60, "d": 16, "heads": 2, "layers": 2, "hidden": 32},
+            **{"decoder_layers": 1, "batch_s": 6.0, "augment": None, "dropout": 0.0},
+            **options,
+        }
+        return ChunkFormerRecipe(**settings_of("chunkformer", corpus, **settings))
+
+    return make
 
 
-def test_weights_without_a_ctc_head_and_a_folder_that_is_not_there_are_refused(
-    folder: Path,
-) -> None:
-    edit_weights(folder, lambda w: {k: v for k, v in w.items() if not k.startswith("ctc.")})
-    refused(folder, "no CTC head")
-    refused(folder / "gone", "no such folder", "streaming_asr.train method=chunkformer")
+# -- the teacher --------------------------------------------------------------------------------
+
+
+def test_a_frame_is_to_tell_the_four_frames_of_the_teacher_around_its_centre(recipe: Make) -> None:
+    made = recipe(teacher=str(whisper_folder()), window_s=4.0)
+    audio = noise(2.0, 1)
+    mel = log_mel(torch.from_numpy(audio), made.teacher_model.n_mels, n_frames=2 * 125 + 1)
+    with torch.no_grad():
+        hidden = encode_masked(made.teacher_model.model, mel[None], ends=[125])[0]
+    taught = made._taught(made.teacher_model, audio, 23)
+    assert taught.shape == (23, 4 * made.teacher_model.config.d_model)
+    # Frame 5 is centred on 5 * 80 + 82.5 ms; the teacher's frames 22 to 25 are on 450 .. 510 ms.
+    expected = torch.nn.functional.layer_norm(hidden[22:26], hidden.shape[-1:])
+    assert torch.allclose(taught[5].unflatten(0, (-1, 4)).T, expected, atol=1e-6)
+
+
+def test_what_the_teacher_knows_is_learnt_and_not_kept(recipe: Make, tmp_path: Path) -> None:
+    made = recipe(teacher=str(whisper_folder()), window_s=4.0, batch_s=3.0)
+    losses = []
+    optimiser = torch.optim.Adam(made.model.parameters(), lr=3e-3)
+    for _ in range(30):
+        loss, logs = made.loss(made.model, made.draw(0, rank=0, world=1, progress=0.0))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(logs["teacher_loss"])
+    assert losses[-1] < 0.7 * losses[0]
+    made.save(tmp_path)
+    assert '"teacher": ' in (tmp_path / "training.json").read_text()
+    names = load(tmp_path).network.state_dict()
+    assert not [name for name in names if "taught" in name]
+
+
+# -- tokens -------------------------------------------------------------------------------------
+
+
+def test_tokens_spell_the_text_and_those_of_a_text_are_those_of_its_words() -> None:
+    tokenizer = Tokenizer.train([" ".join(WORDS), "Käse, $12.50"], 60)
+    assert tokenizer.tokens[:2] == ["<blank>", "<unk>"]
+    assert tokenizer.tokens[tokenizer.end] == "<sos/eos>" and len(tokenizer) <= 60
+    ids = tokenizer.encode("the quick Käse, $12.50")
+    assert "".join(tokenizer.tokens[i] for i in ids) == "▁the▁quick▁Käse,▁$12.50"
+    assert ids == [i for w in ("the", "quick", "Käse,", "$12.50") for i in tokenizer.encode(w)]
+    assert tokenizer.encode("") == []
+    assert tokenizer.encode("ж")[-1] == 1
+
+
+# -- batches ------------------------------------------------------------------------------------
+
+
+def test_the_context_is_full_first_and_then_random(recipe: Make) -> None:
+    made = recipe(full_until=0.5, chunks=[4, 8, -1], lefts=[16, 32], rights=[0, 3])
+
+    def seen(progress: float) -> set[Context | None]:
+        return {made.draw(s, rank=0, world=1, progress=progress).context for s in range(25)}
+
+    assert seen(0.49) == {None}
+    later = seen(0.5)
+    assert None in later
+    assert {c.chunk for c in later if c} == {4, 8}
+    assert {c.left for c in later if c} == {16, 32}
+    assert {c.right for c in later if c} == {0, 3}
+
+
+def test_the_frame_loss_fades_and_its_labels_lie_where_the_words_are(recipe: Make) -> None:
+    made = recipe(frame_weight=0.5, frame_until=0.4)
+    weights = [made.draw(0, rank=0, world=1, progress=p).frame_weight for p in (0.0, 0.2, 0.4, 1)]
+    assert weights == pytest.approx([0.5, 0.25, 0.0, 0.0])
+    (fox,), (wash,) = made.tokenizer.encode("fox")[:1], made.tokenizer.encode("wash")[:1]
+    window = Window(noise(2.0), [("fox", 0.24, 0.56, 0), ("wash", 1.0, 1.4, 0)], "", False, False)
+    labels = made._spoken(window, 20).tolist()
+    n_fox = len(made.tokenizer.encode("fox"))
+    # frame i is centred on 0.0825 + 0.08 i: frames 2 to 5 lie in the first word
+    assert labels[:2] == [0, 0] and labels[2] == fox and labels[6] == 0
+    assert all(labels[2:6]) and len(set(labels[2:6])) == min(4, n_fox)
+    assert labels[11] == 0 and labels[12] == wash and labels[17:] == [0, 0, 0]
+
+
+def test_speech_without_word_times_teaches_its_text_and_no_frame(recipe: Make) -> None:
+    made = recipe(several=0.0)
+    timed = made.items
+    made.train_on([replace(item, words=()) for item in timed])
+    batch = made.draw(0, rank=0, world=1, progress=0.1)
+    spoken = [made.tokenizer.encode(item.text) for item in timed]
+    assert batch.texts and all(text in spoken for text in batch.texts)
+    assert all((labels == -100).all() for labels in batch.spoken)
+    loss, logs = made.loss(made.model, batch)
+    assert logs["frame_loss"] == 0 and torch.isfinite(loss) and logs["ctc_loss"] > 0
+
+
+def test_short_utterances_come_first_and_one_by_one(corpus: Path, recipe: Make) -> None:
+    made = recipe(short_until=0.5, several=1.0)
+    longest = max(item.n_samples for item in made.items)
+    asked = []
+    near = made.near
+    made.near = lambda share: asked.append(share) or near(share)
+
+    def windows(progress: float) -> tuple[float, float]:
+        """The largest share of the lengths that is asked for, and frames of a batch's longest."""
+        asked.clear()
+        batches = [made.draw(s, rank=0, world=1, progress=progress) for s in range(30)]
+        return max(asked), max(len(mel) for batch in batches for mel in batch.mels)
+
+    (first, alone), (middle, _), (end, joined) = (windows(p) for p in (0.0, 0.25, 0.5))
+    assert first <= 0.1 < middle <= 0.55 < end
+    assert alone <= longest / 160 < joined
+
+
+def test_utterances_longer_than_a_window_are_left_out(recipe: Make) -> None:
+    made = recipe()
+    lengths = sorted(item.n_samples / 16_000 for item in made.items)
+    window_s = lengths[len(lengths) // 2]
+    assert max(i.n_samples for i in recipe(window_s=window_s).items) <= 16_000 * window_s
+    slow = recipe(window_s=window_s, augment={"speed": 1.0, "speed_range": [0.8, 1.1]})
+    assert max(i.n_samples for i in slow.items) <= 0.8 * 16_000 * window_s
+    with pytest.raises(UserError, match=r"no utterance lasts at most window_s=0\.01"):
+        recipe(window_s=0.01)
+
+
+def test_every_parameter_gets_a_gradient_in_full_and_limited_context(recipe: Make) -> None:
+    for options in ({"full_until": 1.0}, {"full_until": 0.0, "chunks": [4], "rights": [2]}):
+        made = recipe(**options)
+        loss, logs = made.loss(made.model, made.draw(0, rank=0, world=1, progress=0.1))
+        loss.backward()
+        assert set(logs) == {"ctc_loss", "decoder_loss", "frame_loss"}
+        without = [n for n, p in made.model.named_parameters() if p.grad is None]
+        flat = [n for n, p in made.model.named_parameters() if not p.grad.abs().max() > 0]
+        # a bias of the keys changes no softmax
+        assert without == [] and all("linear_k.bias" in n or "in_proj" in n for n in flat), flat
+
+
+# -- training -----------------------------------------------------------------------------------
+
+
+def test_a_few_steps_teach_and_leave_a_network_that_loads_and_can_be_gone_on_from(recipe, tmp_path):
+    made = recipe(chunks=[4], lefts=[8], rights=[0], dev_contexts=[[4, 8, 0]], batch_s=4.0)
+    first = made.draw(0, rank=0, world=1, progress=0.0)
+    before = float(made.loss(made.model, first)[0].detach())
+    figures = fit(
+        made,
+        FitConfig(
+            str(tmp_path), max_steps=12, max_minutes=1e6, lr=5e-3, warmup_steps=2, evaluate_every=12
+        ),
+    )
+    assert float(made.loss(made.model, first)[0].detach()) < 0.8 * before
+    assert set(figures) == {"score", "wer_4_8_0", "seconds"}
+    loaded = load(tmp_path / "final")
+    assert loaded.tokens == made.tokenizer.tokens
+    assert not [name for name in loaded.network.state_dict() if "decoder" in name]
+    mel = made.draw(1, rank=0, world=1, progress=1.0).mels[0]
+    made.model.eval()
+    with torch.no_grad():
+        (ours,), (theirs,) = (n([mel], Context(4, 8, 0)) for n in (made.network, loaded.network))
+    assert torch.allclose(ours, theirs, atol=0.05)  # saved at 16 bits
+
+    again = recipe(initial=str(tmp_path / "final"), dropout=0.2)
+    assert again.tokenizer.tokens == made.tokenizer.tokens
+    assert again.network.encoder.encoders[0].dropout.p == 0.2
+    loss, _ = again.loss(again.model, first)
+    loss.backward()
+    assert again.network.encoder.embed.out.weight.grad is not None
+    again.save(tmp_path / "again")
+    assert load(tmp_path / "again").network.shape == made.network.shape
+
+
+def test_the_attention_decoder_goes_on_from_where_the_run_before_left_it(recipe, tmp_path):
+    made = recipe()
+    for weight in made.model.parameters():
+        torch.nn.init.normal_(weight, std=0.1)
+    made.save(tmp_path)
+    again = recipe(initial=str(tmp_path))
+    batch = made.draw(0, rank=0, world=1, progress=1.0)
+    wanted, found = (r.loss(r.model, batch)[1] for r in (made, again))
+    assert found["decoder_loss"] == pytest.approx(wanted["decoder_loss"], rel=1e-2)  # 16 bits
+    assert found["frame_loss"] == pytest.approx(wanted["frame_loss"], rel=1e-2)
+    with pytest.raises(UserError, match=r"decoder\..*; give the decoder_layers"):
+        recipe(initial=str(tmp_path), decoder_layers=2)
+
+
+def test_a_network_of_others_has_no_tokenizer_to_go_on_with(recipe: Make) -> None:
+    with pytest.raises(UserError, match=r"bpe\.json: no tokenizer there"):
+        recipe(initial=str(tiny_folder()))

@@ -19,12 +19,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from streaming_asr.method import Word
 from streaming_asr.methods.chunkformer import layers
 from streaming_asr.methods.chunkformer.context import SIDE, Context
-from streaming_asr.methods.chunkformer.context import whole as tables_of
 from streaming_asr.methods.chunkformer.ctc import Greedy, best_path
 from streaming_asr.methods.chunkformer.encoder import Network, Shape, encoder_flops
 from streaming_asr.methods.chunkformer.endless import EndlessCache, advance
 from streaming_asr.methods.chunkformer.features import StreamingFbank, fbank, n_mel_frames
-from streaming_asr.methods.chunkformer.layers import SelfAttention, n_frames
+from streaming_asr.methods.chunkformer.layers import n_frames
 from streaming_asr.text.subtitles import segments
 
 FIXTURE = FIXTURES / "chunkformer.json"
@@ -86,14 +85,6 @@ def test_a_batch_equals_each_audio_alone_whatever_their_lengths(network, context
         assert largest(part, network([mel], context)[0]) < 1e-5
 
 
-def test_the_neighbour_on_the_axis_is_neither_left_nor_right_context(network) -> None:
-    first, second = mels((231, 231))
-    before = network([first, second], Context(4, 60, 60))
-    after = network([first, second + 3.0], Context(4, 60, 60))
-    assert largest(before[0], after[0]) < 1e-5
-    assert largest(before[1], after[1]) > 0.1
-
-
 def test_contexts_larger_than_the_audio_are_the_full_context(network) -> None:
     for a, b in zip(network(mels()), network(mels(), Context(64, 64, 64)), strict=True):
         assert largest(a, b) < 1e-5
@@ -108,10 +99,6 @@ def test_right_context_changes_what_is_heard_and_its_absence_hides_the_future(ne
         (a,), (b,) = network([mel], context), network([changed], context)
         assert (largest(a[:32], b[:32]) < 1e-5) == same
         assert largest(a[32:], b[32:]) > 0.1
-
-
-def test_an_empty_batch_and_a_batch_of_nothing_have_no_frames(network) -> None:
-    assert network([mels()[3]], Context(4, 4, 0))[0].shape == (0, SHAPE.vocabulary)
 
 
 def test_subsampling_in_groups_is_subsampling_at_once(network, monkeypatch) -> None:
@@ -182,40 +169,6 @@ def test_what_is_kept_does_not_grow_with_the_recording(network, context) -> None
     assert sizes[-1] == sizes[-2] == max(sizes)
 
 
-@pytest.mark.parametrize("instalments", [1, 3])
-def test_a_chunk_longer_than_all_audio_costs_no_more_than_the_audio(
-    network, instalments: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    widths: list[tuple[int, int]] = []
-    forward = SelfAttention.forward
-
-    def noted(self, x, queries, keys_values, valid, positions):
-        widths.append((queries.index.shape[1], valid.shape[1]))
-        return forward(self, x, queries, keys_values, valid, positions)
-
-    encoder = network.encoder
-    whole = frames(encoder, (500, 231))
-    longest = max(map(len, whole))
-    endless, near = Context(22_500, 0, 0), Context(longest, 0, 0)
-    wanted = encoder(whole, near, tables=tables_of([len(part) for part in whole], near))
-    monkeypatch.setattr(SelfAttention, "forward", noted)
-    in_one_pass = encoder(whole, endless)
-    caches, positions = [EndlessCache.empty(encoder) for _ in whole], encoder.positions(near)
-    done: list[list[Tensor]] = [[] for _ in whole]
-    size = -(-longest // instalments)
-    for k in range(instalments):
-        parts = [part[k * size : (k + 1) * size] for part in whole]
-        last = [k == instalments - 1] * len(whole)
-        for rows, out in zip(
-            done, advance(encoder, endless, positions, caches, parts, last), strict=True
-        ):
-            rows.append(out)
-    for expected, one, several in zip(wanted, in_one_pass, done, strict=True):
-        assert largest(one, expected) < 4e-6
-        assert largest(torch.cat(several), expected) < 4e-6
-    assert set(widths) == {(longest, longest)}
-
-
 # -- look-ahead ---------------------------------------------------------------------------------
 
 
@@ -232,16 +185,6 @@ def stream(encoder, context: Context, whole: list[Tensor], chunk: int) -> list[T
         for i, rows in zip(active, out, strict=True):
             done[i].append(rows)
     return [torch.cat(parts) for parts in done]
-
-
-def test_streaming_without_look_ahead_equals_the_one_pass_result(network) -> None:
-    encoder = network.encoder
-    whole = frames(encoder, (500, 231))
-    context = Context(4, 6, 0)
-    for got, wanted in zip(
-        stream(encoder, context, whole, 4), encoder(whole, context), strict=True
-    ):
-        assert largest(got, wanted) < 1e-5
 
 
 def test_the_first_chunk_with_look_ahead_is_the_head_of_the_longer_chunk(network) -> None:

@@ -81,9 +81,7 @@ def test_each_check_catches_the_method_that_breaks_it(check: CHECK, method: fake
         (contract.any_delivery, lambda audio, heard: len(audio) == 1),
     ],
 )
-def test_audio_that_a_method_cannot_take_is_found(
-    check: CHECK, condition: Callable[[Any, Any], bool]
-) -> None:
+def test_audio_that_a_method_cannot_take_is_found(check, condition):
     with pytest.raises(Broken, match=r"it fails on .*: ArithmeticError: .* \(fakes.py:\d+\)"):
         check(fakes.FailsOn(condition), setting())
 
@@ -136,9 +134,19 @@ def test_every_configured_method_keeps_the_contract(method: str, check: CHECK) -
     check(*_configured(method))
 
 
-@pytest.mark.parametrize("check", [contract.no_peeking, contract.step_many_equals_step], ids=name)
-def test_counted_padding_keeps_the_contract(check: CHECK) -> None:
-    check(*_configured("simul_whisper", "method.padding=counted"))
+OTHER_SETTINGS = [
+    ("simul_whisper", "method.padding=counted"),
+    ("whisperrt", "method.beam=3"),
+    ("whisperrt", "method.decoder_cache=true"),
+    ("ufal", "method.backend=torch"),
+]
+SEVERAL = [contract.committed_only_grows, contract.no_peeking, contract.step_many_equals_step]
+
+
+@pytest.mark.parametrize("check", SEVERAL, ids=name)
+@pytest.mark.parametrize("settings", OTHER_SETTINGS, ids=str)
+def test_other_settings_keep_the_contract(settings: tuple[str, str], check: CHECK) -> None:
+    check(*_configured(*settings))
 
 
 # What weights can change; the rest is the code's, which the checks above have on mini.
@@ -158,9 +166,7 @@ OF_WEIGHTS = (
     ("model", "method"),
     sorted({folder.parts[-3:-1] for folder in WEIGHTS.glob("*/*/any_chunk")}),
 )
-def test_every_method_keeps_the_contract_with_the_package_s_real_weights(
-    model: str, method: str, check: CHECK
-) -> None:
+def test_every_method_keeps_the_contract_with_the_package_s_real_weights(model, method, check):
     check(*_with_real_weights(model, method))
 
 

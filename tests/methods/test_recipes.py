@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 import torch
 from branches import random_adapter
+from omegaconf import OmegaConf
 from recipes import settings_of, train, weights
 from tiny import tiny_folder
 from toy_corpus import toy_corpus
 
+import streaming_asr.train  # noqa: F401 (registers the schema of its configuration)
+from streaming_asr.config.compose import compose_raw
 from streaming_asr.errors import UserError
 from streaming_asr.methods.chunkformer.train import ChunkFormerRecipe
 from streaming_asr.methods.hush_word.train import HushWordRecipe
@@ -24,6 +27,7 @@ from streaming_asr.methods.star.train import StarRecipe
 from streaming_asr.methods.u2.branch_train import U2BranchRecipe
 from streaming_asr.methods.u2.train import U2Recipe
 from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
+from streaming_asr.training.loop import FitConfig
 
 Make = Callable[..., Any]
 RECIPES: Mapping[str, tuple[type, Mapping[str, Any]]] = {
@@ -40,7 +44,7 @@ RECIPES: Mapping[str, tuple[type, Mapping[str, Any]]] = {
         U2BranchRecipe,
         {"branch_layers": 1, "branch_rank": 4, "pieces": 60, "batch": 3, "frames_share": 0.0},
     ),
-    "whisperrt": (WhisperRTRecipe, {"rank": 4, "batch": 3}),
+    "whisperrt": (WhisperRTRecipe, {"rank": 4, "batch": 3, "buckets": 4}),
 }
 """By the name of conf/recipe: the class, and settings that make it small."""
 SHARED = {"star": "wait_k", "chunkformer": "context"}
@@ -83,6 +87,21 @@ def content(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", RECIPES)
+def test_the_configuration_names_the_recipe_and_settings_that_the_loop_knows(name: str) -> None:
+    method = name.removesuffix("_branch")
+    config = compose_raw([f"method={method}", f"recipe={name}", "model=mini"], config_name="train")
+    assert (
+        config.recipe.target._target_
+        == f"{RECIPES[name][0].__module__}.{RECIPES[name][0].__name__}"
+    )
+    fit = OmegaConf.to_container(config.recipe.fit)
+    assert FitConfig(out="", **fit).max_minutes == fit["max_minutes"]
+    stages = [stage for stage in config.recipe.get("stages", {}).values() if stage]
+    for stage in stages:
+        FitConfig(out="", **{**fit, **{key: stage[key] for key in stage if key != "share"}})
+
+
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_batch_follows_from_seed_step_and_rank(make: Make, name: str) -> None:
     one, same, seeded = make(name), make(name), make(name, seed=1)
 
@@ -96,6 +115,22 @@ def test_a_batch_follows_from_seed_step_and_rank(make: Make, name: str) -> None:
     assert all(content(each) != batch for each in others)
     if name in SHARED:
         assert getattr(others[1], SHARED[name]) == getattr(drawn(one), SHARED[name])
+
+
+AHEAD = {"simul_whisper": {}, "star": {}, "u2": {"stage": "ctc"}, "whisperrt": {}}
+"""Recipes that compute features or a frozen encoder's frames before the loss, and how."""
+
+
+@pytest.mark.parametrize("name", AHEAD)
+def test_a_batch_that_is_computed_ahead_has_the_same_loss(make: Make, name: str) -> None:
+    recipe = make(name, **AHEAD[name])
+    batch = recipe.draw(2, rank=0, world=1, progress=0.0)
+    ahead = recipe.precompute(batch)
+    assert content(ahead) != content(batch)
+    loss, again = (float(recipe.loss(recipe.model, each)[0].detach()) for each in (batch, ahead))
+    assert again == pytest.approx(loss, rel=1e-2)  # some are kept at 16 bits
+    if name == "u2":  # where the encoder learns nothing of it is kept
+        assert make(name).precompute(batch) is batch
 
 
 @pytest.mark.parametrize("name", ["star", "u2_branch"])
@@ -115,6 +150,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("chunkformer", {"rights": [-1]}, "rights="),
     ("chunkformer", {"lefts": []}, "at least one number"),
     ("chunkformer", {"initial": "nowhere"}, "no such folder"),
+    ("chunkformer", {"vocabulary": 8}, "vocabulary=8: the texts have "),
+    (
+        "chunkformer",
+        {"teacher": str(tiny_folder()), "window_s": 100.0},
+        "less than window_s=100; make the windows as short",
+    ),
     ("hush_word", {"level": "waveform"}, "one of raw, mel"),
     ("hush_word", {"level": "mel"}, "clamps=[none]"),
     ("hush_word", {"clamps": []}, "one clamp or more"),
@@ -157,9 +198,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "options", "answer"), REFUSED, ids=str)
-def test_a_setting_out_of_range_is_refused(
-    make: Make, name: str, options: dict[str, Any], answer: str
-) -> None:
+def test_a_setting_out_of_range_is_refused(make, name, options, answer):
     with pytest.raises(UserError) as refusal:
         make(name, **options)
     assert answer in str(refusal.value)

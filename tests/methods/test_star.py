@@ -9,26 +9,30 @@ import math
 import numpy as np
 import pytest
 import torch
+from branches import random_adapter
 from oracle import oracle
+from recipes import settings_of, train, weights
 from star_tiny import model_folder, randomise, star_folder
 from tiny import noise, tiny_folder
+from toy_corpus import toy_corpus
 from traces import a_step
 
+import streaming_asr.train  # noqa: F401 (registers the schema of its configuration)
 from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.methods.star.anchors import accumulate, fixed, rescale, top_k
 from streaming_asr.methods.star.compressors import Compressed
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
-from streaming_asr.methods.star.features import EXTRACTORS
-from streaming_asr.methods.star.network import StarConfig, StarNetwork, compressor, load_star
+from streaming_asr.methods.star.features import WhisperFeatures
+from streaming_asr.methods.star.network import compressor, load_star
 from streaming_asr.methods.star.semantic import SemanticEncoder, visible
+from streaming_asr.methods.star.train import StarRecipe, boundary_loss, shift_to_sum
 from streaming_asr.metrics import Trace, compute, queued
+from streaming_asr.models.hash import weights_hash
 from streaming_asr.simulate.recorder import StepRecorder
-from streaming_asr.whisper.encoder import encode, encoder_of
-from streaming_asr.whisper.features import log_mel
-from streaming_asr.whisper.flops import layer_flops
+from streaming_asr.training.windows import Window
+from streaming_asr.whisper.batched import decode_windows
 from streaming_asr.whisper.load import load_whisper
-from streaming_asr.whisper.masks import mask_from_ends
 
 AUDIO = noise(3.1, seed=4)
 
@@ -68,7 +72,6 @@ NETWORKS = {
     "cif": {"compressor": "cif"},
     "cnn": {"compressor": "cnn", "rate": 12.0},
     "none": {"compressor": "none"},
-    "copies": {"copies": True, "layers": 1},
 }
 SETTINGS = {
     "wait 1": {"wait_k": 1},
@@ -78,13 +81,9 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("network", "options"),
-    [*((n, {}) for n in NETWORKS.values()), *(({}, s) for s in SETTINGS.values())],
-    ids=[*NETWORKS, *SETTINGS],
-)
-def test_a_stream_in_chunks_equals_the_same_audio_at_once(network, options):
-    star = method(star_folder(**network), **options)
+@pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS)
+def test_a_stream_in_chunks_equals_the_same_audio_at_once(options):
+    star = method(star_folder(), **options)
     words, state = stream(star, AUDIO)
     assert len(state.tokens) > 2 and np.std(state.log_probs) > 1e-2
     for samples in (1600, 777, 16_000):
@@ -129,16 +128,6 @@ def test_one_token_for_every_anchor_after_wait_k():
             star.step(state, AUDIO[start : start + 1600], last=False)
             assert len(state.tokens) == max(0, len(state.ready) - wait_k + 1)
         assert len(state.tokens) > 3
-
-
-def test_keys_of_anchors_are_appended_and_never_change():
-    star, state = method(star_folder()), None
-    state = star.start()
-    star.step(state, AUDIO[:16_000], last=False)
-    before = [k.clone() for k in state.cache.cross_keys]
-    star.step(state, AUDIO[16_000:], last=True)
-    for old, now in zip(before, state.cache.cross_keys, strict=True):
-        assert now.shape[1] > old.shape[1] > 2 and torch.equal(now[:, : old.shape[1]], old)
 
 
 def test_a_window_is_cut_and_the_stream_goes_on_the_same_however_it_arrives():
@@ -401,12 +390,6 @@ def test_star_takes_the_encoders_output_at_anchors_with_their_raw_scores():
     assert torch.equal(found.scores, scores[at])
 
 
-def test_top_k_selection_gives_the_rate_asked_for():
-    found = make("star").compress(features(50), rate=12)
-    assert len(found.vectors) == math.ceil(50 / 12) and found.ends[-1] == 50
-    assert len(make("star").compress(features(50), rate=1000).vectors) == 1
-
-
 def test_in_training_there_is_a_segment_per_token():
     for kind in ("star", "cif"):
         made = make(kind, carry=True)
@@ -423,14 +406,6 @@ def test_cif_shares_the_frame_that_overshoots_between_two_segments():
     assert fires == [1, 2]
     expected = torch.tensor([[0.6, 0.4, 0.0], [0.0, 0.2, 0.8], [0.0, 0.0, 0.0]])
     torch.testing.assert_close(weights, expected, atol=1e-6, rtol=0)
-
-
-def test_gradients_reach_the_segmenter_through_scores_or_weights():
-    for kind in ("star", "cif"):
-        made = make(kind).requires_grad_(True)
-        found = made.compress(features(40), 5)
-        (found.vectors.sum() + found.scores.square().sum()).backward()
-        assert float(made.segmenter.score.weight.grad.abs().sum()) > 0
 
 
 def test_the_convolutions_are_causal_and_fill_up_the_last_vector():
@@ -500,17 +475,6 @@ def test_token_by_token_with_growing_anchors_equals_one_pass(whisper):
     assert cache.n_bytes == 4 * (2 * heads_size_layers * (40 + 6) + 40)
 
 
-def test_anchors_that_a_token_may_not_see_do_not_change_it(whisper):
-    decoder = AnchorDecoder(whisper.model)
-    vectors, scores = anchors_of(6)
-    limits = [2, 3, 4, 5, 6, 6]
-    before = decoder.forward(TOKENS, vectors, scores, limits)
-    changed = vectors.clone()
-    changed[4] += 1.0
-    after = decoder.forward(TOKENS, changed, scores, limits)
-    assert torch.equal(before[:3], after[:3]) and not torch.allclose(before[3:], after[3:])
-
-
 def test_a_query_sees_the_segments_of_wait_k():
     ready = [1, 2, 3, 4]
     assert [seen(i, 3, 2, ready) for i in range(8)] == [2, 2, 2, 3, 4, 4, 4, 4]
@@ -518,35 +482,215 @@ def test_a_query_sees_the_segments_of_wait_k():
     assert [seen(i, 1, 1, [10, 20, 25]) for i in range(4)] == [10, 20, 25, 25]
 
 
-def test_copies_over_all_frames_before_are_the_encoder_they_are_copied_from():
-    whisper = load_whisper(tiny_folder())
-    full = encoder_of(whisper.model)
-    n, sizes = 40, whisper.config
-    ends = list(range(1, n + 1))  # every frame is a block, so that it sees those before it only
-    audio = torch.from_numpy(noise(n * 0.02 + 0.1, seed=2))
-    mask = mask_from_ends(ends)
-    config = StarConfig(layers=1, copies=True)
-    network = StarNetwork(whisper, config)
-    semantic = network.compressor.encoder
-    semantic.begin_as(full)
-    semantic.mask = "history"
+# -- training --
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return toy_corpus(tmp_path_factory.mktemp("corpus"), n=8, n_lengths=3, word_s=0.4, n_dev=1)
+
+
+@pytest.fixture
+def recipe(corpus):
+    def make(**options):
+        options = {"rank": 4, "batch": 2, "layers": 1, **options}
+        return StarRecipe(**settings_of("star", corpus, tiny_folder(), **options))
+
+    return make
+
+
+def changed(recipe, before):
+    return {n for n, p in recipe.model.named_parameters() if not torch.equal(p, before[n])}
+
+
+def test_the_stages_one_after_the_other_and_what_each_trains(recipe, tmp_path):
+    plain = recipe(stage="plain")
+    before = weights(plain)
+    train(plain, tmp_path / "1", 2)
+    moved = changed(plain, before)
+    assert any(".encoder." in n and "lora" in n for n in moved)
+    assert any("compressor.encoder" in n for n in moved)
+
+    first = recipe(stage="segmenter", start=str(tmp_path / "1" / "final"))
+    before = weights(first)
+    name = "network.compressor.encoder.blocks.0.fc2.weight"
+    kept = dict(plain.model.named_parameters())[name]
+    torch.testing.assert_close(before[name], kept, rtol=1e-2, atol=1e-3)  # fp16
+    train(first, tmp_path / "2", 2)
+    moved = changed(first, before)
+    assert any(".segmenter." in n for n in moved) and any(".decoder." in n for n in moved)
+    assert not any(".encoder." in n and "lora" in n for n in moved)
+
+    second = recipe(start=str(tmp_path / "2" / "final"))
+    before = weights(second)
+    train(second, tmp_path / "3", 2)
+    moved = changed(second, before)
+    assert moved and not any(".segmenter." in n for n in moved)
+    told = json.loads((tmp_path / "3" / "final" / "training.json").read_text())
+    assert told["stage"] == "frozen" and told["base"] == weights_hash(tiny_folder())
+    star = new_method("star", str(tiny_folder()), weights=str(tmp_path / "3" / "final"))
+    star.step(star.start(), recipe().dev[0].load(), last=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compressor": "star", "rate": 12.0},
+        {"compressor": "cif", "rate": 12.0},
+        {"compressor": "cnn", "rate": 12.0},
+        {"compressor": "cif"},
+        {"pool": "mean"},
+        {"stage": "plain"},
+        {"stage": "frozen"},
+        {"compressor": "star", "rate": 12.0, "select": "top_k"},
+        {"carry": True},
+    ],
+    ids=str,
+)
+def test_every_compressor_and_option_learns(recipe, options):
+    made = recipe(**{"stage": "segmenter", **options})
+    batch = made.draw(0, rank=0, world=1, progress=0.0)
+    assert (batch.wait_k is None) == ("rate" in options)
+    loss, logs = made.loss(made.model, batch)
+    loss.backward()
+    if "rate" in options:
+        assert 8 < logs["frames_per_vector"] <= 13
+    scored = made.config.compressor not in ("cnn", "none")
+    has_penalty = made.stage == "segmenter" and "select" not in options  # the k best have none
+    weight = 0.01 if has_penalty else 0.0
+    assert float(loss.detach()) == pytest.approx(
+        logs["nll"] + weight * logs["length_error"], rel=1e-5
+    )
+    assert (logs["length_error"] > 0) == scored
+    for name, weight in made.model.named_parameters():  # all, or processes wait for each other
+        assert (weight.grad is not None) == weight.requires_grad, name
+
+
+def test_every_token_sees_all_anchors_up_to_a_share_of_the_training(recipe):
+    made = recipe(stage="segmenter", all_until=0.4, waits=[3, 5])
+
+    def waits(progress):
+        return {made.draw(s, rank=0, world=1, progress=progress).wait_k for s in range(12)}
+
+    assert waits(0.0) == waits(0.39) == {None}
+    assert waits(0.4) == waits(1.0) == {3, 5}
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory):
+    return random_adapter(tiny_folder(), tmp_path_factory.mktemp("adapter"))
+
+
+def test_a_teacher_s_probabilities_are_those_of_its_decoder_over_all_frames(recipe, adapter):
+    start = {"start": str(adapter), "teacher": str(adapter)}
+    plain = recipe(**start)
+    batch = plain.draw(0, rank=0, world=1, progress=0.0)
+    taught = plain._probabilities(batch)
+    assert taught.shape[0] == sum(len(text) + 1 for text in batch.texts)
+    torch.testing.assert_close(taught.sum(-1), torch.ones(len(taught)))
+    whisper = load_whisper(tiny_folder(), adapter=adapter)
+    features = WhisperFeatures(whisper).windows(batch.audio, batch.ends)
+    text, n_real = batch.texts[0], batch.n_real[0]
+    ids = [*plain.prompt, *text]
     with torch.no_grad():
-        below = network.extractor.windows([audio], [ends])[0]
-        mel = log_mel(audio, whisper.n_mels, block_ends=ends)
-        expected = encode(whisper.model, mel[None], mask)[0]
-        found = semantic(below, torch.zeros(n, dtype=torch.bool))
-    assert not torch.allclose(below, expected, atol=1e-2)
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
-    # The copied layer is not computed by the extractor.
-    plain = StarNetwork(whisper, StarConfig(layers=1)).extractor
-    whole = plain.flops(10, [25, 40])
-    layer = layer_flops(sizes, 15, 25) + layer_flops(sizes, 15, 40)
-    assert network.extractor.flops(10, [25, 40]) == pytest.approx(whole - layer)
+        (rows,) = decode_windows(whisper.model, [ids], [features[0][:n_real]])
+    torch.testing.assert_close(
+        taught[: len(text) + 1], rows[len(plain.prompt) - 1 :].softmax(-1), atol=1e-5, rtol=1e-3
+    )
 
 
-@pytest.mark.parametrize("options", [{"layers": 0}, {"layers": 3}, {"features": "other"}])
-def test_copies_that_the_encoder_does_not_have_are_refused(options, monkeypatch):
-    monkeypatch.setitem(EXTRACTORS, "other", None)
-    whisper = load_whisper(tiny_folder())
-    with pytest.raises(UserError, match=r"layers=|copies=true, features=other"):
-        StarNetwork(whisper, StarConfig(**{"copies": True, "layers": 1, **options}))
+def test_the_loss_is_shared_by_the_text_and_the_teacher(recipe, adapter):
+    start = {"start": str(adapter), "teacher": str(adapter)}
+    made = recipe(teacher_weight=0.25, **start)
+    loss, logs = made.loss(made.model, made.draw(0, rank=0, world=1, progress=0.0))
+    expected = 0.75 * logs["nll"] + 0.25 * logs["teacher_loss"]
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-5)
+    assert all("taught_by" not in name for name, _ in made.model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        ({"stage": "plain"}, "stage=plain"),
+        ({"teacher_weight": 1.5}, "teacher_weight=1.5: 0 or more, 1 at most"),
+        ({"all_until": -1}, "all_until=-1: 0 or more, 1 at most"),
+    ],
+)
+def test_a_teacher_or_schedule_that_cannot_be_is_refused(recipe, adapter, options, answer):
+    with pytest.raises(UserError, match=answer):
+        recipe(teacher=str(adapter), **options)
+
+
+def test_the_segmenter_can_be_told_where_tokens_end(recipe):
+    made = recipe(stage="segmenter", boundary_weight=1.0)
+    batch = made.draw(1, rank=0, world=1, progress=0.0)
+    for bounds, text, n in zip(batch.bounds, batch.texts, batch.n_real, strict=True):
+        assert len(bounds) == len(text) and bounds == sorted(bounds) and bounds[-1] < n
+    loss, logs = made.loss(made.model, batch)
+    assert float(loss.detach()) == pytest.approx(
+        logs["nll"] + 0.01 * logs["length_error"] + logs["boundary_loss"], rel=1e-5
+    )
+    told = recipe(boundary_weight=1.0)  # the stage frozen
+    assert "boundary_loss" not in told.loss(told.model, batch)[1]
+
+
+def test_a_frozen_segmenter_s_scores_can_be_those_of_a_stream(recipe):
+    told, streamed = recipe(), recipe(rescale=False)
+    batch = told.draw(0, rank=0, world=1, progress=0.0)
+    with torch.no_grad():  # twice as many anchors as tokens would have
+        for each in (told, streamed):
+            each.network.compressor.segmenter.score.bias += 4.0
+    by = {each: each.loss(each.model, batch)[1]["frames_per_vector"] for each in (told, streamed)}
+    assert by[streamed] < 3 < by[told]
+
+
+def test_a_token_s_anchor_is_its_last_frame_and_none_is_past_the_audio(recipe):
+    made = recipe()
+    made.whisper.text_tokens = lambda text: [0] * len(text.strip())
+    words = [("abc", 0.10, 0.42, 0), ("d", 0.9, 5.0, 0)]
+    window = Window(np.zeros(16000, np.float32), words, "", False, False)
+    assert made._bounds(window, 50) == [9, 15, 20, 49]
+
+
+def test_the_loss_at_the_boundaries_is_least_where_the_alphas_are_one():
+    assert float(boundary_loss(torch.zeros(4), [1])) == pytest.approx(4 * np.log(2))
+    assert float(boundary_loss(torch.tensor([-30.0, 30.0, -30.0, 30.0]), [1, 3])) < 1e-6
+    assert float(boundary_loss(torch.tensor([30.0, -30.0]), [1])) == pytest.approx(60)
+
+
+def test_the_shift_makes_scores_sum_up_to_the_number_of_tokens():
+    scores = torch.linspace(-6, 2, 200)
+    for total in (3.0, 17.0, 120.0):
+        shift = shift_to_sum(scores, total)
+        assert float((scores.double() + shift).sigmoid().sum()) == pytest.approx(total, rel=1e-6)
+    assert abs(shift_to_sum(scores, float(scores.double().sigmoid().sum()))) < 1e-6
+
+
+def test_scores_are_shifted_where_that_does_better_on_dev(recipe, tmp_path):
+    made = recipe(stage="segmenter")
+    wers = {0.0: 30.0}
+    made._figures_at = lambda shift: {"score": wers.get(shift, 20.0), "wer": wers.get(shift, 20.0)}
+    assert made.evaluate()["wer"] == 20.0 and made.shift != 0
+    made.save(tmp_path)
+    network = load_star(str(tiny_folder()), tmp_path)[1]
+    assert network.compressor.shift == pytest.approx(made.shift)
+    text = made.whisper.tokenizer(" the quick fox", add_special_tokens=False)
+    n_tokens = len(text.input_ids) + 1
+    audio = made._filled_up(made.dev[0].load(), [75])
+    scores = network.compressor.segmenter(network.extractor.windows([audio], [[30, 45, 60, 75]])[0])
+    assert float(network.compressor.alphas(scores).sum()) == pytest.approx(n_tokens, rel=0.02)
+    wers[0.0] = 10.0
+    assert made.evaluate()["wer"] == 10.0 and made.shift == 0
+    assert recipe(rate=12.0)._calibrated_shift() == 0  # scaled to T / rate in any case
+
+
+def test_audio_heard_as_a_whole_is_encoded_without_the_streams_mask(recipe):
+    masks = [recipe(rate=rate).network.compressor.encoder.mask for rate in (12.0, None)]
+    assert masks == ["history", "compact"]
+
+
+def test_a_start_with_another_compressor_is_refused(recipe, tmp_path):
+    cif = recipe(stage="segmenter", compressor="cif")
+    cif.save(tmp_path / "cif")
+    with pytest.raises(UserError, match="trained as compressor=cif, not star"):
+        recipe(start=str(tmp_path / "cif"))

@@ -16,10 +16,8 @@ from streaming_asr import train as train_program
 from streaming_asr.config.build import new_method
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.errors import UserError
-from streaming_asr.methods.u2.network import U2Batch, spoken_classes
 from streaming_asr.methods.u2.train import U2Recipe
 from streaming_asr.training.loop import FitConfig
-from streaming_asr.training.windows import Window
 from streaming_asr.whisper.encoder import encode_masked
 
 
@@ -133,9 +131,7 @@ def test_a_weight_of_1_leaves_the_attention_loss_out(recipe) -> None:
 
 
 @pytest.mark.parametrize("rank", [4, 0])
-def test_the_stages_follow_one_another_and_end_in_a_method_that_runs(
-    recipe, tmp_path, rank
-) -> None:
+def test_the_stages_follow_one_another_and_end_in_a_method_that_runs(recipe, tmp_path, rank):
     folder = None
     for stage in ("attention", "frames", "ctc", "hybrid"):
         made = recipe(
@@ -202,53 +198,6 @@ def test_the_stages_run_in_turn_until_one_fails(monkeypatch) -> None:
     with pytest.raises(SystemExit, match="3"):
         train_program._in_turn(["attention", "ctc", "hybrid"])
     assert ran == ["recipe.stage=attention", "recipe.stage=ctc"]
-
-
-def test_a_frame_s_class_is_the_token_spoken_then_and_the_blank_in_pauses(recipe) -> None:
-    recipe = recipe(stage="frames")
-    tokens = recipe.tokenizer.encode(" umbrella")
-    n, blank = len(tokens), recipe.tokenizer.blank
-    assert n > 1
-    window = Window(noise(1.0), [("umbrella", 0.2, 0.2 + 0.1 * n, 0)], "", False, False)
-    labels = spoken_classes(window, recipe.tokenizer, 60, 0.02)
-    expected = [blank] * 10 + [token for token in tokens for _ in range(5)]
-    assert labels.tolist() == expected + [blank] * (60 - len(expected))
-
-
-def test_windows_of_unequal_lengths_in_one_pass_give_the_gradients_of_one_pass_each(recipe) -> None:
-    recipe = recipe(batch=3)
-    batch = batch_of(recipe)
-    assert len({ends[-1] for ends in batch.ends}) > 1
-    n_tokens = [len(text) + 1 for text in batch.texts]
-
-    def gradients(loss):
-        recipe.model.zero_grad()
-        loss.backward()
-        parameters = recipe.model.named_parameters()
-        return {n: p.grad.clone() for n, p in parameters if p.grad is not None}
-
-    def attention(part):
-        return recipe.model(part, attention=True, label_smoothing=0.1)["attention"]
-
-    together = gradients(attention(batch))
-    alone = [U2Batch(*([column] for column in row)) for row in zip(
-        batch.mels, batch.ends, batch.classes, batch.spoken, batch.texts, strict=True
-    )]  # fmt: skip
-    parts = [attention(one) * n for one, n in zip(alone, n_tokens, strict=True)]
-    apart = gradients(sum(parts) / sum(n_tokens))
-    assert together.keys() == apart.keys() and len(together) > 10
-    for name, gradient in together.items():
-        assert torch.allclose(gradient, apart[name], atol=1e-5), name
-
-
-def test_a_few_steps_lower_the_loss(recipe, tmp_path) -> None:
-    recipe = recipe(stage="ctc", head_init="embedding")
-    batch = batch_of(recipe, 99)
-    with torch.no_grad():
-        before = float(losses(recipe, batch)[0])
-    train(recipe, tmp_path, 8)
-    with torch.no_grad():
-        assert float(losses(recipe, batch)[0]) < 0.8 * before
 
 
 def test_a_subset_of_the_corpus_is_no_longer_than_asked_for(recipe) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from oracle import oracle
@@ -23,7 +21,6 @@ from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.guard import unsupported
 from streaming_asr.whisper.load import load_whisper
-from streaming_asr.whisper.masks import block_ends
 from streaming_asr.whisper.seam import Seam
 
 MODELS = [
@@ -172,34 +169,6 @@ def test_greedy_equals_the_papers_algorithm_run_naively(model, n, commit):
         assert reference[-1][1] > 0
 
 
-def test_an_unstable_token_is_replaced_in_the_same_step():
-    streaming = method(MODELS[2], commit="paper")
-    _, tokens = run(streaming, noise(3.0, 1))
-    replaced = [(a, b) for a, b in pairwise(tokens) if b[: len(a)] != a and len(b) >= len(a)]
-    assert replaced
-    for a, b in replaced:
-        i = next(i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
-        assert len(a) - i <= 2
-
-
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("beam", [0, 3])
-@pytest.mark.parametrize("decoder_cache", [False, True])
-def test_committed_only_grows_and_all_is_committed_at_the_end(model, beam, decoder_cache):
-    streaming = method(model, beam=beam, decoder_cache=decoder_cache)
-    state = streaming.start()
-    updates, _ = run(streaming, noise(3.0, 1), state)
-    assert all(update.retracted == 0 for update in updates)
-    assert updates[-1].partial == ()
-    final = streaming._whisper.tokenizer.decode(state.hypotheses[0].tokens)
-    assert "".join(committed(updates)) == final
-    assert len(final) > 3
-    words = [word for update in updates for word in update.committed]
-    edges = [t for word in words for t in (word.start, word.end)]
-    assert edges == sorted(edges) and edges[-1] <= 3.0
-    assert all(0.0 < word.probability <= 1.0 for word in words)
-
-
 def test_what_is_shown_is_the_text_of_the_tokens():
     streaming = method()
     state = streaming.start()
@@ -224,26 +193,6 @@ def test_the_papers_commitment_takes_words_back_and_counts_them():
             kept += text(update.committed)
             total += update.retracted
     assert total > 0
-
-
-def test_the_prompt_is_never_verified_and_silence_may_stay_empty():
-    model = {"seed": 7, "eot_logit": 30.0, "max_tokens": 256}
-    updates, tokens = run(method(model), np.zeros(16_000, np.float32))
-    assert tokens[-1] == [] and committed(updates) == []
-
-
-def test_how_the_samples_are_cut_does_not_matter_but_chunks_do():
-    audio = noise(2.0, 3)
-    streaming = method()
-    whole, tokens = run(streaming, audio)
-    state, pieces, start = streaming.start(), [], 0
-    for size in np.random.default_rng(0).integers(0, 900, 200):
-        pieces.append(audio[start : start + size])
-        start += size
-    updates = [streaming.step(state, p, last=False) for p in pieces]
-    updates.append(streaming.step(state, audio[:0], last=True))
-    assert committed(updates) == committed(whole)
-    assert state.hypotheses[0].tokens == tokens[-1]
 
 
 def test_a_step_reports_its_frames_and_parts():
@@ -403,17 +352,6 @@ def test_the_search_pauses_when_any_hypothesis_predicts_the_end():
     assert recorder.drain()[1]["decode_steps"] == 4 + 1  # the other two end as well
 
 
-def test_kept_hypotheses_share_what_is_committed():
-    streaming = method(MODELS[2], beam=4)
-    state = streaming.start()
-    for piece, last in feed(noise(3.0, 1)):
-        streaming.step(state, piece, last=last)
-        prefixes = {tuple(h.tokens[: state.floor]) for h in state.hypotheses}
-        assert len(prefixes) == 1
-        assert all(len(h.tokens) >= state.floor for h in state.hypotheses)
-    assert state.floor > 5
-
-
 # ---- the decoder's self-attention cache -----------------------------------------------------
 
 
@@ -519,13 +457,6 @@ def test_after_a_cut_the_encoder_equals_one_masked_pass_over_the_kept_frames():
     torch.testing.assert_close(kept, keys, atol=1e-5, rtol=0)
 
 
-def test_the_blocks_of_a_stream_are_the_schedule():
-    streaming = method()
-    state = streaming.start()
-    run(streaming, noise(1.0, 1), state)
-    assert state.block_ends == block_ends(50, 5, 10)
-
-
 def test_a_delivery_of_many_chunks_encodes_the_same_blocks_and_frames():
     streaming, audio = method(), noise(14.0, 1)
     state, one_by_one = (streaming.start(recorder=StepRecorder()) for _ in range(2))
@@ -561,18 +492,6 @@ def test_all_the_text_of_a_late_delivery_is_taken(beam):
         state = streaming.start()
         streaming.step(state, audio[: 3200 + 200 + (n_chunks - 1) * 1600], last=False)
         assert len(state.hypotheses[0].tokens) == 3 * n_chunks
-
-
-def test_a_multilingual_model_takes_the_language():
-    folder = tiny_folder(multilingual=True, max_tokens=256)
-    streaming = new_method("whisperrt", str(folder), chunk_s=0.1, first_chunk_s=0.2)
-    german = streaming.start(language="de")
-    tokens = streaming._whisper.tokenizer.convert_ids_to_tokens(german.prompt)
-    assert tokens == ["<|startoftranscript|>", "<|de|>", "<|transcribe|>", "<|notimestamps|>"]
-    with pytest.raises(UserError, match="de, en, zh"):
-        streaming.start(language="xx")
-    english = method().start()
-    assert len(english.prompt) == 2
 
 
 def test_word_times_by_alignment_change_neither_text_nor_steps():

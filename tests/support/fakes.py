@@ -125,25 +125,20 @@ class BatchMatters(BatchedTicker):
         self, states: Sequence[TickerState], audio: Sequence[Samples], *, last: Sequence[bool]
     ) -> list[Update]:
         updates = super().step_many(states, audio, last=last)
-        if len(updates) > 1:
-            updates = [
-                replace(u, committed=tuple(Word(w.text + "s") for w in u.committed))
-                for u in updates
-            ]
-        return updates
+        if len(updates) == 1:
+            return updates
+        changed = [tuple(Word(word.text + "s") for word in u.committed) for u in updates]
+        return [replace(u, committed=words) for u, words in zip(updates, changed, strict=True)]
 
 
 class Peeks(Ticker):
-    """Looks through the view it is given at the whole recording behind it."""
+    """Reads the whole recording behind the view that it is given."""
 
     def step(self, state: TickerState, audio: Samples, *, last: bool) -> Update:
         update = super().step(state, audio, last=last)
         whole = audio if audio.base is None else np.asarray(audio.base)
-        return (
-            replace(update, partial=(*update.partial, *self.words(whole)[-1:]))
-            if (not last)
-            else update
-        )
+        seen = () if last else self.words(whole)[-1:]
+        return replace(update, partial=(*update.partial, *seen))
 
 
 class FailsOn(Ticker):
@@ -185,7 +180,7 @@ class FailsAtTheEnd(Ticker):
 
 
 class InventsWords(Ticker):
-    """Speaks where nothing was heard at all."""
+    """Outputs a word where there is no audio."""
 
     def words(self, heard: Samples) -> tuple[Word, ...]:
         return super().words(heard) or (Word(" hello"),)
@@ -199,19 +194,32 @@ class TimesRunBackwards(Ticker):
         return (*words[:1], *(replace(w, start=0.0, end=0.01) for w in words[1:2]), *words[2:])
 
 
-class TimesRunAhead(Ticker):
-    """Says that words end a second after they were heard."""
+class Changed(Ticker):
+    """A base of methods that change each word."""
 
     def words(self, heard: Samples) -> tuple[Word, ...]:
-        return tuple(replace(w, end=(w.end or 0.0) + 1.0) for w in super().words(heard))
+        return tuple(map(self.changed, super().words(heard)))
 
 
-class Draws(Ticker):
+class TimesRunAhead(Changed):
+    """Its words end a second after their audio."""
+
+    def changed(self, word: Word) -> Word:
+        return replace(word, end=(word.end or 0.0) + 1.0)
+
+
+class Draws(Changed):
     """Outputs words that a generator of the process draws."""
 
-    def words(self, heard: Samples) -> tuple[Word, ...]:
-        number = np.random.randint(10**6)
-        return tuple(replace(w, text=f"{w.text}{number}") for w in super().words(heard))
+    def changed(self, word: Word) -> Word:
+        return replace(word, text=f"{word.text}{np.random.randint(10**6)}")
+
+
+class NoBlanks(Changed):
+    """Its words lack the blank before them."""
+
+    def changed(self, word: Word) -> Word:
+        return replace(word, text=word.text.strip())
 
 
 class CountsPieces(Ticker):
@@ -220,13 +228,6 @@ class CountsPieces(Ticker):
     def step(self, state: TickerState, audio: Samples, *, last: bool) -> Update:
         state.n_committed += 1
         return Update((Word(f" w{state.n_committed}"),) if len(audio) else ())
-
-
-class NoBlanks(Ticker):
-    """Its words lack the blank before them."""
-
-    def words(self, heard: Samples) -> tuple[Word, ...]:
-        return tuple(replace(w, text=w.text.strip()) for w in super().words(heard))
 
 
 def noise(seconds: float, seed: int = 0) -> Samples:

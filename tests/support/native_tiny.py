@@ -19,6 +19,9 @@ from streaming_asr.whisper.tensors import quiet
 
 WORDS = ("the", "fox", "runs", "over", "a", "dog")
 PIECES = ("ed", "s", "ing", ".")
+SMALL = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2
+}  # fmt: skip
 
 
 def tokenizer(*specials: str, vocabulary_size: int, **settings: Any) -> Any:
@@ -47,12 +50,12 @@ def spread(model: torch.nn.Module, seed: int) -> None:
                 weight.normal_(0.0, 0.1)
 
 
-def even(head: torch.nn.Linear, logits: torch.Tensor) -> None:
-    """Scale a head that makes these logits, (n, vocabulary), so that no token is always the best.
+def even(head: torch.nn.Linear, outputs: torch.Tensor) -> None:
+    """Scale a layer that makes these outputs, (n, d), to mean 0 and deviation 1 over the rows.
 
-    Call it with gradients off.
+    Of a head no token is then always the best. Call it with gradients off.
     """
-    mean, deviation = logits.mean(0), logits.std(0)
+    mean, deviation = outputs.mean(0), outputs.std(0)
     head.bias.copy_((head.bias - mean) / deviation)
     head.weight /= deviation[:, None]
 
@@ -64,10 +67,7 @@ def nemotron_folder(*, multilingual: bool = False, seed: int = 1) -> Path:
 
     name = "Nemotron3_5Asr" if multilingual else "NemotronAsrStreaming"
     encoder = transformers.NemotronAsrStreamingEncoderConfig(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=48,
+        **SMALL,
         subsampling_conv_channels=8,
         num_mel_bins=80,
         sliding_window=11,
@@ -94,9 +94,8 @@ def nemotron_folder(*, multilingual: bool = False, seed: int = 1) -> Path:
     with torch.no_grad():
         frames = model.get_audio_features(mel, num_lookahead_tokens=1).pooler_output[0]
         # Frames differ in all that they have in common else; then tokens come in turn.
-        projector, head = model.encoder_projector, model.joint.head
-        projector.bias.copy_((projector.bias - frames.mean(0)) / frames.std(0))
-        projector.weight /= frames.std(0)[:, None]
+        head = model.joint.head
+        even(model.encoder_projector, frames)
         frames = (frames - frames.mean(0)) / frames.std(0)
         after_blank = model.decoder(torch.tensor([[size - 1]]))[0]
         even(head, model.joint.head(torch.relu(frames + after_blank)))
@@ -146,21 +145,10 @@ def voxtral_folder(seed: int = 2) -> Path:
 
     size = N_SPECIAL + len(tekken(5)["vocab"])
     config = transformers.VoxtralRealtimeConfig(
-        audio_config={
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "head_dim": 16,
-            "num_mel_bins": 80,
-            "sliding_window": 20,
-        },
+        audio_config={**SMALL, "head_dim": 16, "num_mel_bins": 80, "sliding_window": 20},
         text_config={
+            **SMALL,
             "model_type": "voxtral_realtime_text",
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
             "num_key_value_heads": 1,
             "head_dim": 16,
             "vocab_size": size,
@@ -209,13 +197,10 @@ def kyutai_folder(seed: int = 3) -> Path:
         pad_token_id=3,
         bos_token_id=size,
         codec_config={
+            **SMALL,
             "model_type": "mimi",
-            "hidden_size": 32,
             "num_filters": 4,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
             "num_key_value_heads": 2,
-            "intermediate_size": 48,
             "codebook_size": 16,
             "codebook_dim": 16,
             "vector_quantization_hidden_dimension": 16,
@@ -261,18 +246,13 @@ def moonshine_folder(seed: int = 4) -> Path:
     size = 24
     config = transformers.MoonshineStreamingConfig(
         encoder_config={
-            "hidden_size": 32,
-            "intermediate_size": 48,
+            **SMALL,
             "num_hidden_layers": 3,
-            "num_attention_heads": 2,
             "num_key_value_heads": 2,
             "sliding_windows": [[9, 4], [5, 0], [8, 4]],
         },
         vocab_size=size,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
+        **SMALL,
         num_key_value_heads=2,
         max_position_embeddings=400,
         bos_token_id=size - 3,
@@ -337,12 +317,9 @@ def qwen3_folder(seed: int = 5) -> Path:
             "downsample_hidden_size": 8,
         },
         text_config={
+            **SMALL,
             "model_type": "qwen3",
             "vocab_size": size,
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
             "num_key_value_heads": 1,
             "head_dim": 16,
             "max_position_embeddings": 1000,
@@ -374,12 +351,3 @@ def saved(model: Any, processor: Any) -> Path:
         model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
-
-
-def sizes_of(config: dict[str, Any]) -> tuple[dict[str, Any], str, str]:
-    """The part of a config.json with the sizes of a stack of layers, and what it calls two."""
-    parts = [config.get(key) for key in ("encoder_config", "audio_config", "text_config")]
-    sizes = next((part for part in parts if part), config)
-    names = "num_hidden_layers", "encoder_layers", "intermediate_size", "ffn_dim", "encoder_ffn_dim"
-    n_layers, width = (name for name in names if name in sizes)
-    return sizes, n_layers, width

@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from fakes import utterance
 from places import HANG_S
 from served import until
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
 from streaming_asr.events.log import EventWriter, UtteranceLog, committed_words, read_log
@@ -23,6 +24,7 @@ from streaming_asr.methods.remote.wire import Change
 from streaming_asr.simulate.feeds import simulate
 
 CHUNK = 1600  # 100 ms
+GREETING = json.dumps({"type": "session.created", "session": {"id": "s"}})
 
 
 def remote(url: str, protocol: str, **settings: Any) -> Remote:
@@ -97,19 +99,21 @@ def websocket(handler: Callable[[ServerConnection], None]) -> Iterator[str]:
 
 
 @contextmanager
-def lines(*sent: bytes) -> Iterator[str]:
-    """A TCP server that sends its lines once it has heard 100 ms, and ends with the audio."""
+def lines(*sent: bytes, apart: bool = False) -> Iterator[str]:
+    """A TCP server that sends its lines once it has 100 ms of audio, and ends with the audio.
+    apart: one line for each 100 ms."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def run() -> None:
             connection, _ = listening.accept()
             with connection:
-                n = 0
+                n, waiting = 0, [*sent] if apart else [b"".join(sent)]
+                n_parts = len(waiting)
                 while data := connection.recv(65_536):
-                    if n < 3200 <= n + len(data):
+                    n += len(data)
+                    while waiting and n >= 3200 * (n_parts - len(waiting) + 1):
                         with suppress(OSError):  # who has heard enough leaves
-                            connection.sendall(b"".join(sent))
-                    n += len(data)
+                            connection.sendall(waiting.pop(0))
 
         thread = threading.Thread(target=run)
         thread.start()
@@ -117,24 +121,40 @@ def lines(*sent: bytes) -> Iterator[str]:
         thread.join()
 
 
-@contextmanager
-def lines_apart(*sent: str) -> Iterator[str]:
-    """A TCP server that sends one line for each 100 ms of audio, and ends with the audio."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+class Scripted:
+    """A server that sends `first`, then `after[n]` with the n-th piece of audio, and `end` when it
+    is told that the audio has ended; `messages` has what it was told."""
 
-        def run() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                n, waiting = 0, [*sent]
-                while data := connection.recv(65_536):
-                    n += len(data)
-                    while waiting and n >= 3200 * (len(sent) - len(waiting) + 1):
-                        connection.sendall(waiting.pop(0).encode())
+    ENDS = ("input_audio_buffer.commit", "CloseStream", "end_of_stream")
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
-        thread.join()
+    def __init__(
+        self,
+        after: Mapping[int, Sequence[str | bytes]] = {},
+        end: Sequence[str] = (),
+        *,
+        first: str | None = GREETING,
+    ) -> None:
+        self.after, self.end, self.first = after, end, first
+        self.messages: list[Any] = []
+        self.n_audio = 0
+
+    def __call__(self, connection: ServerConnection) -> None:
+        with suppress(ConnectionClosed):
+            if self.first is not None:
+                connection.send(self.first)
+            for message in connection:
+                answers: Sequence[str | bytes] = ()
+                if isinstance(message, bytes) or "input_audio_buffer.append" in message:
+                    self.n_audio += 1
+                    answers = self.after.get(self.n_audio, ())
+                else:
+                    self.messages.append(json.loads(message))
+                    ends = any(end in message for end in self.ENDS)
+                    answers = self.end if ends else ()
+                    if ends and "CloseStream" in message:
+                        return
+                for each in answers:
+                    connection.send(each)
 
 
 def replay(conversation: Path) -> Callable[..., None]:
