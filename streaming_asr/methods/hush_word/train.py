@@ -217,10 +217,9 @@ class HushWordRecipe(CorpusRecipe):
         the word of `start` for each. Raises UserError where that is of another shape."""
         generator = torch.Generator().manual_seed(self.seed)
         n_samples, n_words = round(self.length_s * SAMPLE_RATE), len(self.bounds)
+        shape: tuple[int, ...] = (n_words, n_samples)
         if self.level == "mel":
             shape = (n_words, self.whisper.n_mels, 2 * -(-n_samples // FRAME_SAMPLES))
-        else:
-            shape = (n_words, n_samples)
         if self.start is not None:
             word = load_hush(self.start, self.whisper)
             tail = word.samples if word.mel is None else word.mel
