@@ -135,6 +135,17 @@ def test_before_the_third_row_the_attention_itself_decides():
     assert rebuilt([rows[0]], 40) == 18
 
 
+def test_rows_go_with_their_hypotheses():
+    first = torch.rand(2, 3, 4, 50, generator=torch.Generator().manual_seed(0))
+    more = torch.rand(2, 3, 1, 50, generator=torch.Generator().manual_seed(1))
+    running = RunningRows(first)
+    running.reorder([1, 0])
+    running.add(more)
+    expected = [rebuilt([first[parent], more[i]], 50) for i, parent in enumerate([1, 0])]
+    assert running.attended(50) == expected
+    assert expected != [rebuilt([first[i], more[i]], 50) for i in range(2)]
+
+
 @pytest.mark.parametrize(
     ("frame", "last_attended", "options", "verdict"),
     [
