@@ -24,6 +24,7 @@ from streaming_asr.metrics.intervals import (
     Estimate,
     holm,
 )
+from streaming_asr.score.columns import HEADLINE, column_of
 from streaming_asr.score.folder import EVENTS, find_cells
 from streaming_asr.score.judge import (
     Figure,
@@ -286,7 +287,14 @@ def _compare(run: Run, baseline: Run, other_task: bool) -> Comparison:
 
 def check_same(run: Run, baseline: Run, other_task: bool = False) -> None:
     """Raise UserError for runs of different utterances, and of different tasks unless allowed."""
-    _check_same_corpus(run, baseline)
+    ours, theirs = run.utterances, baseline.utterances
+    if ours.keys() != theirs.keys():
+        common = len(ours.keys() & theirs.keys())
+        raise UserError(
+            f"{run.name} and {baseline.name} are of different utterances: {len(ours)} and "
+            f"{len(theirs)}, of which both have {common}; run both on the same corpus, split and "
+            "limit, or finish the run that was broken off"
+        )
     if not other_task:
         _check_same_task(run, baseline)
 
@@ -297,17 +305,6 @@ def check_lengths(one: UtteranceLog, other: UtteranceLog, names: tuple[str, str]
         raise UserError(
             f"{one.utt}: lasts {one.duration_s:g} s in the {names[0]} and "
             f"{other.duration_s:g} s in the {names[1]}; give logs of the same audio"
-        )
-
-
-def _check_same_corpus(run: Run, baseline: Run) -> None:
-    ours, theirs = run.utterances, baseline.utterances
-    if ours.keys() != theirs.keys():
-        common = len(ours.keys() & theirs.keys())
-        raise UserError(
-            f"{run.name} and {baseline.name} are of different utterances: {len(ours)} and "
-            f"{len(theirs)}, of which both have {common}; run both on the same corpus, split and "
-            "limit, or finish the run that was broken off"
         )
 
 
@@ -385,7 +382,11 @@ def _print(
                 if has_several:
                     names.append(short[row["baseline"]])
                 lines.append([*names, *_numbers_of(row)])
-        show_table(heads, lines, text_columns=text_columns, title=f"{name} ({METRICS[name].unit})")
+        column = column_of(name)
+        title_of_metric = f"{name} ({METRICS[name].unit})"
+        if column in HEADLINE:
+            title_of_metric = f"{column.title} ({name})"
+        show_table(heads, lines, text_columns=text_columns, title=title_of_metric)
     if not has_several:
         print(f"baseline: {short[baselines.pop()]}")
     for task in dict.fromkeys(title(each.run.task) for each in comparisons):
