@@ -42,6 +42,7 @@ def _compare(argv: list[str]) -> int:
     several = [each for each in line.settings if each.startswith("audio=")]
     if len(several) > 1:
         raise UserError(f"{' '.join(several)}: name one recording, or a folder of them")
+    line.refuse(("data", "data.path"), "compare, whose recording is audio=")
     name = line.pop("audio")
     if name is None:
         raise UserError(

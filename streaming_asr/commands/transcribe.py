@@ -33,7 +33,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.cells.folder import check_writable
 from streaming_asr.commands.journal import Journal
-from streaming_asr.config.command_line import CommandLine, check_options
+from streaming_asr.config.command_line import OF_A_CORPUS, CommandLine, check_options
 from streaming_asr.config.settle import compose, detect_by_default, time_words_by_default
 from streaming_asr.config.weights import unheard
 from streaming_asr.corpora import Folder
@@ -146,7 +146,9 @@ def _transcribe(arguments: argparse.Namespace) -> int:
         check_writable(arguments.out, "--out")  # before the work, not after it
     folder = ["-cd", arguments.config_dir] if arguments.config_dir is not None else []
     settings = [a for a in settings if not a.startswith("channel=")]
-    line = CommandLine([*folder, *settings, "tracker=none"])
+    line = CommandLine([*folder, *settings])
+    line.refuse((*OF_A_CORPUS, "name", "output", "normaliser", "tracker"), "transcribe")
+    line.settings.append("tracker=none")
     line.default_methods(1)
     line.default(gate="speech")
     many = total > 1

@@ -20,6 +20,8 @@ SETTINGS = frozenset(field.name for field in fields(RunConfig)) | {"experiment",
 MANIFESTS = (".jsonl", ".json")
 CONFIG_DIR = ("-cd", "--config-dir")
 PATHS = ("audio", "dev_manifest", "out", "output", "reference", "session", "train_data")
+# What has no effect on audio that is no corpus; `data.` stands for all settings of data.
+OF_A_CORPUS = ("data", "data.", "limit", "batch", "feed", "streams", "pieces", "piece")
 # What users look for under other names.
 ELSEWHERE = {
     "list": "`streaming-asr list` shows methods, models, corpora and experiments",
@@ -98,6 +100,13 @@ class CommandLine:
         value = self.get(key)
         self.settings = [setting for setting in self.settings if key_of(setting) != key]
         return default if value is None else value
+
+    def refuse(self, keys: Sequence[str], command: str) -> None:
+        """Raise UserError for a setting with one of `keys`, which has no effect in `command`."""
+        for setting in self.settings:
+            key = key_of(setting)
+            if key in keys or f"{key.partition('.')[0]}." in keys:
+                raise UserError(f"{setting}: has no effect in {command}; leave it out")
 
     def default(self, **values: str) -> None:
         """Add each setting that is not given."""

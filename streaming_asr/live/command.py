@@ -38,7 +38,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streaming_asr.config.command_line import CommandLine
+from streaming_asr.config.command_line import OF_A_CORPUS, CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples, display_text
 from streaming_asr.run.obtain import planned
@@ -91,6 +91,7 @@ def _live(argv: list[str]) -> int:
     reference = _read_reference(options["reference"])
     stem = re.sub(r"[^\w.-]", "_", Path(source).stem)
     session = f"'live/{stem}-{datetime.now():%Y%m%d-%H%M%S}'"
+    line.refuse(OF_A_CORPUS, "live")
     line.default_methods(1)
     line.default(name=session, tracker="none", gate="speech")
     track = options["audio_track"]

@@ -14,7 +14,7 @@ from datetime import datetime
 from types import FrameType
 from typing import Any
 
-from streaming_asr.config.command_line import CommandLine
+from streaming_asr.config.command_line import OF_A_CORPUS, CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.run.obtain import planned
 from streaming_asr.serve.settings import ServerSettings
@@ -47,6 +47,7 @@ def serve(argv: Sequence[str]) -> int:
     load, for wrong settings, a port that is taken and methods that cannot run."""
     line = CommandLine(["-m", *argv])
     settings = ServerSettings.of(line)
+    line.refuse(OF_A_CORPUS, "serve")
     try:
         import prometheus_client  # noqa: F401
         import starlette  # noqa: F401

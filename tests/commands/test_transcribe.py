@@ -101,6 +101,10 @@ def test_one_good_file_is_its_text_alone_and_status_0(
     [
         (["chunk=1s"], "no recording given"),
         (["{talk}", "chunk=0"], "must be positive"),
+        *(
+            (["{talk}", wrong], f"error: {wrong}: has no effect in transcribe; leave it out\n")
+            for wrong in ("limit=1", "batch=8", "data.snr_db=0", "name=foo", "tracker=wandb")
+        ),
         (["{talk}", "--srt", "--out", "{talk}/x"], "cannot be written there (Not a directory)"),
     ],
 )

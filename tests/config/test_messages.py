@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from run_fakes import Phrases, arguments, errors_of
 
-from streaming_asr import align, train
-from streaming_asr.commands import export, transcribe
+from streaming_asr import align, serve, train
+from streaming_asr.commands import compare, export, transcribe
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.config.schema import RunConfig
 from streaming_asr.corpora import Folder
@@ -224,6 +224,8 @@ def test_the_error_of_a_method_that_breaks_the_protocol_names_class_rule_and_fil
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     settings = arguments(tmp_path, "method=own")
+    if command != "run":
+        settings = [s for s in settings if not s.startswith(("data=", "tracker="))]
     (tmp_path / "conf" / "method" / "own.yaml").write_text(f"_target_: {name}.Own\n")
     talk = str(HERE / "data" / "voices" / "audio" / "af_river-2.ogg")
     main, *more = {
@@ -324,6 +326,9 @@ def test_a_configuration_that_is_nested_too_deep_is_refused(
         (align, ["talk.wav"], "data=folder data.path=talk.wav for the others"),
         (align, ["data=mni"], "data=mni: no such data; did you mean mini?"),
         (align, ["data.path=none.wav"], "none.wav: no such folder or file"),
+        (live, ["audio=a.wav", "data.snr_db=0"], "data.snr_db=0: has no effect in live; leave"),
+        (serve, ["limit=2"], "limit=2: has no effect in serve; leave it out"),
+        (compare, ["audio=a.wav", "data=mini"], "data=mini: has no effect in compare, whose"),
     ],
 )
 def test_a_wrong_command_of_the_others_is_told_its_remedy(
