@@ -386,7 +386,12 @@ def _no_such_key(setting: str, key: str, config: DictConfig, config_name: str) -
     parent = OmegaConf.select(config, path) if path else config
     if parent is None:  # the first part of the key does not exist
         first = key.partition(".")[0]
-        return UserError(f"{setting}: no {first} to set{did_you_mean(first, map(str, config))}")
+        groups = [name for name in map(str, config) if name not in ("hydra", first)]
+        inner = [
+            g for g in groups if isinstance(OmegaConf.select(config, f"{g}.{first}"), DictConfig)
+        ]
+        near = f"; did you mean {inner[0]}.{key}?" if inner else did_you_mean(first, groups)
+        return UserError(f"{setting}: no {first} to set{near}")
     if not isinstance(parent, DictConfig):
         return UserError(f"{setting}: {path} is one value, and has no {last} to set")
     names = sorted(set(map(str, parent)) - {"hydra", "_target_"})
@@ -399,11 +404,11 @@ def _no_such_key(setting: str, key: str, config: DictConfig, config_name: str) -
     near = did_you_mean(last, full_keys if last in full_keys else names) or did_you_mean(
         last, full_keys
     )
-    if near:
+    if path and last in config and last not in names:  # data.limit for limit
+        near = f"; did you mean {last}?"
+    elif near:
         nearest = near.removeprefix("; did you mean ").removesuffix("?")
         near = f"; did you mean {full_keys[nearest]}?"
-    elif path and last in config:  # data.limit for limit
-        near = f"; did you mean {last}?"
     listed = ", ".join(names) or f"no settings before {path}=<name> is given"
     return UserError(f"{setting}: no such key{near}; {path or config_name} has {listed}")
 

@@ -46,12 +46,13 @@ def settle(config: DictConfig, hydra_node: Any) -> DictConfig:
     is done for every cell of a sweep before the first one runs.
     """
     with explained():
-        return _settle(config, hydra_node.runtime.choices)
+        return _settle(config, hydra_node)
 
 
-def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
-    """Return the settled copy of `config`; choices: the option of each group. The checks are in the
-    order in which a user should learn of mistakes."""
+def _settle(config: DictConfig, hydra_node: Any) -> DictConfig:
+    """Return the settled copy of `config`. The checks are in the order in which a user should learn
+    of mistakes."""
+    choices = hydra_node.runtime.choices
     keys = {field.name for field in fields(RunConfig)}
     for key in sorted(set(map(str, config)) - keys - {"hydra"}):  # of +key=value
         near, valid = did_you_mean(key, keys), ", ".join(sorted(keys))
@@ -89,7 +90,10 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
                 f"_target_: module.Class into conf/{group}/{choices[group]}.yaml"
             )
     _check_data(config, choices)
-    check_arguments(OmegaConf.to_container(config.data), "data", extra=())
+    try:
+        check_arguments(OmegaConf.to_container(config.data), "data", extra=())
+    except UserError as error:
+        raise UserError(f"{_own_file('data', str(error), hydra_node)}{error}") from error
     _check_model(config)
     _check_languages(config)
     is_whisper = OmegaConf.select(config, "model.path") is not None and not own_network(config)
@@ -114,6 +118,18 @@ def _settle(config: DictConfig, choices: Mapping[str, Any]) -> DictConfig:
         with read_write(config):
             config.method.weights = None if weights is None else str(weights)
     return config
+
+
+def _own_file(group: str, refusal: str, hydra_node: Any) -> str:
+    """Return the user's file of a group, as `conf/data/own.yaml: `, where the setting that is
+    refused is of this file; "" where it is of the command line or the package."""
+    settings = [each.lstrip("+") for each in hydra_node.overrides.task]
+    folders = [Path(each.path) for each in hydra_node.runtime.config_sources]
+    name = f"{group}/{hydra_node.runtime.choices[group]}.yaml"
+    files = [folder / name for folder in folders if folder != CONF_DIR]
+    if any(each.startswith(f"{re.split('[=:]', refusal)[0]}=") for each in settings):
+        return ""
+    return next((f"{file}: " for file in files if file.is_file()), "")
 
 
 def runs_model(config: DictConfig) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -191,11 +191,13 @@ def run_cell(
         work = _prepared(job)  # a refused run leaves no run of W&B
         folders.save_configuration(folder, config, hydra_node.overrides.task)
         folders.save_code(folder, job.code)
-        with job.tracked(folder) as track:
+        with ExitStack() as tracking:
+            # A method that cannot run, as without its server, leaves no run of W&B.
+            track = cache(lambda: tracking.enter_context(job.tracked(folder)))
             if work is not None:
                 _simulate(job, track, work)
             result = job.score(folder)
-            _send(track, folder, result, job.config)
+            _send(track(), folder, result, job.config)
         if is_piece and (joined := _join(job)) is not None:
             folder, result = whole, joined
         if (folders.header_of(folder) or {}).get("longform"):  # not only a measurement
@@ -256,8 +258,8 @@ def _prepared(job: Job) -> Work | None:
     return Work(utterances, closed, todo, method, synchronise)
 
 
-def _simulate(job: Job, track: Tracker, work: Work) -> None:
-    """Write the log of the recordings that it does not have yet."""
+def _simulate(job: Job, track: Callable[[], Tracker], work: Work) -> None:
+    """Write the log of the recordings that it does not have yet. track: begins the tracking."""
     from streaming_asr.simulate.feeds import simulate
 
     config, path = job.config, job.folder / folders.EVENTS
@@ -291,6 +293,7 @@ def _simulate(job: Job, track: Tracker, work: Work) -> None:
                 streams=config.streams,
                 seed=config.seed,
                 synchronise=synchronise,
+                on_warm=track,
                 on_utterance=closed_now,
                 on_progress=progress.heard,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
@@ -51,7 +51,11 @@ class Progress:
     """
 
     def __init__(
-        self, called: str, utterances: Sequence[Utterance], track: Tracker, normaliser: str
+        self,
+        called: str,
+        utterances: Sequence[Utterance],
+        track: Callable[[], Tracker],
+        normaliser: str,
     ) -> None:
         from rich import progress
         from rich.console import Console
@@ -124,7 +128,7 @@ class Progress:
             self._errors = total([self._errors, count(words(utterance.text), words(text))])
             wer = self._errors.percent()
             rest = {} if wer is None else {"wer_so_far": wer}
-            self._track.log({"utterances_done": self._n_closed, **rest}, step=self._n_closed)
+            self._track().log({"utterances_done": self._n_closed, **rest}, step=self._n_closed)
 
     def __enter__(self) -> Progress:
         self._bar.start()

@@ -47,6 +47,7 @@ def simulate(
     on_utterance: Callable[[Utterance, str | None], None] = lambda utterance, error: None,
     on_progress: Callable[[Utterance, float], None] = lambda utterance, seconds: None,
     warm_up: bool = True,
+    on_warm: Callable[[], object] = lambda: None,
     streams: int | None = None,
     seed: int = 0,
 ) -> None:
@@ -55,7 +56,8 @@ def simulate(
     writer: of the log; utterances that it has closed already are skipped. batch: the streams of a
     `Batched` method that advance together; each gets an equal share of a step's time. streams: of
     the feed `realtime_queue` (by default `batch`), see queue.py; `seed` draws their offsets.
-    synchronise: waits for the device. on_utterance(utterance, error): called as each one closes.
+    synchronise: waits for the device. on_warm: called once the method has run without an error.
+    on_utterance(utterance, error): called as each one closes.
     on_progress(utterance, seconds): called after each step with the audio fed so far.
 
     A `LongForm` method sets batch and chunks itself; a recording that is longer than its step is
@@ -89,6 +91,7 @@ def simulate(
     with book.memory:
         if warm_up and step_samples is None:
             feeder.warm_up(todo[0].language)
+        on_warm()
         if feed == "realtime_queue":
             Queue(feeder.stepper, book, schedule, batch, todo, streams, seed).serve()
             return

@@ -72,6 +72,7 @@ def test_a_setting_of_one_value_takes_neither_a_list_nor_a_mapping(field: Field)
         (["--first-chunk", "1s"], "write first_chunk=1s"),
         (["modle.path=x"], "modle.path=x: no modle to set; did you mean model?"),
         (["beem=3"], "beem=3: no such key; did you mean method.beam?"),
+        (["data.limit=3"], "data.limit=3: no such key; did you mean limit?"),
         (["method.beams=3"], "method.beams=3: no such key; did you mean method.beam?"),
         (["method", "ufal"], "method: settings are written key=value; write method=ufal"),
         (["limit=2", "method"], "write method=<value>"),
@@ -272,6 +273,11 @@ def test_a_long_command_prints_a_line_before_it_reads_its_settings(
     [
         ("method", "beam: 3\n", "method=own: its _target_ is None, and must name a class"),
         ("data", "_target_: 3\n", "data=own: its _target_ is 3, and must name a class"),
+        (
+            "data",
+            "_target_: run_fakes.Phrases\nsplitt: a\n",
+            "{conf}/data/own.yaml: data.splitt=a: Phrases has no such setting; did you mean split?",
+        ),
         ("experiment", "method: offline\n", "experiment=own: its file must begin with `# @package"),
     ],
 )
@@ -283,6 +289,7 @@ def test_a_file_that_lacks_what_its_group_needs_is_named(
     (tmp_path / "conf" / group / "own.yaml").write_text(text)
     assert run.main(command) == 2
     told = capsys.readouterr().err
+    message = message.replace("{conf}", str(tmp_path / "conf"))
     assert told.startswith(f"error: {message}") and told.count("\n") == 1
 
 
@@ -323,6 +330,7 @@ def test_a_configuration_that_is_nested_too_deep_is_refused(
         (train, ["method=ufal"], "method=ufal: needs no training"),
         (train, ["method=ufall"], "method=ufall: no such method; did you mean ufal?"),
         (train, ["--chunk", "300ms"], "write chunk=300ms"),
+        (train, ["fit.max_steps=3"], "no fit to set; did you mean recipe.fit.max_steps?"),
         (align, ["talk.wav"], "data=folder data.path=talk.wav for the others"),
         (align, ["data=mni"], "data=mni: no such data; did you mean mini?"),
         (align, ["data.path=none.wav"], "none.wav: no such folder or file"),

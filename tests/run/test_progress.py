@@ -45,7 +45,7 @@ def test_progress_is_audio_heard() -> None:
     long = replace(fakes.utterance("long"), duration_s=3600.0)
     short = replace(fakes.utterance("short"), duration_s=60.0, text="two words one")
     track = Told()
-    with Progress("a cell", [long, short], track, "whisper") as progress:
+    with Progress("a cell", [long, short], lambda: track, "whisper") as progress:
         assert progress.description() == "0 of 2 recordings, 0:00:00 of 1:01:00"
         progress.heard(long, 1200.0)
         progress.heard(long, 1800.0)
@@ -65,7 +65,7 @@ def test_a_pipe_gets_a_line_after_the_first_recording_and_then_one_now_and_then(
     now_s = 1000.0
     monkeypatch.setattr("streaming_asr.run.progress.perf_counter", lambda: now_s)
     many = [replace(fakes.utterance(f"u{k}"), duration_s=60.0) for k in range(10)]
-    with Progress("a cell", many, Told(), "whisper") as progress:
+    with Progress("a cell", many, Told, "whisper") as progress:
         assert progress.left_s() is None
         progress.closed(many[0])  # by an earlier process
         assert capsys.readouterr().err == ""

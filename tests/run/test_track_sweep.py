@@ -16,6 +16,7 @@ from run_fakes import arguments
 from wandb_server import records, stand_in
 
 from streaming_asr.commands import sync
+from streaming_asr.run import command as run
 from streaming_asr.track.tracker import tracker
 
 SWEEP = ROOT / "docs" / "wandb_sweep.yaml"
@@ -157,3 +158,15 @@ def test_a_folder_without_offline_runs_is_refused(
 ) -> None:
     assert sync.main([str(tmp_path)]) == 2
     assert "holds no offline run" in capsys.readouterr().err
+
+
+def test_a_refused_server_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = "method.url=ws://127.0.0.1:1/x"
+    command = arguments(tmp_path, "method=remote", url, "feed=realtime", "tracker=wandb")
+    assert run.main(command) == 2
+    shown = capsys.readouterr()
+    assert f"error: {url}: cannot be reached" in shown.err and "upload" not in shown.out
+    assert [path.name for path in tmp_path.iterdir()] == ["conf"]
