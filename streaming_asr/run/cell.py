@@ -193,11 +193,11 @@ def run_cell(
         folders.save_code(folder, job.code)
         with ExitStack() as tracking:
             # A method that cannot run, as without its server, leaves no run of W&B.
-            track = cache(lambda: tracking.enter_context(job.tracked(folder)))
+            begin = cache(lambda: tracking.enter_context(job.tracked(folder)))
             if work is not None:
-                _simulate(job, track, work)
+                _simulate(job, begin, work)
             result = job.score(folder)
-            _send(track(), folder, result, job.config)
+            _send(begin(), folder, result, job.config)
         if is_piece and (joined := _join(job)) is not None:
             folder, result = whole, joined
         if (folders.header_of(folder) or {}).get("longform"):  # not only a measurement

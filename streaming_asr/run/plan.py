@@ -96,6 +96,7 @@ def plan(line: CommandLine) -> Plan:
             if n > 1:
                 raise UserError(f"{value}: is there twice; a sweep names each value once")
     cells: list[Planned] = []
+    settings_of: dict[Path, tuple[str, ...]] = {}
     unpaired: Unpaired | None = None
     for settings in itertools.product(*by_key.values()):
         composed = full if settings == first else compose_raw(settings, config_dir=line.config_dir)
@@ -105,6 +106,13 @@ def plan(line: CommandLine) -> Plan:
             cells.append(Planned(_folder(composed, *SWEEP_FOLDER), composed, None, error))
         except Unpaired as error:
             unpaired = error
+            continue
+        other = settings_of.setdefault(cells[-1].folder, settings)
+        if unequal := [pair for pair in zip(other, settings, strict=True) if pair[0] != pair[1]]:
+            raise UserError(
+                f"{' and '.join(unequal[0])}: have one folder, {cells[-1].folder.name}, in whose "
+                "name other signs are _; rename one"
+            )
     if not cells and unpaired is not None:
         raise unpaired
     missing = [cell.missing for cell in cells if cell.missing is not None]

@@ -293,6 +293,19 @@ def test_a_file_that_lacks_what_its_group_needs_is_named(
     assert told.startswith(f"error: {message}") and told.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["method/offline", "model/tiny.en", "run"])
+def test_an_own_file_with_the_name_of_the_package_s_is_refused(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "conf" / f"{name}.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("a: 1\n")
+    with pytest.raises(UserError) as refusal:
+        compose_raw(["method=offline"], config_dir=str(tmp_path / "conf"))
+    group = name.rpartition("/")[0]
+    remedy = f"{group}/my_{file.name}" if group else "experiment/mine.yaml"
+    rule = "has the name of a file of the package, which would be taken"
+    assert str(refusal.value) == f"{file}: {rule}; rename it, as {remedy}"
+
+
 @pytest.mark.parametrize("text", ["a: 1\n  b: [1\n", "a: 1\n\tb: 2\n", "a: 1\na: 2\n"])
 def test_a_file_that_is_no_yaml_is_named_with_its_line(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -242,6 +242,14 @@ def test_several_values_without_m_are_refused_with_the_remedy(tmp_path: Path) ->
         plan(line)
 
 
+def test_two_cells_of_one_folder_are_refused(tmp_path: Path) -> None:
+    line = CommandLine(["-m", *arguments(tmp_path, "method.counter=w/a,w_a")])
+    with pytest.raises(
+        UserError, match=r"method.counter=w/a and method.counter=w_a: have one fold"
+    ):
+        plan(line)
+
+
 def test_where_slurm_is_absent_nothing_is_begun(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
