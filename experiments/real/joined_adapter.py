@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from streaming_asr.errors import UserError, check_range
+from streaming_asr.models.tensors import save_half, weights_at
 from streaming_asr.terminal import exit_status
 from streaming_asr.whisper.adapters import WEIGHTS_FILE
-from streaming_asr.whisper.tensors import save_half, weights_at
 
 CONFIG_FILE = "adapter_config.json"
 Pair = tuple[Tensor, Tensor]

@@ -21,9 +21,9 @@ from torch import nn
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.head import MODEL_FOLDER, save_head
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
+from streaming_asr.models.tensors import load_pickled
 from streaming_asr.terminal import exit_status
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.tensors import load_pickled
 
 _LAYER = r"(encoder|decoder)\.(?:encoders|decoders)\.(\d+)\."
 _NAMES = (  # WeNet's, ours

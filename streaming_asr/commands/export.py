@@ -77,8 +77,9 @@ def export(
         _write_model(folder, config, adapter)
         if ctranslate2:
             from streaming_asr.methods.ufal.convert import convert
+            from streaming_asr.models.find import Found
 
-            convert(folder, folder / CT2)
+            convert(Found(folder, False, "out"), folder / CT2)
         (folder / "README.md").write_text(
             card(config, settings, adapter, reached, ctranslate2), encoding="utf-8"
         )

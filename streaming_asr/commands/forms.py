@@ -62,7 +62,7 @@ def _ctranslate2(path: str, target: Path) -> None:
     if model.is_ctranslate2:
         shutil.copytree(model.folder, target)
     else:
-        convert(model.folder, target)
+        convert(model, target)
 
 
 def _openai(path: str, target: Path) -> None:

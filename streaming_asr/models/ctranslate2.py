@@ -9,6 +9,7 @@ specs/model_spec.py (`_serialize`, `_quantize`) and converters/transformers.py (
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,25 +20,25 @@ from streaming_asr.errors import UserError
 
 TYPES = ("<f4", "i1", "<i2", "<i4", "<f2", "bfloat16")
 VERSIONS = (5, 6)
-
-# CTranslate2's names below a layer of the encoder or the decoder, and Hugging Face's. Fused
-# projections are cut into parts.
-NORMS = {
+NAMES = {
+    "position_encodings": "embed_positions",
+    "layer_norm": "layer_norm",
+    "conv1": "conv1",
+    "conv2": "conv2",
     "self_attention/layer_norm": "self_attn_layer_norm",
+    "self_attention/linear_0": "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
+    "self_attention/linear_1": "self_attn.out_proj",
+    "attention/layer_norm": "encoder_attn_layer_norm",
+    "attention/linear_0": "encoder_attn.q_proj",
+    "attention/linear_1": "encoder_attn.k_proj encoder_attn.v_proj",
+    "attention/linear_2": "encoder_attn.out_proj",
     "ffn/layer_norm": "final_layer_norm",
+    "ffn/linear_0": "fc1",
+    "ffn/linear_1": "fc2",
 }
-LINEARS = {
-    "self_attention/linear_0": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "self_attention/linear_1": ("self_attn.out_proj",),
-    "ffn/linear_0": ("fc1",),
-    "ffn/linear_1": ("fc2",),
-}
-DECODER_NORMS = {"attention/layer_norm": "encoder_attn_layer_norm"}
-DECODER_LINEARS = {
-    "attention/linear_0": ("encoder_attn.q_proj",),
-    "attention/linear_1": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
-    "attention/linear_2": ("encoder_attn.out_proj",),
-}
+"""CTranslate2's modules of a side, and of its layers, and Hugging Face's; a fused linear layer is
+several of these, one after the other."""
+LEAVES = {"gamma": "weight", "beta": "bias", "encodings": "weight"}
 
 
 class _Damaged(ValueError):
@@ -73,7 +74,7 @@ class Variables(dict[str, np.ndarray]):
             self._read()
         except (struct.error, ValueError, IndexError) as error:
             raise UserError(
-                f"{file}: truncated or damaged ({error}); copy or download it again"
+                f"{file}: truncated or damaged ({error}); delete it, then copy or download it again"
             ) from error
 
     def _read(self) -> None:
@@ -105,6 +106,8 @@ class Variables(dict[str, np.ndarray]):
         """Read the next name, whose length counts the zero byte after it."""
         start = self._position + 2
         self._position = start + self._take("H")
+        if self._position > len(self._data):
+            raise _Damaged("ends within a name")
         return self._data[start : self._position - 1].decode()
 
     def _values(self, key: str, shape: tuple[int, ...], kind: str, n_bytes: int) -> np.ndarray:
@@ -139,57 +142,35 @@ class Variables(dict[str, np.ndarray]):
             )
         return values.astype(np.float32) / scale.reshape(-1, *[1] * (values.ndim - 1))
 
-    def layers(self, side: str) -> int:
-        """Return the number of layers of `encoder` or `decoder`."""
-        parts = (key.split("/")[1] for key in self if key.startswith(f"{side}/layer_"))
-        return 1 + max((int(part[6:]) for part in parts if part[6:].isdigit()), default=-1)
 
-
-def tensors(v: Variables) -> Iterator[tuple[str, np.ndarray]]:
+def tensors(v: Variables, *, scaled: bool = True) -> Iterator[tuple[str, np.ndarray]]:
     """Yield (name, values) of every tensor of the model under Hugging Face's names; the embeddings,
-    which are the output layer too, once. Raises UserError where one is missing or of a wrong shape.
+    which are the output layer too, once.
+
+    scaled: integers are divided by their scales, which reads them; else only shapes count. Raises
+    UserError where layers that are fused in one have not its shape.
     """
-    for side in ("encoder", "decoder"):
-        ours = f"model.{side}"
-        yield f"{ours}.embed_positions.weight", v.weight(f"{side}/position_encodings/encodings")
-        yield from _norm(v, f"{side}/layer_norm", f"{ours}.layer_norm")
-        is_decoder = side == "decoder"
-        norms = NORMS | DECODER_NORMS if is_decoder else NORMS
-        linears = LINEARS | DECODER_LINEARS if is_decoder else LINEARS
-        for i in range(v.layers(side)):
-            for norm, name in norms.items():
-                yield from _norm(v, f"{side}/layer_{i}/{norm}", f"{ours}.layers.{i}.{name}")
-            for linear, names in linears.items():
-                parts = [f"{ours}.layers.{i}.{name}" for name in names]
-                yield from _linear(v, f"{side}/layer_{i}/{linear}", parts)
-    for conv in ("conv1", "conv2"):
-        yield f"model.encoder.{conv}.weight", v.weight(f"encoder/{conv}/weight")
-        yield f"model.encoder.{conv}.bias", v.weight(f"encoder/{conv}/bias")
-    yield "model.decoder.embed_tokens.weight", v.weight(embeddings(v))
+    value_of = v.weight if scaled else v.__getitem__
+    for key in v:
+        match = re.fullmatch(r"(encoder|decoder)/(?:layer_(\d+)/)?(.+)/(\w+)", key)
+        if match is None or match[3] not in NAMES or match[4].endswith("_scale"):
+            continue
+        side, layer, module, leaf = match.groups()
+        names, values = NAMES[module].split(), value_of(key)
+        if len(values) % len(names):
+            raise UserError(
+                f"{key}: the shape {values.shape} is not that of {len(names)} linear layers; "
+                "convert the model again"
+            )
+        place = f"model.{side}.layers.{layer}" if layer else f"model.{side}"
+        for name, part in zip(names, np.split(values, len(names)), strict=True):
+            # Whisper's keys have no bias; the fused layer has zeros there.
+            if not (leaf == "bias" and name.endswith("k_proj")):
+                yield f"{place}.{name}.{LEAVES.get(leaf, leaf)}", part
+    yield "model.decoder.embed_tokens.weight", value_of(embeddings(v))
 
 
 def embeddings(v: Variables) -> str:
     """Return the key of the token embeddings, (vocabulary, width); older converters number it."""
     plain = "decoder/embeddings/weight"
     return plain if plain in v else f"{plain}_0"
-
-
-def _norm(v: Variables, theirs: str, ours: str) -> Iterator[tuple[str, np.ndarray]]:
-    yield f"{ours}.weight", v.weight(f"{theirs}/gamma")
-    yield f"{ours}.bias", v.weight(f"{theirs}/beta")
-
-
-def _linear(v: Variables, theirs: str, ours: list[str]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield weight and bias of the linear layers `ours`, which are fused, one after the other, in
-    `theirs`. Raises UserError where the shapes do not fit."""
-    weight, bias = v.weight(f"{theirs}/weight"), v.weight(f"{theirs}/bias")
-    if weight.ndim != 2 or len(weight) % len(ours) or bias.shape != weight.shape[:1]:
-        raise UserError(
-            f"{theirs}: weight {weight.shape} and bias {bias.shape} are not those of "
-            f"{len(ours)} linear layers; convert the model again"
-        )
-    weights, biases = np.split(weight, len(ours)), np.split(bias, len(ours))
-    for name, part_weight, part_bias in zip(ours, weights, biases, strict=True):
-        yield f"{name}.weight", part_weight
-        if not name.endswith("k_proj"):  # Whisper's have no bias; the fused layer has zeros there
-            yield f"{name}.bias", part_bias

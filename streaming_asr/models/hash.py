@@ -5,20 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import check_file, remembered
-from streaming_asr.models.ctranslate2 import Variables, tensors
-from streaming_asr.models.find import find_here
+from streaming_asr.models.find import Found, find_here, whole_name
+from streaming_asr.models.tensors import damaged
 
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 WHOLE_BYTES = 64 * 2**20  # files up to this size are hashed whole, larger ones by size and ends
 END_BYTES = 2**20
 MOST_FILES = 1000  # of a model or its weights
@@ -33,24 +30,19 @@ def weights_hash(path: str | Path) -> str | None:
     floating-point type, have the same hash. Raises UserError on damaged files.
     """
     model = find_here(path)
-    if model is None:
+    if model is None or not (files := model.weight_files):
         return None
-    folder = model.folder
-    if model.is_ctranslate2:
-        file = folder / "model.bin"
-        return remembered("weights", [file], lambda: hash_of(tensors(Variables(file))))
-    by_kind = [sorted(folder.glob(pattern)) for pattern in WEIGHTS]
-    files = next((files for files in by_kind if files), [])
-    return remembered("weights", files, lambda: hash_of(_of_files(files))) if files else None
+    return remembered("weights", files, lambda: hash_of(_named(model)))
 
 
-def hash_of(named: Iterable[tuple[str, np.ndarray]]) -> str:
-    """Return a hash, 16 hex digits, of (name, values) pairs, the same in any order and precision:
+def hash_of(named: Iterable[tuple[str, Any]]) -> str:
+    """Return a hash, 16 hex digits, of (name, tensor) pairs, the same in any order and precision:
     values are rounded to float16, so that a float16 copy of a model has the model's hash."""
     by_name = {}
     for name, values in named:
         with np.errstate(over="ignore"):
-            half = np.ascontiguousarray(values, dtype="<f2")
+            numbers = values if isinstance(values, np.ndarray) else values.float().numpy()
+            half = np.ascontiguousarray(numbers, dtype="<f2")
         by_name[name] = hashlib.sha256(f"{half.shape}".encode() + half.tobytes()).hexdigest()
     digest = hashlib.sha256()
     for name, tensor_hash in sorted(by_name.items()):
@@ -58,28 +50,35 @@ def hash_of(named: Iterable[tuple[str, np.ndarray]]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _of_files(files: Iterable[Path]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (name, values) of every weight; the output layer, which is the embeddings, is left
+def _named(model: Found) -> Iterator[tuple[str, Any]]:
+    """Yield (name, tensor) of every weight; the output layer, which is the embeddings, is left
     out."""
-    for file in files:
-        arrays = _arrays(file) if file.suffix == ".safetensors" else None
-        if arrays is None:
-            arrays = ((name, value.float().numpy()) for name, value in file_tensors(file))
-        yield from (pair for pair in arrays if pair[0] != "proj_out.weight")
+    files = [] if model.is_ctranslate2 else model.weight_files
+    plain = [_arrays(file) if file.suffix == ".safetensors" else None for file in files]
+    arrays = chain.from_iterable(each for each in plain if each is not None)
+    # Torch, which takes seconds to import, reads what numpy does not have.
+    tensors = arrays if plain and None not in plain else model.tensors()
+    return ((name, value) for name, value in tensors if name != "proj_out.weight")
 
 
 def _arrays(file: Path) -> Iterator[tuple[str, np.ndarray]] | None:
-    """Return (name, values) of a safetensors file, read without torch, which takes seconds to
-    import; None where a type is one that numpy does not have, as float8. Raises UserError."""
-    with _damage_named(file):
-        check_floats(file)
+    """Return (name, values) of a safetensors file; None where a type is one that numpy does not
+    have, as float8. Raises UserError."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        check_file(file)
+        with safe_open(file, "np"):  # checks the header against the file
+            pass
         with file.open("rb") as content:  # 8 bytes: the length of the header, JSON; then the values
             n_bytes = int.from_bytes(content.read(8), "little")
             header = json.loads(content.read(n_bytes))
-        header.pop("__metadata__", None)
-        if not all(entry["dtype"] in NUMPY for entry in header.values()):
-            return None
-        values = np.memmap(file, np.uint8, "r", offset=8 + n_bytes) if header else np.empty(0)
+    except (SafetensorError, OSError) as error:
+        raise damaged(file, error) from error
+    header.pop("__metadata__", None)
+    if not all(entry["dtype"] in NUMPY for entry in header.values()):
+        return None
+    values = np.memmap(file, np.uint8, "r", offset=8 + n_bytes) if header else np.empty(0)
 
     def array(entry: Mapping[str, Any]) -> np.ndarray:
         begin, end = entry["data_offsets"]
@@ -88,61 +87,7 @@ def _arrays(file: Path) -> Iterator[tuple[str, np.ndarray]] | None:
             return (stored.astype("<u4") << 16).view("<f4")
         return stored.astype("<f4")
 
-    return ((_whole_name(name), array(entry)) for name, entry in header.items())
-
-
-def _whole_name(name: str) -> str:
-    """Return a tensor's name as Whisper's whole model has it."""
-    return name if name.startswith(("model.", "proj_out.")) else f"model.{name}"
-
-
-@contextmanager
-def _damage_named(file: Path) -> Iterator[None]:
-    """Turn what is raised about a damaged file of weights into a UserError."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except (OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError) as error:
-        raise UserError(
-            f"{file}: truncated or damaged ({str(error).splitlines()[0]}); copy or download it "
-            "again"
-        ) from error
-
-
-def file_tensors(file: Path) -> Iterator[tuple[str, Any]]:
-    """Yield (name, tensor) of a file's floating-point tensors, names as Whisper's whole model has
-    them. Raises UserError."""
-    import torch
-    from safetensors.torch import load_file
-
-    with _damage_named(file):
-        if file.suffix == ".safetensors":
-            check_floats(file)
-            content = load_file(file)
-        else:
-            check_file(file)
-            content = torch.load(file, map_location="cpu", weights_only=True)
-    for name, value in content.items():
-        if value.is_floating_point():
-            yield _whole_name(name), value
-
-
-def check_floats(file: Path) -> None:
-    """Raise UserError where a safetensors file of weights holds other numbers than floating-point
-    ones, as with a damaged header; SafetensorError where it is no such file."""
-    from safetensors import safe_open
-
-    check_file(file)
-    with safe_open(file, "np") as content:
-        names = list(content.keys())
-        dtypes = [str(content.get_slice(name).get_dtype()) for name in names]
-    for name, dtype in zip(names, dtypes, strict=True):
-        if not dtype.startswith(("F", "BF")):
-            raise UserError(
-                f"{file}: {name} holds {dtype}, and weights are floating-point numbers; copy or "
-                "download it again"
-            )
+    return ((whole_name(name), array(entry)) for name, entry in header.items())
 
 
 def model_hash(config: Mapping[str, Any]) -> str:

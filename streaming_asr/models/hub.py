@@ -27,12 +27,16 @@ FOLDER_FILES = (
     "config.yaml",
     "vocab.txt",
     "global_cmvn",
-    # of an adapter of peft or a model built for streaming
+    # of an adapter of peft, a model built for streaming or a Whisper
     "*.json",
     "tokenizer.model",
+    "merges.txt",
 )
 """The files that a repository without a FILE in its name is asked for, next to its weights."""
-WEIGHTS = ("pytorch_model.*", "adapter_model.*", "model-*-of-*.safetensors", "model.safetensors")
+WEIGHTS = (
+    *("pytorch_model.*", "pytorch_model-*-of-*.bin", "adapter_model.*"),
+    *("model.bin", "model-*-of-*.safetensors", "model.safetensors"),
+)
 WHISPERRT = "MLSpeech/CarelessWhisper-Streaming"
 WHISPERRT_CHUNKS = {
     "base": (40, 100, 200, 300),
@@ -140,7 +144,7 @@ def in_cache(repository: str, revision: str | None) -> Path | None:
 
 def _is_whole(folder: Path) -> bool:
     """Return whether a folder holds weights with all their parts; `fetch` downloads them last."""
-    weights = _weights([file.name for file in folder.iterdir()])
+    weights = _weights([file.name for file in folder.iterdir() if file.is_file()])
     if not weights:
         return False
     n_parts = re.search(r"-of-0*(\d+)\.", weights[0])  # as in model-00001-of-00002.safetensors
@@ -160,11 +164,12 @@ def _weights(names: Sequence[str]) -> list[str]:
     return sorted(chosen) if len(chosen) > 1 and "-of-" in chosen[0] else chosen[:1]
 
 
-def fetch(source: Reference) -> Path:
+def fetch(source: Reference, *, whisper: bool = False) -> Path:
     """Return the file or folder of a reference, downloaded where the hub's cache lacks it.
 
-    An interrupted download of weights is resumed, up to five times in a command, and by the next
-    command. Raises UserError where the hub cannot be reached or has no such repository or file.
+    whisper: it is a Whisper, not other weights. An interrupted download of weights is resumed, up
+    to five times in a command, and by the next command. Raises UserError where the hub cannot be
+    reached or has no such repository or file.
     """
     place = cached(source)
     if place is not None:
@@ -183,7 +188,7 @@ def fetch(source: Reference) -> Path:
     with _explained(source):
         names = _listed(source, endpoint)
         for name in _chosen(source, names):
-            if name.startswith("model") and name.endswith(".safetensors"):
+            if not whisper and name.startswith("model") and name.endswith(".safetensors"):
                 _refuse_others(source)  # its config.json was downloaded before
             if name.endswith(LARGE):
                 _download_large(source, name, endpoint)

@@ -19,9 +19,9 @@ import torch
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import json_of
+from streaming_asr.models.tensors import load_pickled, load_tensors, refuse_not_finite, save_half
 from streaming_asr.whisper.adapter_config import CONFIG_FILE, check_base, check_rank, read_config
 from streaming_asr.whisper.openai import dimensions, our_name
-from streaming_asr.whisper.tensors import load_pickled, load_tensors, refuse_not_finite, save_half
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")  # of all three attentions
 LINEAR = (*ATTENTION, "fc1", "fc2")
@@ -224,7 +224,8 @@ def _merge_peft(model: Any, path: Path) -> Any:
 
     content = read_config(path)
     check_base(content, model.config, path / CONFIG_FILE)
-    tensors = _adapter_tensors(path)
+    is_pickled = not (path / WEIGHTS_FILE).is_file() and (path / PICKLED_FILE).is_file()
+    tensors = load_tensors(path / (PICKLED_FILE if is_pickled else WEIGHTS_FILE))
     longest_side = max((side for each in tensors.values() for side in each.shape), default=0)
     check_rank(content, longest_side, path / CONFIG_FILE)
     what = f"adapter {str(path)!r}"
@@ -261,23 +262,6 @@ def _merge_peft(model: Any, path: Path) -> Any:
             f"{what} cannot be merged ({str(error).partition(chr(10))[0]}); train it in a form "
             "that peft's merge_and_unload supports"
         ) from error
-
-
-def _adapter_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a peft folder. Raises UserError where they are missing or damaged."""
-    pickled = folder / PICKLED_FILE
-    if (folder / WEIGHTS_FILE).is_file() or not pickled.is_file():
-        return load_tensors(folder / WEIGHTS_FILE)
-    tensors = load_pickled(pickled, str(pickled))
-    if not isinstance(tensors, Mapping) or not all(
-        isinstance(value, torch.Tensor) and value.is_floating_point() for value in tensors.values()
-    ):
-        raise UserError(
-            f"{pickled}: holds more than tensors of floating-point numbers; save the "
-            "adapter again with peft's save_pretrained"
-        )
-    refuse_not_finite(pickled, tensors.items())
-    return dict(tensors)
 
 
 def _published(model: Any, path: Path) -> dict[str, torch.Tensor]:

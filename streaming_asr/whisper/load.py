@@ -14,11 +14,11 @@ from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 from streaming_asr.models.find import MULTILINGUAL_TOKENS, Found, find
 from streaming_asr.models.shared import shared
+from streaming_asr.models.tensors import refuse_not_finite
 from streaming_asr.whisper import model_files
 from streaming_asr.whisper.model_files import Tokens
 from streaming_asr.whisper.network import WhisperNetwork
 from streaming_asr.whisper.quantise import check_device, quantise
-from streaming_asr.whisper.tensors import refuse_not_finite
 from streaming_asr.whisper.words import Detokenizer, refuse_other_than_english
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -217,8 +217,8 @@ def _loaded(
         raise
     except Exception as error:  # whatever a damaged file raises
         raise UserError(
-            f"model {str(path)!r} could not be loaded: {str(error).partition(chr(10))[0]}\n"
-            "Give the folder or the hub name of a Whisper model in Hugging Face's form."
+            f"model {str(path)!r} could not be loaded: {str(error).partition(chr(10))[0]}; "
+            "give the folder or the hub name of a Whisper model in Hugging Face's form"
         ) from error
     network: Any = model if adapter is None else merge_adapter(model, adapter, adapter_scale)
     # Only now, so that merging the adapter costs no memory of the device.
@@ -232,29 +232,24 @@ def _network(path: str | Path, source: Found, dtype: torch.dtype) -> WhisperNetw
     """Return the network of a folder in `dtype`. Raises UserError where the files lack a tensor
     that the configuration asks for, hold a layer that it does not have, or hold numbers that are
     not finite; whatever a damaged file makes the libraries raise."""
-    config, generation = model_files.settings_of(source)
-    stored = model_files.tensors_of(source)
-    shapes = {name: tuple(value.shape) for name, value in stored.items()}
-    model_files.check_sizes(config, generation, shapes, source.folder)
+    config, generation, stored = model_files.read(source)
     network = WhisperNetwork(config, generation)
     expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     if network.is_tied:
         del expected["proj_out.weight"]
     missing = sorted(expected.keys() - stored.keys())
     surplus = sorted(name for name in stored.keys() - expected.keys() if ".layers." in name)
+    problem = None
     if names := missing or surplus:
-        verb = "lack" if missing else "also hold"
         more = f" and {len(names) - 1} more tensors" if len(names) > 1 else ""
+        problem = f"its files {'lack' if missing else 'also hold'} {names[0]}{more}"
+    for name, shape in () if missing else expected.items():
+        if tuple(stored[name].shape) != shape:
+            problem = f"{name} is {tuple(stored[name].shape)}, not {shape}"
+    if problem:
         raise UserError(
-            f"model {str(path)!r}: its files {verb} {names[0]}{more}, against config.json; "
-            f"{model_files.REMEDY}"
+            f"model {str(path)!r}: {problem}, against config.json; {model_files.REMEDY}"
         )
-    for name, shape in expected.items():
-        if shapes[name] != shape:
-            raise UserError(
-                f"model {str(path)!r}: {name} is {shapes[name]}, and config.json asks for {shape}; "
-                f"{model_files.REMEDY}"
-            )
     # A copy, as the file may change while the model is in use.
     tensors = {name: stored[name].to(dtype, copy=True) for name in expected}
     refuse_not_finite(f"model {str(path)!r}", tensors.items())

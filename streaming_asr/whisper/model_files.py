@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,13 +19,13 @@ from streaming_asr.corpora.rows import json_file
 from streaming_asr.errors import UserError
 from streaming_asr.files import json_of
 from streaming_asr.models import ctranslate2
-from streaming_asr.models.find import MULTILINGUAL_TOKENS, Found
-from streaming_asr.models.hash import file_tensors
+from streaming_asr.models.find import MULTILINGUAL_TOKENS, WEIGHTS, Found
 from streaming_asr.whisper.network import JsonSettings
 
 REMEDY = "take all files from where the model comes from"
-WEIGHTS = ("model.safetensors", "model-*.safetensors", "pytorch_model*.bin")
-SIDES = {
+SIDES = ("encoder", "decoder")
+HEADS = tuple(f"{side}_attention_heads" for side in SIDES)
+SIZES = {
     "vocab_size": ("decoder.embed_tokens.weight", 0),
     "d_model": ("decoder.embed_tokens.weight", 1),
     "max_target_positions": ("decoder.embed_positions.weight", 0),
@@ -45,18 +44,34 @@ CONTROLS = {
 }
 
 
-# -- settings -------------------------------------------------------------------------------
+# -- settings and weights -------------------------------------------------------------------
+
+
+def read(model: Found) -> tuple[JsonSettings, JsonSettings, dict[str, torch.Tensor]]:
+    """Return what config.json and generation_config.json of Hugging Face's form hold, and the
+    tensors in the type they have in the files, by the names of transformers' class.
+
+    Raises UserError where a file is missing or damaged, or where the files contradict each other.
+    """
+    if not model.weight_files:
+        raise UserError(f"{model.folder}: holds no {WEIGHTS[0]}; {REMEDY}")
+    config, generation = settings_of(model)
+    tensors = dict(model.tensors())
+    if model.is_ctranslate2:
+        tensors = {name: torch.from_numpy(np.array(values)) for name, values in tensors.items()}
+    _check(config, generation, {name: x.shape for name, x in tensors.items()}, model.folder)
+    return config, generation, tensors
 
 
 def settings_of(model: Found) -> tuple[JsonSettings, JsonSettings]:
-    """Return what config.json and generation_config.json of Hugging Face's form hold.
-
-    Raises UserError where a file is missing or damaged, or names attention heads that are not
-    there.
-    """
-    read = _of_ctranslate2 if model.is_ctranslate2 else _of_hugging_face
-    config, generation = read(model.folder)
-    return JsonSettings(**config), JsonSettings(**generation)
+    """Return the first two of `read`, without reading the weights."""
+    read_form = _of_ctranslate2 if model.is_ctranslate2 else _of_hugging_face
+    config, generation = (JsonSettings(**content) for content in read_form(model.folder))
+    if model.is_ctranslate2:  # whose config.json has no sizes: they are those of the weights
+        v = ctranslate2.Variables(model.folder / "model.bin")
+        shapes = {name: values.shape for name, values in ctranslate2.tensors(v, scaled=False)}
+        _check(config, generation, shapes, model.folder)
+    return config, generation
 
 
 def _of_hugging_face(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -69,6 +84,7 @@ def _of_hugging_face(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _of_ctranslate2(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings without the sizes that the weights show."""
     for name in CT2_FILES:
         if not (folder / name).is_file():
             raise UserError(
@@ -77,7 +93,7 @@ def _of_ctranslate2(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             )
     stated = json_file(folder / "config.json", REMEDY)
     v = ctranslate2.Variables(folder / "model.bin")
-    n_tokens, width = v[ctranslate2.embeddings(v)].shape
+    n_tokens = len(v[ctranslate2.embeddings(v)])
     ids = _added_tokens(folder / "tokenizer.json", n_tokens)
     controls = {
         **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), ids[END]),
@@ -86,22 +102,9 @@ def _of_ctranslate2(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     config = {
         "model_type": "whisper",
         "architectures": ["WhisperForConditionalGeneration"],
-        "vocab_size": n_tokens,
-        "d_model": width,
-        "num_mel_bins": v["encoder/conv1/weight"].shape[1],
-        "max_source_positions": len(v["encoder/position_encodings/encodings"]),
-        "max_target_positions": len(v["decoder/position_encodings/encodings"]),
+        **{key: int(v[f"{side}/num_heads"]) for side, key in zip(SIDES, HEADS, strict=True)},
         **controls,
     }
-    for side in ("encoder", "decoder"):
-        if not v.layers(side):
-            raise UserError(
-                f"{folder / 'model.bin'}: holds no {side} layers, so it is not a whole Whisper; "
-                "copy it again"
-            )
-        config[f"{side}_layers"] = v.layers(side)
-        config[f"{side}_attention_heads"] = int(v[f"{side}/num_heads"])
-        config[f"{side}_ffn_dim"] = len(v[f"{side}/layer_0/ffn/linear_0/weight"])
     generation: dict[str, Any] = {
         **controls,
         "suppress_tokens": stated.get("suppress_ids"),
@@ -110,7 +113,7 @@ def _of_ctranslate2(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         "prev_sot_token_id": ids[CONTROLS["previous"]],
         "is_multilingual": n_tokens >= MULTILINGUAL_TOKENS,
         "max_initial_timestamp_index": 50,
-        "max_length": config["max_target_positions"],
+        "max_length": len(v["decoder/position_encodings/encodings"]),
         "return_timestamps": False,
     }
     if stated.get("alignment_heads"):
@@ -143,27 +146,7 @@ def _added_tokens(file: Path, n_tokens: int) -> dict[str, int]:
     return ids
 
 
-# -- weights --------------------------------------------------------------------------------
-
-
-def tensors_of(model: Found) -> dict[str, torch.Tensor]:
-    """Return the tensors in a model's files, in the type they have there, by the names of
-    transformers' class; those of CTranslate2's integers as float32.
-
-    Raises UserError where the files are missing, damaged, or hold other numbers.
-    """
-    if model.is_ctranslate2:
-        variables = ctranslate2.Variables(model.folder / "model.bin")
-        named = ctranslate2.tensors(variables)
-        return {name: torch.from_numpy(np.array(values)) for name, values in named}
-    by_kind = (sorted(model.folder.glob(pattern)) for pattern in WEIGHTS)
-    files = next((files for files in by_kind if files), [])
-    if not files:
-        raise UserError(f"{model.folder}: holds no {WEIGHTS[0]}; {REMEDY}")
-    return dict(chain.from_iterable(map(file_tensors, files)))
-
-
-def check_sizes(
+def _check(
     config: JsonSettings,
     generation: JsonSettings,
     shapes: Mapping[str, Sequence[int]],
@@ -172,45 +155,42 @@ def check_sizes(
     """Raise UserError where config.json contradicts the shapes of the weights (by their names), and
     where generation_config.json names attention heads that the decoder does not have. A size that
     config.json lacks is set."""
-
-    def refuse(key: str, problem: str) -> None:
-        value = getattr(config, key)
-        raise UserError(f"{folder / 'config.json'}: {key} is {value!r:.60}{problem}; {REMEDY}")
-
+    tensors = {key: (f"model.{tensor}", axis) for key, (tensor, axis) in SIZES.items()}
     sizes = {
-        key: (shapes[f"model.{tensor}"][axis], tensor)
-        for key, (tensor, axis) in SIDES.items()
-        if len(shapes.get(f"model.{tensor}", ())) > axis
+        key: (shapes[name][axis], name.removeprefix("model."))
+        for key, (name, axis) in tensors.items()
+        if len(shapes.get(name, ())) > axis
     }
-    for side in ("encoder", "decoder"):
+    for side in SIDES:
         numbers = re.findall(rf"\bmodel\.{side}\.layers\.(\d+)\.", "\n".join(shapes))
         sizes[f"{side}_layers"] = max(map(int, numbers), default=-1) + 1, f"{side}.layers"
+    # Each setting that is wrong, and its rule.
+    wrong = {}
     for key, (size, where) in sizes.items():
         if key not in vars(config):
             setattr(config, key, size)
         if type(getattr(config, key)) is not int or getattr(config, key) != size:
-            refuse(key, f", and the weights have {size} ({where})")
-    for key in ("encoder_attention_heads", "decoder_attention_heads"):
-        n_heads = getattr(config, key)
-        if type(n_heads) is not int or n_heads < 1 or config.d_model % n_heads:
-            refuse(key, f"; must divide d_model={config.d_model}")
+            wrong[key] = f", and the weights have {size} ({where})"
+    for key in () if wrong else HEADS:
+        n = getattr(config, key)
+        if type(n) is not int or n < 1 or config.d_model % n:
+            wrong[key] = f"; must divide d_model={config.d_model}"
     if config.activation_function not in (None, "gelu"):
-        refuse("activation_function", "; every Whisper has gelu")
+        wrong["activation_function"] = "; every Whisper has gelu"
+    for key, rule in wrong.items():
+        value = getattr(config, key)
+        raise UserError(f"{folder / 'config.json'}: {key} is {value!r:.60}{rule}; {REMEDY}")
+    if lacking := [name for key, (name, _) in tensors.items() if getattr(config, key) is None]:
+        raise UserError(f"{folder}: its weights lack {lacking[0]}; {REMEDY}")
     heads = generation.alignment_heads
-    remedy = f"{REMEDY}, or delete alignment_heads there"
-    file = folder / "generation_config.json"
+    n_layers, n_heads = config.decoder_layers, config.decoder_attention_heads
     for pair in heads if isinstance(heads, list) else [heads] if heads else []:
         is_pair = isinstance(pair, Sequence) and [type(each) for each in pair] == [int, int]
-        if not is_pair:
+        if not is_pair or not (0 <= pair[0] < n_layers and 0 <= pair[1] < n_heads):
             raise UserError(
-                f"{file}: alignment_heads has {str(pair)[:60]!r}; each must be a decoder layer and "
-                f"a head; {remedy}"
-            )
-        n_layers, n_heads = config.decoder_layers, config.decoder_attention_heads
-        if not (0 <= pair[0] < n_layers and 0 <= pair[1] < n_heads):
-            raise UserError(
-                f"{file}: alignment_heads has layer {pair[0]}, head {pair[1]}, and the decoder has "
-                f"{n_layers} layers of {n_heads} heads; {remedy}"
+                f"{folder / 'generation_config.json'}: alignment_heads has {str(pair)[:60]!r}; "
+                f"each must be a decoder layer, of {n_layers}, and a head, of {n_heads}; {REMEDY}, "
+                "or delete alignment_heads there"
             )
 
 

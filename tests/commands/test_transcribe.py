@@ -557,7 +557,7 @@ def test_a_slip_is_answered_before_weights_are_downloaded(
     monkeypatch.chdir(tmp_path)
     Path("bad.mp3").write_bytes(b"no audio")
     monkeypatch.setattr("streaming_asr.models.find.find_packaged", lambda model: None)
-    monkeypatch.setattr("streaming_asr.models.find._cached", lambda name, revision: None)
+    monkeypatch.setattr("streaming_asr.models.find.cached", lambda source: None)
     monkeypatch.setattr(get, "get_model", obtained.append)
     given = [word.format(talk=talk) for word in command]
     assert program.main(given) in (1, 2) and obtained == []  # type: ignore[attr-defined]

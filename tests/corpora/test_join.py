@@ -314,7 +314,7 @@ def test_an_aligner_that_is_not_there_is_no_reason_to_take_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool, remedy: str
 ) -> None:
     if not is_there:  # neither the hub nor a package has tiny.en
-        for place in ("_cached", "find_packaged"):
+        for place in ("cached", "find_packaged"):
             monkeypatch.setattr(f"streaming_asr.models.find.{place}", lambda *_: None)
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     else:

@@ -28,12 +28,12 @@ from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
 from streaming_asr.methods.u2.head import embedding_head, save_head
 from streaming_asr.methods.u2.rescoring import attention_log_probs, rescore
 from streaming_asr.methods.u2.tokenizer import Candidate, CtcTokenizer
+from streaming_asr.models.tensors import save_half
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode, encode_masked
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.ngram import Fusion, vocabulary_hash
-from streaming_asr.whisper.tensors import save_half
 
 TEXT = " she had 3 Stück Käse für $12.50 — 不过 the quick fox"
 

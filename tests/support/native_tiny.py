@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from tiny import noise
 
-from streaming_asr.whisper.tensors import quiet
+from streaming_asr.models.tensors import quiet
 
 WORDS = ("the", "fox", "runs", "over", "a", "dog")
 PIECES = ("ed", "s", "ing", ".")

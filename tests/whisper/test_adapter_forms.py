@@ -174,7 +174,7 @@ def test_a_pickled_adapter_is_merged_as_its_safetensors_are(tmp_path: Path) -> N
     expected, ours = (weights(merge_adapter(network(), each)) for each in (plain(), tmp_path))
     assert all(torch.equal(expected[name], ours[name]) for name in expected)
     torch.save(tensors | {"epoch": 3}, file)
-    with pytest.raises(UserError, match="holds more than tensors of floating-point numbers"):
+    with pytest.raises(UserError, match="epoch holds int, and weights are floating-point numbers"):
         merge_adapter(network(), tmp_path)
     torch.save(tensors, file)
     whole = file.read_bytes()

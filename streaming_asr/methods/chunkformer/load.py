@@ -22,7 +22,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.methods.chunkformer.context import KERNEL
 from streaming_asr.methods.chunkformer.encoder import Network, Shape
 from streaming_asr.models.hub import on_this_machine
-from streaming_asr.whisper.tensors import load_pickled, refuse_not_finite
+from streaming_asr.models.tensors import load_pickled, refuse_not_finite
 
 WEIGHTS = ("pytorch_model.bin", "pytorch_model.pt", "pytorch_model.ckpt")
 TRAIN = "python -m streaming_asr.train method=chunkformer entry=any_chunk"

@@ -34,6 +34,7 @@ from streaming_asr.methods.chunkformer.features import HOP_SAMPLES, fbank
 from streaming_asr.methods.chunkformer.layers import n_frames
 from streaming_asr.methods.chunkformer.load import load, normalisation, save
 from streaming_asr.methods.chunkformer.tokenizer import Tokenizer
+from streaming_asr.models.tensors import load_tensors, save_half
 from streaming_asr.training.recipe import CorpusRecipe, dev_wer, published_name
 from streaming_asr.training.windows import Window, WindowOptions, augmented, draw_window
 from streaming_asr.training.word_tokens import tokens_in_frames, write_labels
@@ -41,7 +42,6 @@ from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import FRAME_SAMPLES as WHISPER_FRAME_SAMPLES
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.tensors import load_tensors, save_half
 
 HEADS_FILE, HEADS = "training_heads.safetensors", ("decoder.", "frame_head.")
 """The trained parts that recognition does not need."""

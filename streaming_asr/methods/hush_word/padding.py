@@ -20,10 +20,10 @@ import torch.nn.functional as F
 
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.models.tensors import weights_at
 from streaming_asr.whisper.encoder import Part, encode_parts, part_of
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel_rows
 from streaming_asr.whisper.load import Whisper
-from streaming_asr.whisper.tensors import weights_at
 
 PADDINGS = ("full", "none", "zeros", "noise", "hush")
 FILE_NAME = "hush_word.safetensors"

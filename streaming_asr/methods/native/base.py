@@ -17,7 +17,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.native.words import SPACES, Writer
 from streaming_asr.models.native import Kind, type_of
-from streaming_asr.whisper.tensors import quiet
+from streaming_asr.models.tensors import quiet
 from streaming_asr.whisper.together import SharedPasses
 
 FAULTS = (OSError, RuntimeError, ValueError, LookupError, TypeError, ImportError)

@@ -16,7 +16,7 @@ from torch import nn
 
 from streaming_asr.config.weights import training_of
 from streaming_asr.errors import UserError
-from streaming_asr.whisper.tensors import load_pickled, refuse_not_finite, weights_at
+from streaming_asr.models.tensors import load_pickled, refuse_not_finite, weights_at
 
 FILE_NAME = "detector.safetensors"
 THRESHOLD = "truncation_threshold"

@@ -26,8 +26,8 @@ from streaming_asr.methods.star.compressors import (
 from streaming_asr.methods.star.convolutions import Convolutions
 from streaming_asr.methods.star.features import EXTRACTORS, WhisperFeatures
 from streaming_asr.methods.star.semantic import POOLS, SemanticEncoder
+from streaming_asr.models.tensors import load_tensors, save_half
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.tensors import load_tensors, save_half
 
 CONFIG_FILE, WEIGHTS_FILE = "star.json", "star.safetensors"
 SELECT = ("accumulate", "top_k")

@@ -20,9 +20,9 @@ from streaming_asr.files import write_text
 from streaming_asr.methods.u2.branch import STRIDE, Branch
 from streaming_asr.methods.u2.pieces import PieceTokenizer, load_pieces
 from streaming_asr.models.find import find_here
+from streaming_asr.models.tensors import load_tensors, save_half
 from streaming_asr.whisper.adapters import WEIGHTS_FILE
 from streaming_asr.whisper.load import Whisper
-from streaming_asr.whisper.tensors import load_tensors, save_half
 
 BRANCH_FILE, CARD_FILE = "branch.safetensors", "branch.json"
 ADAPTER_FILES = ("adapter_config.json", WEIGHTS_FILE)

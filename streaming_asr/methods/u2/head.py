@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from streaming_asr.errors import UserError
+from streaming_asr.models.tensors import save_half, weights_at
 from streaming_asr.whisper.load import Whisper, load_whisper
-from streaming_asr.whisper.tensors import save_half, weights_at
 
 HEAD_FILE = "ctc_head.safetensors"
 MODEL_FOLDER = "model"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from streaming_asr.errors import UserError
 from streaming_asr.files import NO_PLACE, cache_root, make_once
+from streaming_asr.models.ctranslate2 import Variables
 from streaming_asr.models.find import Found
 from streaming_asr.models.hash import model_hash
+from streaming_asr.models.tensors import quiet
 from streaming_asr.whisper.model_files import Tokens
-from streaming_asr.whisper.tensors import quiet
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +33,19 @@ def converted(model: Found, cache: str | Path | None = None) -> Path:
     root = Path(cache).expanduser() if cache else cache_root() / "ctranslate2"
     files_hash = model_hash({"model": {"path": model.folder}})
     target = root / f"{files_hash}-{ctranslate2.__version__}"
-    if not target.is_dir():
-        n_bytes = sum(file.stat().st_size for file in model.folder.iterdir())
-        make_once(target, lambda path: convert(model.folder, path), n_bytes=n_bytes)
-        log.info("converted %s for CTranslate2: %s", model.folder, target)
+    if target.is_dir():
+        with suppress(UserError):
+            Variables(target / "model.bin")
+            return target
+        shutil.rmtree(target, ignore_errors=True)  # damaged since it was written
+    n_bytes = sum(file.stat().st_size for file in model.folder.iterdir())
+    make_once(target, lambda path: convert(model, path), n_bytes=n_bytes)
+    log.info("converted %s for CTranslate2: %s", model.folder, target)
     return target
 
 
-def convert(source: Path, target: Path) -> None:
-    """Write the model in the Hugging Face folder `source` as the CTranslate2 folder `target`.
+def convert(model: Found, target: Path) -> None:
+    """Write a model in Hugging Face's form as the CTranslate2 folder `target`.
 
     Raises UserError where it cannot be converted, OSError where the disk is full or read-only.
     """
@@ -46,13 +53,15 @@ def convert(source: Path, target: Path) -> None:
 
     try:
         with quiet():
-            TransformersConverter(str(source)).convert(str(target))
-            Tokens(source).backend_tokenizer.save(str(target / "tokenizer.json"))
+            TransformersConverter(str(model.folder)).convert(str(target))
+            Tokens(model.folder).backend_tokenizer.save(str(target / "tokenizer.json"))
     except Exception as error:  # whatever a damaged file raises
         if getattr(error, "errno", None) in NO_PLACE:
             raise  # the disk, not the model
+        for _ in model.tensors():  # raises UserError for a damaged file of weights, naming it
+            pass
         raise UserError(
-            f"model {str(source)!r} could not be converted for CTranslate2: "
-            f"{str(error).partition(chr(10))[0]}\nGive a Hugging Face folder or hub name of a "
+            f"model {str(model.folder)!r} could not be converted for CTranslate2: "
+            f"{str(error).partition(chr(10))[0]}; give a Hugging Face folder or hub name of a "
             "Whisper model, or use method.backend=torch."
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from _compat_pickle import IMPORT_MAPPING
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.models.hash import check_floats
+from streaming_asr.files import check_file
 
 if TYPE_CHECKING:
     import torch
 
+AGAIN = "delete it, then copy, download or train it again"
 # Modules of Python whose classes training scripts store with a checkpoint: settings, paths, dates.
 DATA_MODULES = frozenset({"argparse", "collections", "datetime", "decimal", "enum", "pathlib"})
 DATA_CLASSES = frozenset({"types.SimpleNamespace", "builtins.range", "builtins.frozenset"})
@@ -74,10 +76,10 @@ def load_pickled(file: Path, what: str) -> Any:
         with _as_stored_objects(classes):
             return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged file makes torch and pickle raise
-        reason = str(error).partition("\n")[0] or repr(error)
+        reason = re.split(r"\n|\. ", str(error))[0] or repr(error)
         raise UserError(
-            f"{what} is not a plain file of tensors: {reason}; save only its state_dict, with "
-            "torch.save"
+            f"{what} is not a plain file of tensors: {reason}; {AGAIN}, or save only its "
+            "state_dict with torch.save"
         ) from error
 
 
@@ -116,23 +118,40 @@ def _is_code(name: str) -> bool:
     return module in sys.stdlib_module_names
 
 
-def load_tensors(file: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a safetensors file. Raises UserError where it is truncated or damaged,
-    where a tensor holds a number that is not finite, or is not of floating-point numbers.
+def load_tensors(file: Path, *, finite: bool = True) -> dict[str, torch.Tensor]:
+    """Return the tensors of a safetensors file, or of one that torch.save wrote.
+
+    Raises UserError where it is truncated or damaged, holds anything but tensors of floating-point
+    numbers, or, with `finite`, a number that is not finite.
     """
+    import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        check_floats(file)
-        tensors: dict[str, torch.Tensor] = load_file(file)
+        check_file(file)
+        is_plain = file.suffix == ".safetensors"
+        tensors: Any = load_file(file) if is_plain else load_pickled(file, str(file))
     except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"{file}: not a file of tensors, or not a whole one ({str(error).splitlines()[0]}); "
-            "copy, download or train it again"
-        ) from error
-    refuse_not_finite(file, tensors.items())
-    return tensors
+        raise damaged(file, error) from error
+    if not isinstance(tensors, Mapping):
+        raise UserError(f"{file}: holds no tensors by their names; {AGAIN}")
+    for name, value in tensors.items():
+        # Whole numbers are the sign of a damaged header.
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            kind = getattr(value, "dtype", type(value).__name__)
+            raise UserError(
+                f"{file}: {name} holds {kind}, and weights are floating-point numbers; {AGAIN}"
+            )
+    if finite:
+        refuse_not_finite(file, tensors.items())
+    return dict(tensors)
+
+
+def damaged(file: Path, error: Exception) -> UserError:
+    """Return the error for a file of weights that cannot be read, given the reason."""
+    reason = str(error).partition("\n")[0] or repr(error)
+    return UserError(f"{file}: truncated or damaged ({reason}); {AGAIN}")
 
 
 def weights_at(path: str | Path, name: str, what: str, remedy: str) -> dict[str, torch.Tensor]:
