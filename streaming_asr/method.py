@@ -32,9 +32,10 @@ NS_PER_SAMPLE = 1_000_000_000 // SAMPLE_RATE  # 62,500 exactly
 FRAME_SAMPLES = 320  # one Whisper encoder frame, 20 ms: chunks are multiples of it
 FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 
-Samples: TypeAlias = npt.NDArray[np.float32]  # (n,) mono 16 kHz in [-1, 1]
+Samples: TypeAlias = npt.NDArray[np.float32]  #: (n,) mono 16 kHz in [-1, 1]
 
-PARTS = ("feature", "encode", "decode", "policy", "finalise")  # of a step's compute time
+#: The parts of a step's compute time.
+PARTS = ("feature", "encode", "decode", "policy", "finalise")
 
 
 class Count(NamedTuple):
@@ -44,6 +45,7 @@ class Count(NamedTuple):
     meaning: str
 
 
+#: What a step may count, by name.
 COUNTS = {
     "frames_real": Count("frames", "encoder frames that carry audio"),
     "frames_computed": Count("frames", "encoder frames computed, padding and repetition included"),
@@ -60,23 +62,23 @@ COUNTS = {
 class Word:
     """One whole word; a method never commits a lone subword."""
 
-    text: str  # as appended to the text: its leading space included
-    start: float | None = None  # seconds from the start of the stream, where the method knows
-    end: float | None = None
-    probability: float | None = None
+    text: str  #: as appended to the text: its leading space included
+    start: float | None = None  #: seconds from the start of the stream, where the method knows
+    end: float | None = None  #: seconds
+    probability: float | None = None  #: from 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
     """What one step changed: words now final, and the guess shown after them."""
 
-    committed: tuple[Word, ...] = ()
-    partial: tuple[Word, ...] = ()
-    endpoint: bool = False  # the method closed a segment here
-    # Committed words taken off the end of the committed text before `committed` is added; 0 in
-    # every default configuration.
+    committed: tuple[Word, ...] = ()  #: words that are final from now on
+    partial: tuple[Word, ...] = ()  #: the guess after them
+    endpoint: bool = False  #: the method closed a segment here
+    #: Committed words taken off the end of the committed text before `committed` is added; 0 in
+    #: every default configuration.
     retracted: int = 0
-    language: str | None = None  # found out in this step, for all of the stream that follows
+    language: str | None = None  #: found out in this step, for all of the stream that follows
 
 
 T = TypeVar("T")

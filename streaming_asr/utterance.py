@@ -29,13 +29,13 @@ class Utterance:
     """A recording and its reference; the audio is read only when `load` is called."""
 
     id: str
-    text: str  # the reference as written, with case and punctuation; "" where nobody speaks
+    text: str  #: the reference as written, with case and punctuation; "" where nobody speaks
     audio: Callable[[], Samples]
-    duration_s: float  # as its corpus states it; 0.0 where that cannot be known before loading
+    duration_s: float  #: as its corpus states it; 0.0 where that cannot be known before loading
     speaker: str | None = None
     language: str | None = None
     words: tuple[TimedWord, ...] | None = None
-    audio_path: str | None = None  # for a person who wants to listen; scoring never opens it
+    audio_path: str | None = None  #: for a person who wants to listen; scoring never opens it
 
     def load(self) -> Samples:
         """Return the samples, (n,) float32 mono 16 kHz in [-1, 1], n > 0.

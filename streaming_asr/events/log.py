@@ -48,7 +48,7 @@ SLIP_S = 0.1  # a stream of the feed realtime has a warning if a chunk is fed la
 @dataclass(slots=True)
 class Log:
     header: dict[str, Any]
-    utterances: list[UtteranceLog]  # those that are closed, in the order of the log
+    utterances: list[UtteranceLog]  #: those that are closed, in the order of the log
 
 
 class EventWriter:

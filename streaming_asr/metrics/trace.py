@@ -29,9 +29,9 @@ class TraceStep:
     computation-aware clock; `wait_s` is how long its audio waited for the step before it.
     """
 
-    step: Step  # as logged
-    committed: str  # the whole committed text after this step
-    displayed: str  # the committed text and the partial text after it
+    step: Step  #: as logged
+    committed: str  #: the whole committed text after this step
+    displayed: str  #: the committed text and the partial text after it
     compute_s: float
     finished_s: float = 0.0
     wait_s: float = 0.0
@@ -58,17 +58,17 @@ class Trace:
     reference: str
     duration_s: float
     steps: tuple[TraceStep, ...]
-    # Of the reference, cut into the language's units; None where the corpus has no word times
+    #: Of the reference, cut into the language's units; None where the corpus has no word times
     words: tuple[TimedWord, ...] | None = None
     speaker: str | None = None
     language: str | None = None
-    error: str | None = None  # why it failed; None where it did not
-    batch: int = 1  # streams advanced together; above 1 the times are no latencies
-    has_company: bool = False  # other streams on the device, whose steps it waited for
-    lookahead_s: float = 0.0  # audio past a chunk's end that the method waits for
+    error: str | None = None  #: why it failed; None where it did not
+    batch: int = 1  #: streams advanced together; above 1 the times are no latencies
+    has_company: bool = False  #: other streams on the device, whose steps it waited for
+    lookahead_s: float = 0.0  #: audio past a chunk's end that the method waits for
     memory_peak_bytes: int | None = None
     commit_violations: int = 0
-    normaliser: str | None = None  # of text.NORMALISERS; None: that of the language
+    normaliser: str | None = None  #: of text.NORMALISERS; None: that of the language
     # What metrics derive from this trace once and read again.
     derived: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 

@@ -19,6 +19,7 @@ from containers import Track, write_recording
 from pages import expanded
 from places import ROOT
 
+from streaming_asr.chunking import parse_duration
 from streaming_asr.commands import cli
 from streaming_asr.commands.cli import COMMANDS as PROGRAMS
 from streaming_asr.config.compose import compose_raw
@@ -99,7 +100,7 @@ def test_a_command_exists_and_its_settings_compose(page: str, program: str, argu
 
 
 def compose_every(name: str, words: list[str]) -> None:
-    """Compose the first cell of each method that a command names, as Hydra would."""
+    """Compose the first cell of a command, and one with each other value of a sweep."""
     settings = [w.partition("=") for w in words if re.match(r"\+?[a-z][\w./]*=[^<]", w)]
     searched = [word.partition("=[")[2].rstrip("]") for word in words if "searchpath" in word]
     axes = {key: value for key, _, value in settings if "hydra" not in key}
@@ -107,12 +108,16 @@ def compose_every(name: str, words: list[str]) -> None:
         return  # of the pages that add them, which have tests of their own
     if "data.path" in axes and "data" not in axes:  # as the program itself puts it in
         axes = {"data": "folder", **axes}
-    one = {key: v if v.startswith("[") else v.split(",")[0] for key, v in axes.items()}
-    first = [f"{key}={value}" for key, value in one.items()]
-    for method in axes["method"].split(",") if "method" in axes else [None]:
-        own = [] if method is None else [f"method={method}"]
-        folder = str(ROOT / searched[0]) if searched else None
-        compose_raw([*first, *own], config_name=name, config_dir=folder)
+    values = {key: [v] if v.startswith("[") else v.split(",") for key, v in axes.items()}
+    first = {key: each[0] for key, each in values.items()}
+    cells = [first, *({**first, key: v} for key, each in values.items() for v in each[1:])]
+    folder = str(ROOT / searched[0]) if searched else None
+    for cell in cells:
+        composed = compose_raw(
+            [f"{key}={v}" for key, v in cell.items()], config_name=name, config_dir=folder
+        )
+        if "$" not in (chunk := cell.get("chunk", "$")) and cell.get("method") != "chunkformer":
+            assert parse_duration(chunk) % 20 == 0 and composed.chunk == chunk, cell
 
 
 # -- those that need nothing but this package are run --------------------------------------

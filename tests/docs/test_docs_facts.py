@@ -200,3 +200,49 @@ def test_the_shares_of_the_claims_are_those_of_their_table() -> None:
     n, held, limited, *_, missing, _ = map(int, row.strip("| ").split(" | ")[1:])
     assert "Less than a third of the claims hold" in page and 3 * (held + limited) < n
     assert "Almost a third were not measured" in page and 0.28 < missing / n < 1 / 3
+
+
+# -- names in prose ---------------------------------------------------------------------------
+
+SOURCES = ("streaming_asr", "experiments", "conf", "tests", "docs")
+SUFFIXES = {".py", ".yaml", ".tsv", ".js", ".json", ".jsonl", ".toml", ".txt"}
+ADDED = r"my_corpus|my_chunks|hold"  # what the pages on adding things add
+OTHERS = {"multi_gpu", "gpu_batch", "visible_after_p50"}
+"""A flag of accelerate, a name of a run, a short name that the code puts together."""
+
+
+def source() -> str:
+    """All code, settings and data, with the names of the files."""
+    files = [
+        file
+        for folder in SOURCES
+        for file in (ROOT / folder).rglob("*")
+        if file.suffix in SUFFIXES and file.stat().st_size < 200_000
+    ]
+    files.append(ROOT / "pyproject.toml")
+    return "\n".join(f"{file}\n{file.read_text(encoding='utf-8')}" for file in files)
+
+
+def names(text: str) -> set[str]:
+    """The names of a page's prose, in backticks, that look like this project's."""
+    prose = re.sub(r"^(```+).*?^\1", "", text, flags=re.DOTALL | re.MULTILINE)
+    spans = set(re.findall(r"`([^`\n]+)`", prose))
+    places = {span for span in spans if re.fullmatch(r"(?:streaming_asr|conf|tests)/[\w./]+", span)}
+    words = re.findall(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b", " ".join(spans - places))
+    return {name for name in {*places, *words} if not re.search(ADDED, name)} - OTHERS
+
+
+def test_a_name_in_prose_exists() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md"]
+    pages += [*ROOT.glob("docs/*.md"), *ROOT.glob("experiments/*/*.md")]
+    text, missing = source(), {}
+    for page in pages:
+        here = names(page.read_text(encoding="utf-8"))
+        lacking = {n for n in here if not ((ROOT / n).exists() if "/" in n else n in text)}
+        missing |= {page.name: lacking} if lacking else {}
+    assert missing == {}
+
+
+def test_a_name_that_nothing_has_is_seen() -> None:
+    text = "Call `write_nothing_at_all()` of `streaming_asr/none.py`.\n\n```\nin_code\n```\n"
+    assert names(text) == {"write_nothing_at_all", "streaming_asr/none.py"}
