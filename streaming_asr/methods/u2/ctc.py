@@ -146,7 +146,7 @@ class PrefixBeamSearch:
         best_from_parent = np.zeros(len(total), bool)
         best_from_parent[reached] = best_grow[cells] > best_stay[reached]
         best_stay[reached] = np.maximum(best_stay[reached], best_grow[cells])
-        grow[cells] = -np.inf
+        grow[cells] = -np.inf  # so that no prefix is in the beam twice
 
         # The best of what stays and what grows: row of the old beam, and column where it grows.
         n_old = len(total)
@@ -177,6 +177,7 @@ class PrefixBeamSearch:
             before = self._chain_blank[source] if is_last[source, column] else chain[source]
             chains[i] = self._chain(before, frame, frame + 1)
         self._prefix, self._last, self._parent_prefix = prefixes, last, parents
+        # What has just grown ends in its token: no alignment of it ends in blank yet.
         self._sum_blank = np.where(stays, stay_blank[rows], -np.inf)
         self._sum_token = np.where(stays, stay_token[rows], candidates[picks])
         self._best_blank = np.where(stays, best[rows] + blank, -np.inf)
