@@ -93,8 +93,8 @@ def _verify(
             if fell and top_tokens[i - first] != hypothesis.tokens[i]:
                 n_stable = i
                 break
-        # The hypothesis itself is cut and brought up to date: the pass has filled the cache with all
-        # its tokens, and the next chunk compares with what they have under this audio.
+        # The hypothesis is changed in place: the pass has filled the cache with all its tokens, and
+        # the next chunk compares with the probabilities that they have under this audio.
         hypothesis.filled = n_prompt + n_tokens
         hypothesis.crop(n_stable, n_prompt)
         hypothesis.log_probs[first:n_stable] = new_log_probs[: n_stable - first]
