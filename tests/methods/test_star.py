@@ -30,7 +30,6 @@ from streaming_asr.methods.star.train import StarRecipe, boundary_loss, shift_to
 from streaming_asr.metrics import Trace, compute, queued
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.simulate.recorder import StepRecorder
-from streaming_asr.training.windows import Window
 from streaming_asr.whisper.batched import decode_windows
 from streaming_asr.whisper.load import load_whisper
 
@@ -118,16 +117,6 @@ def test_a_stream_equals_one_teacher_forced_pass_over_everything(network, wait_k
         if i < n_streamed:
             logits[i, whisper.eot] = -torch.inf  # not before the end of the audio
         assert int(logits[i].argmax()) == token, i
-
-
-def test_one_token_for_every_anchor_after_wait_k():
-    for wait_k in (1, 3, 5):
-        star = method(star_folder(), wait_k=wait_k)
-        state = star.start()
-        for start in range(0, 40_000, 1600):
-            star.step(state, AUDIO[start : start + 1600], last=False)
-            assert len(state.tokens) == max(0, len(state.ready) - wait_k + 1)
-        assert len(state.tokens) > 3
 
 
 def test_a_window_is_cut_and_the_stream_goes_on_the_same_however_it_arrives():
@@ -642,14 +631,6 @@ def test_a_frozen_segmenter_s_scores_can_be_those_of_a_stream(recipe):
             each.network.compressor.segmenter.score.bias += 4.0
     by = {each: each.loss(each.model, batch)[1]["frames_per_vector"] for each in (told, streamed)}
     assert by[streamed] < 3 < by[told]
-
-
-def test_a_token_s_anchor_is_its_last_frame_and_none_is_past_the_audio(recipe):
-    made = recipe()
-    made.whisper.text_tokens = lambda text: [0] * len(text.strip())
-    words = [("abc", 0.10, 0.42, 0), ("d", 0.9, 5.0, 0)]
-    window = Window(np.zeros(16000, np.float32), words, "", False, False)
-    assert made._bounds(window, 50) == [9, 15, 20, 49]
 
 
 def test_the_loss_at_the_boundaries_is_least_where_the_alphas_are_one():

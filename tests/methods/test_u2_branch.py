@@ -314,14 +314,6 @@ def test_a_branch_has_no_head_of_embeddings(model, folder) -> None:
         new_method("u2", model, weights=str(folder), head="embedding")
 
 
-def test_whole_layers_are_saved_where_there_is_no_rank(model, adapter, tmp_path) -> None:
-    random_branch(model, adapter, tmp_path, rank=0)
-    first = load_first_pass(model, tmp_path)
-    mel = log_mel(torch.from_numpy(noise(1.0)), 80)
-    assert first.log_probs(mel, [mel.shape[1] // 2]).isfinite().all()
-    assert not any(p.requires_grad for p in first.branch.parameters())
-
-
 # -- streams ------------------------------------------------------------------------------------
 
 
