@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from streaming_asr.corpora.decoder import Block, apart
+from streaming_asr.corpora.decoder import PIECE_S, PIECE_VALUES, Block, apart
 from streaming_asr.corpora.headers import (
     BEGIN_BYTES,
     SHORT_S,
@@ -45,8 +45,6 @@ _SUFFIXES = (
 SUFFIXES = tuple(_SUFFIXES.split())  # of recordings in a folder; a file may have any name
 CANCELLED = 1e-3  # the mean of channels in antiphase has less of their power than this
 FAINT = 1e-3  # a peak of -60 dB: nobody spoke, or channels cancelled each other
-PIECE_S = 60
-PIECE_VALUES = 2**25  # a minute of more channels than 8 has more, and is read in parts
 LOUDEST = 1000.0  # floats of some recorders exceed 1; such a peak is of integers
 FEW = 1e-3  # so many of all samples may be clipped
 FRAME = 2048  # samples, for the comparison of channels:
@@ -164,9 +162,9 @@ def _soundfile(source: IO[bytes]) -> Any:
 
 
 def _is_exact(file: Any) -> bool:
-    """Return whether libsndfile knows the number of samples: of an MP3 it may guess, and a FLAC
-    from a pipe states none."""
-    return file.format != "MP3" and 0 <= file.frames < UNKNOWN_SAMPLES
+    """Return whether libsndfile knows the number of samples: of MP3, also in a WAV, it may guess,
+    and a FLAC from a pipe states none."""
+    return not file.subtype.startswith("MPEG") and 0 <= file.frames < UNKNOWN_SAMPLES
 
 
 def _check_rate(rate: int, path: str | Path) -> None:
@@ -229,6 +227,8 @@ def _check_header(file: Any, path: str | Path) -> int:
     channel) and per second. Raises UserError where both of the latter are wrong, where the second
     is right for another rate, and where the numbers of an AIFF differ from its size.
     """
+    if not re.match("PCM|FLOAT|DOUBLE|ULAW|ALAW", file.subtype):
+        return 0
     if "Frame count read from" in file.extra_info and "should be" not in file.extra_info:
         raise UserError(
             f"{path}: its header contradicts itself: its number of samples, channels and bits is "
@@ -237,7 +237,7 @@ def _check_header(file: Any, path: str | Path) -> int:
     stated = dict(
         re.findall(r"^  (Channels|Block Align|Bit Width|Bytes/sec) *: (\d+)", file.extra_info, re.M)
     )
-    if len(stated) < 4 or not re.match("PCM|FLOAT|DOUBLE|ULAW|ALAW", file.subtype):
+    if len(stated) < 4:
         return 0
     channels, block, bits, bytes_per_s = (
         int(stated[key]) for key in ("Channels", "Block Align", "Bit Width", "Bytes/sec")
@@ -353,33 +353,18 @@ def _counted_blocks(
 def _resampled(
     blocks: Iterable[Block], path: str | Path, channel: int | None = None
 ) -> Iterator[Samples]:
-    """Yield blocks as mono 16 kHz; a recording may change its rate and channels midway. Raises
-    UserError where they hold no sample."""
+    """Yield blocks of a minute at most as mono 16 kHz; a recording may change its rate and channels
+    midway. Raises UserError where they hold no sample."""
     n_samples = 0
     for (rate, _), run in groupby(blocks, key=lambda block: (block.rate, block.data.shape[1])):
         _check_rate(rate, path)
         mix = _Mix(path, channel)
-        for piece in _resampled_run(map(mix, _minutes(run)), rate):
+        for piece in _resampled_run((mix(block.data) for block in run), rate):
             n_samples += len(piece)
             yield piece
         mix.warn()
     if not n_samples:
         raise _no_samples(path)
-
-
-def _minutes(run: Iterable[Block]) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the samples of blocks of one rate and width, (n, channels), a minute at a time at
-    most."""
-    pending: list[np.ndarray[Any, Any]] = []
-    n_values = 0
-    for block in run:
-        pending.append(block.data)
-        n_values += block.data.size
-        if n_values >= min(PIECE_S * block.rate * block.data.shape[1], PIECE_VALUES):
-            yield np.concatenate(pending) if len(pending) > 1 else pending[0]
-            pending, n_values = [], 0
-    if n_values:
-        yield np.concatenate(pending)
 
 
 def _resampled_run(run: Iterable[Samples], rate: int) -> Iterator[Samples]:

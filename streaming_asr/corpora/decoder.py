@@ -29,7 +29,8 @@ from streaming_asr.errors import UserError
 MOST_BYTES = 3 * 2**30  # of address space; decoding takes some 0.5 GB
 WAIT_S = 60.0  # for a decoder, and a quarter of the length of what it has decoded
 MOST_IDLE = 4  # `data check` reads so many files at once
-BLOCK_VALUES = 2**20  # of shorter blocks so many are sent together
+PIECE_S = 60  # shorter blocks are sent together, up to so much,
+PIECE_VALUES = 2**25  # or up to so many samples of all channels
 _PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {} import serve; serve()"
 
 _idle: list[_Process] = []
@@ -218,11 +219,11 @@ def _joined(results: Iterable[Any]) -> Iterator[Any]:
     n_values = 0
     for result in chain(results, [None]):
         form = (result.rate, result.data.shape[1]) if isinstance(result, Block) else None
-        if pending and (
-            n_values > BLOCK_VALUES or form != (pending[0].rate, pending[0].data.shape[1])
-        ):
-            yield Block(np.concatenate([block.data for block in pending]), pending[0].rate)
-            pending, n_values = [], 0
+        if pending:
+            rate, width = pending[0].rate, pending[0].data.shape[1]
+            if form != (rate, width) or n_values >= min(PIECE_S * rate * width, PIECE_VALUES):
+                yield Block(np.concatenate([block.data for block in pending]), rate)
+                pending, n_values = [], 0
         if form is not None:
             pending.append(result)
             n_values += result.data.size

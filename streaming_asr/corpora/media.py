@@ -418,6 +418,7 @@ def _frames(container: Any, track: Any, path: str | Path, extent: _Extent) -> It
     in it; note in `extent` what was read. Raises UserError for an encrypted track."""
     import av
 
+    sound_s = 0.0  # of the last packet; those of NUT state none
     for packet in _packets(container):
         extent.add(packet)
         if packet.stream.index != track.index:  # `stream_index` of the empty packets is 0
@@ -436,7 +437,7 @@ def _frames(container: Any, track: Any, path: str | Path, extent: _Extent) -> It
                 continue
             if packet.size:  # NUT ends with an empty packet
                 extent.error = error
-                extent.undecoded_s += packet_s
+                extent.undecoded_s += packet_s or sound_s
             continue
         sound_s = sum(frame.samples / frame.sample_rate for frame in frames)
         extent.n_packets += bool(frames)
@@ -496,6 +497,8 @@ def _check_end(media: _Media, path: str | Path, length_s: float, end_byte: int) 
                 f"{path}: is cut off: {media.size} of {n_bytes} bytes are there; copy or export it "
                 "again."
             )
+        if media.kind == "nut" and end_byte < READ_SHARE * media.size:
+            log.warning("%s: no sound is read of what follows its first %.2f s", path, length_s)
         return
     stated_s = avi_s or container.duration / 1e6
     # With several tracks the stated length is that of the longest.
@@ -610,10 +613,13 @@ class _TimeLine:
 def _floats(frame: Any) -> NDArray[np.float32]:
     """Return the samples of an `av.AudioFrame`, (n, channels) in about [-1, 1]."""
     channels = frame.layout.nb_channels
-    if frame.format.is_planar and channels > PLANES:
+    packed = frame.format.packed.name
+    if (frame.format.is_planar and channels > PLANES) or packed == "s64":
         import av
 
-        (frame,) = av.AudioResampler(frame.format.packed, frame.layout).resample(frame)
+        # PyAV makes no array of 64-bit integers.
+        packed = packed.replace("s64", "dbl")
+        (frame,) = av.AudioResampler(packed, frame.layout).resample(frame)
     array = frame.to_ndarray()
     data = array.T if frame.format.is_planar else array.reshape(-1, channels)
     if data.dtype == np.uint8:

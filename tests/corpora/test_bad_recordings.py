@@ -54,13 +54,6 @@ def claim_rate(path: Path) -> None:
     path.write_bytes(content)
 
 
-def claim_odd_rate(path: Path) -> None:
-    """A WAV of 767,999 Hz, which has no factor in common with 16 kHz."""
-    content = bytearray(path.read_bytes())
-    struct.pack_into("<I", content, 24, 767_999)
-    path.write_bytes(content)
-
-
 def chain(path: Path) -> None:
     """Two recordings one after the other in a file."""
     path.write_bytes(2 * path.read_bytes())
@@ -82,7 +75,6 @@ OPUS = {"format": "OGG", "subtype": "OPUS"}
         ("a.ogg", {}, damage, r"is damaged: the checksum of its Ogg page at byte \d+ differs"),
         ("a.opus", OPUS, damage, r"is damaged: the checksum of its Ogg page at byte \d+ differs"),
         ("a.wav", {}, claim_rate, "states 2147483647 Hz"),
-        ("a.wav", {}, claim_odd_rate, "states 767999 Hz, .* share a large factor"),
     ],
 )
 def test_what_is_not_whole_is_refused(
@@ -127,15 +119,17 @@ def header(**changes: int) -> bytes:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"channels": 3}, "3 channels of 16 bits are 6 bytes, it states 2"),
-        ({"bits": 24}, "1 channels of 24 bits are 3 bytes, it states 2"),
-        ({"tag": 7}, "1 channels of 8 bits are 1 bytes, it states 2"),
+        ({"channels": 3}, "contradicts itself: 3 channels of 16 bits are 6 bytes, it states 2"),
+        ({"bits": 24}, "contradicts itself: 1 channels of 24 bits are 3 bytes, it states 2"),
+        ({"tag": 7}, "contradicts itself: 1 channels of 8 bits are 1 bytes, it states 2"),
+        ({"rate": 48_000}, "contradicts itself: 48000 Hz of 2 .* 32000, as of 16000 Hz"),
+        ({"rate": 767_999, "per_s": 2 * 767_999}, "states 767999 Hz, .* share a large factor"),
         ({"block": 7}, None),  # two of three statements agree
         ({"block": 0}, None),
         ({"per_s": 5}, None),
     ],
 )
-def test_a_wav_whose_header_contradicts_itself_is_refused(
+def test_a_wav_whose_header_states_what_cannot_be_is_refused(
     tmp_path: Path, changes: dict[str, int], message: str | None
 ) -> None:
     path = tmp_path / "a.wav"
@@ -143,7 +137,7 @@ def test_a_wav_whose_header_contradicts_itself_is_refused(
     if message is None:
         assert load_audio(path).tolist() == [0.25] * 16_000
         return
-    with pytest.raises(UserError, match="its header contradicts itself: " + message):
+    with pytest.raises(UserError, match=message):
         load_audio(path)
 
 

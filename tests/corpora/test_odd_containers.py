@@ -17,38 +17,112 @@ from containers import TIMED, UNTIMED, Track, assert_words, found_words, words, 
 from streaming_asr.corpora.audio import Reader, duration_s, load_audio
 from streaming_asr.errors import UserError
 
-MORE = [  # of other encoders
-    *(("mkv", "matroska", c, (48_000,)) for c in ("tta", "wavpack", "mp2", "eac3", "alac",
-                                                  "pcm_s24le", "pcm_f32le", "pcm_u8")),
-    *(("wav", "wav", c, (22_050,)) for c in ("pcm_s24le", "pcm_s32le", "pcm_u8", "pcm_f64le",
-                                            "adpcm_ima_wav", "pcm_alaw")),
-    *(("avi", "avi", c, (48_000,)) for c in ("pcm_s16le", "aac", "ac3", "mp2")),
-    *(("mov", "mov", c, (44_100,)) for c in ("pcm_s16be", "alac", "aac", "pcm_s24le", "pcm_f32be")),
-    ("opus", "opus", "libopus", (48_000,)), 
-    ("caf", "caf", "pcm_s16le", (44_100,)), ("w64", "w64", "pcm_s16le", (48_000,)),
-    ("aiff", "aiff", "pcm_s24be", (48_000,)), ("au", "au", "pcm_s16be", (44_100,)),
-    ("ts", "mpegts", "mp2", (48_000,)),
-    ("nut", "nut", "flac", (44_100,)), ("eac3", "eac3", "eac3", (48_000,)),
-]  # fmt: skip
+# What the encoders of PyAV write, by container: its ending and FFmpeg's name of it.
+MORE = {
+    "mkv matroska": "tta wavpack mp2 eac3 alac pcm_s24le pcm_f32le pcm_f64le pcm_u8 real_144 opus",
+    "wav wav": "pcm_s24le pcm_s32le pcm_s64le pcm_u8 pcm_f64le pcm_alaw adpcm_ima_wav "
+    "adpcm_yamaha libmp3lame mp2 ac3 wmav1 wmav2 g726",
+    "avi avi": "pcm_s16le pcm_mulaw aac ac3 mp2 adpcm_ms wmav2",
+    "mov mov": "pcm_s16be alac aac pcm_s24le pcm_f32be pcm_mulaw pcm_s8 adpcm_ima_qt eac3",
+    "caf caf": "pcm_s16le pcm_f32be pcm_alaw flac libmp3lame adpcm_ima_qt",
+    "wma asf": "wmav1 libmp3lame pcm_s16le adpcm_ms",
+    "flv flv": "adpcm_swf",
+    "aiff aiff": "pcm_s24be pcm_s8 pcm_f32be",
+    "au au": "pcm_s16be pcm_s8 pcm_f64be",
+    "w64 w64": "pcm_s16le pcm_f32le",
+    "nut nut": "flac aac libopus wavpack",
+    "ts mpegts": "mp2 ac3 libopus",
+    "opus opus": "libopus",
+    "mp4 mp4": "ac3 mp2",
+    "eac3 eac3": "eac3",
+}
+RATES = (48_000, 44_100, 16_000, 8_000)
+KINDS = [
+    *TIMED,
+    *UNTIMED,
+    *(
+        (*form.split(), codec, RATES[:3] if codec == "aac" else RATES)  # 8 kHz: its delay is 0.13 s
+        for form, codecs in MORE.items()
+        for codec in codecs.split()
+    ),
+]
 
 
-@pytest.mark.parametrize("kind", [*TIMED, *UNTIMED, *MORE], ids=lambda kind: "-".join(kind[:3]))
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind[:3]))
 def test_what_an_encoder_writes_is_read_without_a_remark(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: tuple[str, str, str, tuple[int, ...]]
 ) -> None:
     ending, form, codec, rates = kind
-    widths = (1,) if codec == "libopencore_amrnb" else (1, 2)
-    for rate, channels, n in itertools.product(rates, widths, (1, 5)):
-        track = Track(codec, rate, channels=channels, n_words=n)
-        path = write_recording(tmp_path / f"a{rate}{channels}{n}.{ending}", [track], form=form)
+    n_written = 0
+    for rate, channels in itertools.product(rates, (1, 2)):
+        track = Track(codec, rate, channels=channels, n_words=5 if channels == 1 else 1)
+        path = tmp_path / f"a{rate}{channels}.{ending}"
+        try:
+            write_recording(path, [track], form=form)
+        except (av.FFmpegError, ValueError):  # the encoder has no such rate or channels
+            continue
+        n_written += 1
         assert_words(load_audio(path), track)
         assert not caplog.text
+    assert n_written
+
+
+# What these formats store is not what was written: rates that are others, no rate, two files.
+CHANGED = {"RAW", "SD2", "XI", "VOC", "WVE", "HTK"}
+
+
+@pytest.mark.parametrize("form", sorted({*soundfile.available_formats()} - CHANGED))
+def test_what_libsndfile_writes_is_read_without_a_remark(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str
+) -> None:
+    for subtype in soundfile.available_subtypes(form):
+        for rate, channels in itertools.product((8_000, 44_100), (1, 2)):
+            track, path = Track("", rate), tmp_path / "a"
+            sound = np.repeat(words(4, rate)[:, None], channels, 1)
+            try:
+                soundfile.write(path, sound, rate, subtype, format=form)
+            except soundfile.SoundFileError:  # no such rate or channels
+                continue
+            if not subtype.startswith("DWVW"):  # which libsndfile cannot read again in pieces
+                assert_words(load_audio(path), track)
+                assert not caplog.text
+
+
+@pytest.mark.parametrize("form", ["matroska", "webm"])
+@pytest.mark.parametrize(("rate", "channels"), [(8_000, 1), (44_100, 2)])
+def test_vorbis_in_other_containers_than_ogg(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str, rate: int, channels: int
+) -> None:
+    sound = np.repeat(words(4, rate)[:, None], channels, 1)
+    soundfile.write(tmp_path / "a.ogg", sound, rate, "VORBIS")
+    path = copied(tmp_path / "a.ogg", tmp_path / "a", form)
+    assert_words(load_audio(path), Track("vorbis", rate))
+    assert not caplog.text
+
+
+def copied(source: Path, path: Path, form: str) -> Path:
+    """A recording's packets in another container."""
+    with av.open(str(source)) as old, av.open(str(path), "w", format=form) as new:
+        stream = new.add_stream_from_template(old.streams.audio[0])
+        for packet in old.demux():
+            if packet.size:
+                packet.stream = stream
+                new.mux(packet)
+    return path
 
 
 RATE = 48_000
 
 
 # -- more than sound and picture -----------------------------------------------------------------
+
+
+ASS = b"""[V4+ Styles]
+Format: Name, Fontname, Fontsize
+Style: Default,Arial,16
+[Events]
+Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
+"""
 
 
 def write_tracks(path: Path, order: tuple[str, ...], codec: str, form: str) -> Path:
@@ -64,6 +138,11 @@ def write_tracks(path: Path, order: tuple[str, ...], codec: str, form: str) -> P
             elif kind == "picture":
                 streams[kind] = container.add_stream("mpeg4", rate=5)
                 streams[kind].width = streams[kind].height = 64
+                streams[kind].metadata["timecode"] = "01:00:00:00"  # of MP4 a track of its own
+            elif kind == "subtitle":
+                codec_name = "subrip" if form == "matroska" else "mov_text"
+                streams[kind] = container.add_stream(codec_name)
+                streams[kind].codec_context.subtitle_header = ASS
             elif kind == "data":
                 streams[kind] = container.add_data_stream("bin_data")
         if hasattr(container, "set_chapters"):
@@ -97,22 +176,23 @@ def write_tracks(path: Path, order: tuple[str, ...], codec: str, form: str) -> P
                     container.mux(packet)
             for packet in streams["picture"].encode(None):
                 container.mux(packet)
-        if "data" in streams:
-            packet = av.Packet(b"00:00:00:00")
-            packet.stream, packet.pts, packet.dts = streams["data"], 0, 0
-            packet.time_base = streams["sound"].time_base
-            container.mux(packet)
+        for kind, content in (("data", b"00:00:00:00"), ("subtitle", b"\0\2hi")):
+            if kind in streams:
+                packet = av.Packet(content)
+                packet.stream, packet.pts, packet.dts = streams[kind], 0, 0
+                packet.time_base, packet.duration = Fraction(1, 1000), 900
+                container.mux(packet)
     return path
 
 
 @pytest.mark.parametrize(
     ("form", "codec", "others"),
     [
-        ("matroska", "aac", ("picture", "attachment")),
+        ("matroska", "aac", ("picture", "attachment", "subtitle")),
         ("matroska", "libopus", ("picture", "attachment")),
-        ("mp4", "aac", ("picture",)),
-        ("ipod", "aac", ("picture",)),
-        ("mov", "pcm_s16le", ("picture",)),
+        ("mp4", "aac", ("picture", "subtitle")),
+        ("ipod", "aac", ("picture", "subtitle")),
+        ("mov", "pcm_s16le", ("picture", "subtitle")),
         ("asf", "wmav2", ("picture",)),
         ("mpegts", "aac", ("picture", "data")),
     ],
@@ -180,9 +260,14 @@ def test_a_recording_of_many_channels_is_their_mean(
 )
 @pytest.mark.parametrize("ending", ["wav", "mkv"])
 def test_floats_above_full_scale_are_lowered(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, ending: str, peak: float, share: float,
-    factor: int | None, remark: str | None,
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    ending: str,
+    peak: float,
+    share: float,
+    factor: int | None,
+    remark: str | None,
+) -> None:
     sound = np.sin(np.arange(48_000) * 0.2)
     loud = slice(0, max(1, round(share * len(sound))))
     sound[loud] *= peak / np.abs(sound[loud]).max()
@@ -237,23 +322,6 @@ def test_a_wav_with_a_chunk_too_many(
         assert len(found_words(load_audio(path))) == 3
         return
     with pytest.raises(UserError, match=message):
-        load_audio(path)
-
-
-@pytest.mark.parametrize(("at", "value"), [(24, "<I"), (22, "<H"), (34, "<H")])
-@pytest.mark.parametrize("factor", [2, 3, 6])
-def test_a_wav_whose_rate_channels_or_bits_are_wrong(
-    tmp_path: Path, at: int, value: str, factor: int
-) -> None:
-    path = tmp_path / "a.wav"
-    soundfile.write(path, words(3, 16_000), 16_000)
-    content = bytearray(path.read_bytes())
-    (stated,) = struct.unpack_from(value, content, at)
-    struct.pack_into(value, content, at, stated * factor)
-    path.write_bytes(content)
-    with pytest.raises(
-        UserError, match=r"contradicts itself|not readable|at most|which must be|no decoder"
-    ):
         load_audio(path)
 
 
@@ -373,13 +441,7 @@ def test_pauses_of_amr_are_silence(
     ]
     path.write_bytes(content[:6] + b"".join(kept))
     if ending == "3gp":
-        with av.open(str(path)) as source, av.open(str(tmp_path / "a.3gp"), "w") as target:
-            stream = target.add_stream_from_template(source.streams.audio[0])
-            for packet in source.demux():
-                if packet.size:
-                    packet.stream = stream
-                    target.mux(packet)
-        path = tmp_path / "a.3gp"
+        path = copied(path, tmp_path / "a.3gp", "3gp")
     heard = load_audio(path)
     assert "its pauses hold no sound" in caplog.text
     assert_words(heard, track)

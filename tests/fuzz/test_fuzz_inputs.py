@@ -16,7 +16,8 @@ import run_fakes
 import soundfile
 import yaml
 from containers import Drawn, assert_words, drawn_recordings
-from fuzzing import assert_finite, cases, spoiled, spoiled_lines, watched
+from fuzzing import assert_finite, cases, fielded, spoiled, spoiled_lines, watched
+from fuzzing import run as command
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -114,7 +115,8 @@ def test_a_spoiled_recording_of_any_kind_is_audio_or_an_error(
 ) -> None:
     with tempfile.TemporaryDirectory() as place, watched():
         path = drawn.write(Path(place))
-        path.write_bytes(data.draw(spoiled(path.read_bytes())))
+        content = path.read_bytes()
+        path.write_bytes(data.draw(st.one_of(spoiled(content), fielded(content))))
         assert 0 <= duration_s(path) < 1e9
         try:
             audio = load_audio(path)
@@ -208,3 +210,26 @@ def test_any_setting_of_a_method_is_settled_or_refused(method: str, data: st.Dat
     given_ = data.draw(overrides((*keys, *TOP)))
     with watched(), suppress(UserError):
         compose([f"method={method}", "model=mini", *given_])
+
+
+# -- own files ----------------------------------------------------------------------------------
+
+OWN = {
+    "method/mine.yaml": "_target_: streaming_asr.methods.offline.Offline\nbeam: 2\n",
+    "data/mine.yaml": "_target_: streaming_asr.corpora.Folder\npath: .\nlanguage: en\n",
+    "experiment/mine.yaml": "# @package _global_\ndefaults:\n  - override /method: offline\n"
+    "model:\n  name: mini\nchunk: 1s\n",
+}
+
+
+@cases(5)
+@given(st.sampled_from(sorted(OWN)), st.data())
+def test_an_own_file_of_settings_is_read_or_refused(name: str, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch, watched():
+        patch.chdir(place)
+        path = Path(place) / "own" / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(data.draw(spoiled(OWN[name].encode())))
+        asks = f"{path.parent.name}=mine"
+        status, text = command(run.main, "-cd", "own", asks, "model=mini", "--cfg", "job")
+        assert status == 0 or text.count("error: ") == 1, text

@@ -463,27 +463,6 @@ def test_the_log_has_no_long_name_and_no_traceback(
 # -- errors have one form ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_whatever_a_decoder_does_is_the_recording_s_fault(
-    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    uploads: list[str] = []
-    admit = service.admit
-    monkeypatch.setattr(
-        service, "admit", lambda make: admit(lambda name: (uploads.append(name), make(name))[1])
-    )
-    mp3 = write_recording(tmp_path / "a.mp3", [Track("libmp3lame", 16_000)]).read_bytes()
-    with broken_decoder(tmp_path, monkeypatch, fault):
-        for _ in range(2):
-            answer = post(service, mp3, "talk.mp3")
-            assert answer.status_code == 400
-            assert re.fullmatch(rf"talk\.mp3: {FAULTS[fault]}.*", answer.json()["error"]["message"])
-        assert form(service).status_code == 200  # libsndfile reads it
-    assert post(service, mp3, "talk.mp3").status_code == 200
-    until(lambda: not set(uploads) & set(service.sessions))
-    assert len(uploads) == 4
-
-
 def test_a_decoder_that_crashes_disturbs_no_session(
     service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -498,12 +477,18 @@ def test_a_decoder_that_crashes_disturbs_no_session(
         for begin in range(0, len(speech), 4800):
             for socket in (one, two):
                 append(socket, pcm(speech[begin : begin + 4800]))
-            assert post(service, mp3, "talk.mp3").status_code == 400
+            answer = post(service, mp3, "talk.mp3")
+            assert answer.status_code == 400
+            message = rf"talk\.mp3: {FAULTS['crash']}"
+            assert re.fullmatch(message, answer.json()["error"]["message"])
+            until(lambda: len(service.sessions) == 2)
+        assert form(service).status_code == 200  # libsndfile reads it
         for socket in (one, two):
             send(socket, "input_audio_buffer.commit")
             texts.append(events(socket, "completed")[-1]["transcript"])
     whole = np.frombuffer(pcm(speech), "<i2").astype(np.float32) / 32768
     assert texts == 2 * ["".join(word.text for word in Ticker().words(whole)).strip()]
+    assert post(service, mp3, "talk.mp3").status_code == 200
 
 
 def test_a_fault_of_the_server_is_told_in_json_and_the_connection_lives(

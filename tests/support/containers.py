@@ -100,14 +100,18 @@ def write_recording(
     video_codec: str = "mpeg4",
     is_pipe: bool = False,
     options: dict[str, str] | None = None,
+    ends_with_video: bool = False,
 ) -> Path:
     """Write a recording; is_pipe: by a program that cannot go back to complete the header."""
     target: Any = Pipe(path) if is_pipe else str(path)
     with av.open(target, "w", format=form, container_options=options or {}) as container:
+        if ends_with_video:
+            streams = [_add(container, track) for track in tracks]
         if video_s:
             video = container.add_stream(video_codec, rate=5)
             video.width = video.height = 64
-        streams = [_add(container, track) for track in tracks]
+        if not ends_with_video:
+            streams = [_add(container, track) for track in tracks]
         packets = [p for each in zip(streams, tracks, strict=True) for p in _packets(*each)]
         if video_s:
             packets += _pictures(video, video_s)
@@ -131,7 +135,7 @@ def write_pictures(path: Path, length_s: float) -> Path:
 def _add(container: Any, track: Track) -> Any:
     layout = {1: "mono", 2: "stereo", 6: "5.1"}[track.channels]
     stream = container.add_stream(track.codec, rate=track.rate, layout=layout)
-    if track.codec == "wmav2":
+    if track.codec.startswith("wma"):
         stream.bit_rate = 64_000
     if track.is_default is not None:
         stream.disposition = Disposition.default if track.is_default else Disposition(0)
@@ -252,6 +256,7 @@ class Drawn:
     tracks: list[Track]
     video_s: float
     is_pipe: bool
+    ends_with_video: bool
 
     def write(self, folder: Path) -> Path:
         is_mp4 = self.ending in ("m4a", "mp4", "3gp")
@@ -261,6 +266,7 @@ class Drawn:
             form=self.form,
             video_s=self.video_s,
             is_pipe=self.is_pipe,
+            ends_with_video=self.ends_with_video,
             options={"movflags": "frag_keyframe+delay_moov"} if self.is_pipe and is_mp4 else None,
         )
 
@@ -286,4 +292,5 @@ def drawn_recordings(draw: st.DrawFn) -> Drawn:
     ]
     has_video = ending in ("mp4", "mkv", "wma")
     video_s = draw(st.sampled_from((0.0, 1.0, 20.0))) if has_video else 0.0
-    return Drawn(ending, form, tracks, video_s, ending not in NEEDS_SEEKING and draw(st.booleans()))
+    is_pipe = ending not in NEEDS_SEEKING and draw(st.booleans())
+    return Drawn(ending, form, tracks, video_s, is_pipe, draw(st.booleans()))

@@ -155,6 +155,22 @@ def spoiled(draw: st.DrawFn, content: bytes) -> bytes:
     return bytes(data)
 
 
+HEADER_BYTES = 2048
+
+
+@st.composite
+def fielded(draw: st.DrawFn, content: bytes) -> bytes:
+    """Bytes of which one number in the header is another: 0, 1, the largest, or a neighbour."""
+    n_bytes = draw(st.sampled_from((1, 2, 4, 8)))
+    at = draw(st.integers(0, max(min(HEADER_BYTES, len(content)) - n_bytes, 0)))
+    order = draw(st.sampled_from(("big", "little")))
+    value = int.from_bytes(content[at : at + n_bytes], order)
+    most = 2 ** (8 * n_bytes) - 1
+    others = (0, 1, most, most // 2, most // 2 + 1, value + 1, value - 1, 2 * value, value // 2)
+    field = (draw(st.sampled_from(others)) & most).to_bytes(n_bytes, order)
+    return content[:at] + field + content[at + n_bytes :]
+
+
 @st.composite
 def edited(draw: st.DrawFn, value: Any) -> Any:
     """JSON of which up to three parts were replaced, removed or repeated."""
