@@ -13,7 +13,6 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +29,7 @@ from served import append, client, events, get, pcm, post, send, served, set_up,
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from streaming_asr.config.command_line import CommandLine
-from streaming_asr.corpora.audio import Resampler, load_audio
+from streaming_asr.corpora.audio import load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import committed_words, read_log
 from streaming_asr.live import command as live
@@ -86,27 +85,6 @@ def test_words_come_as_deltas_and_a_commit_completes_the_item(
         again = events(socket, "completed")[-1]
         assert again["item_id"] != item
         assert again["transcript"] == expected(speech[:8000])
-
-
-def test_24_khz_in_any_pieces_is_heard_as_if_resampled_at_once_to_its_last_sample(
-    service: Any,
-) -> None:
-    wire = pcm(noise(3.0))  # 48,000 samples: 2 s at 24 kHz
-    once = Resampler()
-    samples = np.frombuffer(wire, "<i2").astype(np.float32) / 32768
-    whole = np.concatenate([once.of_samples(samples, 24_000), once.of_frame(None)])
-    assert len(whole) == 32_000
-    with client(service, "?model=ticker") as socket:
-        session = events(socket, "created")[0]["session"]["id"]
-        set_up(socket, STEPS, rate=24_000)
-        for begin, end in pairwise([0, 2, 962, 1000, 20_000, 20_002, 70_014, 96_000]):
-            append(socket, wire[begin:end])
-        send(socket, "input_audio_buffer.commit")
-        done = next(e for e in events(socket, "logged") if e["type"].endswith("completed"))
-    assert done["usage"]["seconds"] == 2.0
-    assert len(done["transcript"].split()) == 8
-    (said,) = read_log(service.log_of(session, "ticker")).utterances
-    assert said.audio_hash == hashlib.sha256(whole.tobytes()).hexdigest()
 
 
 def test_two_methods_hear_one_voice_and_each_session_is_logged_and_scored(
@@ -223,12 +201,6 @@ def test_healthz_models_and_metrics_tell_what_is_going_on(service: Any) -> None:
     models = get(f"{service.address}/v1/models").json()["data"]
     assert [each["id"] for each in models] == ["ticker", "slow"]
     assert (models[0]["model"], models[0]["language"]) == ("tiny.en", "en")
-
-
-def test_names_of_openai_and_of_models_stand_for_the_first_method(service: Any) -> None:
-    for name in ("whisper-1", "tiny.en", "ticker"):
-        assert service.chosen(name) == ["ticker"]
-    assert service.chosen("slow,whisper-1") == ["slow", "ticker"]
 
 
 # -- recordings by POST -----------------------------------------------------------------------

@@ -19,12 +19,10 @@ import soundfile
 from containers import EVERY_S, Track, write_recording
 from decoders import FAULTS, broken_decoder
 from fakes import BatchedTicker, Ticker, noise
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from places import HANG_S
 from served import append, client, events, get, pcm, post, send, served, set_up, until, wav
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
 
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.events.log import read_log
@@ -39,15 +37,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     model = {"name": "base", "path": "openai/whisper-base"}
     with served(tmp_path_factory.mktemp("serve"), config={"model": model}) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def fuzzed(service: Any) -> Iterator[ClientConnection]:
-    """A session that bears any number of errors."""
-    with pytest.MonkeyPatch.context() as patch, client(service) as socket:
-        patch.setattr("streaming_asr.serve.realtime.MAX_ERRORS", 10**6)
-        events(socket, "created")
-        yield socket
 
 
 def update(socket: Any, session: dict[str, Any]) -> dict[str, Any]:
@@ -230,47 +219,6 @@ def test_a_setting_that_cannot_be_met_is_rejected(
         assert rule in update(socket, given)["message"]
 
 
-WORDS = [
-    "type",
-    "audio",
-    "input",
-    "format",
-    "rate",
-    "transcription",
-    "model",
-    "language",
-    "prompt",
-    "turn_detection",
-    "include",
-    "id",
-    "input_audio_format",
-    "input_audio_transcription",
-    "audio/pcm",
-    "audio/pcmu",
-    "pcm16",
-    "transcription",
-    "en",
-    "sped",
-]
-SETTINGS: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from(WORDS),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4)
-    ),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=200, deadline=None)
-@given(SETTINGS)
-def test_any_update_is_taken_or_rejected_and_the_session_goes_on(
-    fuzzed: ClientConnection, session: Any
-) -> None:
-    send(fuzzed, "session.update", session=session)
-    (event,) = events(fuzzed, "")
-    assert event["type"] == "session.updated" or event["error"]["message"]
-
-
 def test_an_event_of_the_beta_names_its_successor(service: Any) -> None:
     with client(service) as socket:
         send(socket, "transcription_session.update", session={"input_audio_format": "pcm16"})
@@ -323,6 +271,7 @@ OPENAI = [
 @pytest.mark.parametrize("name", ["ticker", "base", *OPENAI])
 def test_a_name_of_openai_s_stands_for_the_first_method(service: Any, name: str) -> None:
     assert service.chosen(name) == ["ticker"]
+    assert service.chosen(f"slow,{name}") == ["slow", "ticker"]
     shown = get(f"{service.address}/v1/models/{name}").json()
     assert (shown["id"], shown["object"], shown["model"]) == (name, "model", "base")
     assert isinstance(shown["created"], int)
@@ -419,9 +368,9 @@ def test_a_temperature_of_zero_is_what_every_method_has(service: Any, zero: str)
             [("timestamp_granularities[]", "letter"), ("response_format", "verbose_json")],
             "timestamp_granularities='letter'",
         ),
-        (
-            [("audio_track", "0")],
-            "audio_track=0: must be a number from 1 to 9999, as in audio_track=2",
+        *(
+            ([("audio_track", track)], ": must be a number from 1 to 9999, as in audio_track=2")
+            for track in ("0", "9" * 5000, "２", "²", "1e1", "-1", "1.0", " 1")
         ),
         ([("audio_track", "2")], "talk.wav: holds 1 audio track, none has the number 2"),
         ([("language", "Klingon")], "language=Klingon: give a code such as en, de or fr"),
@@ -432,16 +381,8 @@ def test_a_field_that_cannot_be_met_is_rejected_by_name(
 ) -> None:
     answer = form(service, *fields)
     assert answer.status_code == 400
-    assert rule in answer.json()["error"]["message"]
-
-
-@pytest.mark.parametrize("track", ["9" * 5000, "２", "²", "1e1", "-1", "1.0", " 1"])
-def test_a_track_that_is_no_number_is_refused(service: Any, track: str) -> None:
-    answer = form(service, ("audio_track", track))
-    assert answer.status_code == 400
     message = answer.json()["error"]["message"]
-    assert message.endswith(": must be a number from 1 to 9999, as in audio_track=2")
-    assert len(message) < 200
+    assert rule in message and len(message) < 200
 
 
 def test_the_log_has_no_long_name_and_no_traceback(
