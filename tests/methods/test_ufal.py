@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ct2 import converted as ct2_folder
 from places import FIXTURES
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
@@ -23,7 +24,7 @@ from streaming_asr.corpora import MINI
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal import Ufal, convert, stream
 from streaming_asr.methods.ufal.reference import ReferenceAgreement, ReferenceBuffer
-from streaming_asr.models.find import find
+from streaming_asr.models.find import Found, find
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.text.numerals import readings, spoken
 from streaming_asr.whisper.agreement import LocalAgreement, key, n_repeated, words_after
@@ -333,9 +334,9 @@ def test_the_backends_answer_for_any_length_and_a_prompt_longer_than_the_context
 def test_a_model_is_converted_once_and_again_when_it_changes(tmp_path, monkeypatch):
     made: list[Path] = []
 
-    def fake(source: Path, target: Path) -> None:
-        made.append(source)
-        target.mkdir()
+    def fake(model: Found, target: Path) -> None:
+        made.append(model.folder)
+        shutil.copytree(ct2_folder(), target)
 
     monkeypatch.setattr(convert, "convert", fake)
     model = tmp_path / "model"

@@ -34,7 +34,7 @@ def converted(model: Found, cache: str | Path | None = None) -> Path:
     files_hash = model_hash({"model": {"path": model.folder}})
     target = root / f"{files_hash}-{ctranslate2.__version__}"
     if target.is_dir():
-        with suppress(UserError):
+        with suppress(UserError, OSError):
             Variables(target / "model.bin")
             return target
         shutil.rmtree(target, ignore_errors=True)  # damaged since it was written
