@@ -39,6 +39,15 @@ def test_a_page_has_no_word_that_readers_stumbled_over(page) -> None:
     assert found == [], BETTER
 
 
+def test_comments_of_settings_which_help_prints_are_as_plain() -> None:
+    places = {}
+    for file in (ROOT / "conf").rglob("*.yaml"):
+        lines = [line.partition("# ")[2] for line in file.read_text("utf-8").splitlines()]
+        if stumbles := [line for line in lines if WORDS.search(CODE.sub("", line))]:
+            places[file.name] = stumbles
+    assert places == {}, BETTER
+
+
 @pytest.mark.parametrize(
     ("text", "n"),
     [
