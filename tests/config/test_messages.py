@@ -54,6 +54,13 @@ def test_a_setting_of_one_value_takes_neither_a_list_nor_a_mapping(field: Field)
     ("command", "message"),
     [
         (["method.beam=abc"], "beam=abc: must be int"),
+        *(([f"data.snr_db={n}"], f"{n}: must be a finite number") for n in ("inf", "-inf", "nan")),
+        *(
+            ([f"data.split={split}"], ": data=voices has one split, test; leave data.split out")
+            for split in ("dev", "nonsense", "null")
+        ),
+        (["feed=best_effort", "batch=8"], "use batch=1"),
+        (["model=whisper", "model.path=./nowhere"], "there is no such folder"),
         (["data.snr_db=loud"], "snr_db=loud: must be float"),
         (["language=xx"], "language=xx: no language that Whisper knows"),
         (["language=englisch"], "language=englisch: no language that Whisper knows"),

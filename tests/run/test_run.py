@@ -272,20 +272,6 @@ def test_ctrl_c_says_how_to_go_on_and_exits_with_130(
     assert errors_of(told.err) == "stopped by SIGINT; the same command goes on from what is done\n"
 
 
-def test_a_log_scored_by_older_metrics_is_scored_again_without_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counter = tmp_path / "steps"
-    command = arguments(tmp_path, f"method.counter={counter}")
-    assert run.main(command) == 0
-    (folder,) = (tmp_path / "outputs" / "default").iterdir()
-    n_steps, path = counter.stat().st_size, folder / "metrics.json"
-    path.write_text(path.read_text().replace('"metrics_version": ', '"metrics_version": 9'))
-    assert run.main(command) == 0
-    assert json.loads(path.read_text())["metrics_version"] < 90
-    assert counter.stat().st_size == n_steps
-
-
 def test_an_output_that_is_no_folder_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
