@@ -25,12 +25,14 @@ from typing import Any
 
 from experiments import papers
 from streaming_asr.errors import UserError
-from streaming_asr.score.results import Result, read_results
+from streaming_asr.score.results import Result, is_busy, read_results
 from streaming_asr.terminal import exit_status
 
 NOTHING_RUN = "Not run yet."
 NONE = "–"
 """The text of a cell with nothing to show."""
+COMPUTE_TIME = re.compile(r"^rtf|_ca(_s)?$")
+"""Metrics that depend on the time of the steps."""
 DATA = "results.jsonl"
 """The rows of a page, in its folder."""
 
@@ -138,8 +140,12 @@ def row_of(
     columns: Mapping[str, str],
     more: Mapping[str, Figure | None] = MappingProxyType({}),
 ) -> Row:
-    """The row of a finished cell. columns: the metric of each heading; more: further figures."""
+    """The row of a finished cell, without times where the machine was busy.
+
+    columns: the metric of each heading; more: further figures."""
     document = cell.document
+    if is_busy(document.get("config") or {}, cell.metrics):
+        columns = {name: key for name, key in columns.items() if not COMPUTE_TIME.search(key)}
     drawn = document.get("intervals") or {}
     figures: dict[str, Figure | None] = {}
     for heading, metric in columns.items():

@@ -243,6 +243,9 @@ def test_a_row_has_its_figures_and_where_they_come_from(tmp_path: Path) -> None:
     write_rows(path, [made])
     assert read_rows(path) == [made]
     assert read_rows(tmp_path / "none.jsonl") == []
+    cell.metrics["rtf_cpu"] = 0.03  # half of rtf_total: other programs ran
+    columns = {"WER": "wer", "RTF": "rtf_cpu", "final": "word_latency_committed_p50_ca_s"}
+    assert row_of("a table", {}, cell, columns).figures == {"WER": [4.0, 3.04, 5.06]}
 
 
 def a_row(table: str, wer: float, *labels: str) -> Row:
