@@ -56,6 +56,11 @@ def violation(value: Any, kind: Any, place: tuple[str | int, ...] = ()) -> Viola
     the value in an outer one.
     """
     try:
+        msgspec.convert(value, kind)
+        return None
+    except msgspec.ValidationError:  # rare, so that most values are not copied
+        pass
+    try:
         msgspec.convert(_with_integers(value, DEPTH), kind)
         return None
     except msgspec.ValidationError as error:

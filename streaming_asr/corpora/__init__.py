@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from streaming_asr.corpora.audio import SUFFIXES, File, by_channel, duration_s
 from streaming_asr.corpora.headers import check_no_url
-from streaming_asr.corpora.loader import Loader, choose
-from streaming_asr.corpora.manifest import audio_files, scan_manifest
+from streaming_asr.corpora.loader import Loader, choose, in_order_of_limit
+from streaming_asr.corpora.manifest import Outline, outlines, scan_manifest
 from streaming_asr.corpora.rows import text_of
 from streaming_asr.errors import UserError
 from streaming_asr.files import HERE, check_file, in_utf_8
@@ -29,6 +31,7 @@ class Manifest(Loader):
     """The utterances of one manifest file; see `manifest.py` for its fields."""
 
     path: Path
+    _lines: Collection[int] | None = field(default=None, init=False)  # the only ones to read
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,13 +41,37 @@ class Manifest(Loader):
         return self.path.parent.name or "manifest"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        yield from scan_manifest(self.path)
+        yield from scan_manifest(self.path, self._lines)
+
+    def utterances(self, limit: int | None = None) -> list[Utterance]:
+        """See `Loader`. Where a limit alone chooses, only the lines that it takes are read."""
+        limit = self.limit if limit is None else limit
+        others = (self.ids, self.join_s, self.per_speaker)
+        if limit is not None and limit > 0 and not any(others) and self._outlines:
+            order = in_order_of_limit(self._outlines)[:limit]
+            names = {each.id for each in order}
+            part = copy(self)
+            part._lines = {n for n, each in enumerate(self._outlines) if each.id in names}
+            return super(Manifest, part).utterances(limit)
+        return super().utterances(limit)
+
+    def languages(self) -> set[str]:
+        if self.ids is not None or self._outlines is None:
+            return super().languages()
+        return {each.language for each in self._outlines if each.language}
 
     def data_hash(self) -> str:
         if self.ids is not None:  # of the chosen utterances only
             return super().data_hash()
+        if self._outlines is None:  # reports the fault
+            list(super().utterances())
+        files = dict.fromkeys(file for each in self._outlines or () for file in each.files)
         content = text_of(self.path) + self._track_suffix
-        return hash_of(content, [*audio_files(self.path), *self._alignment_files()])
+        return hash_of(content, [*files, *self._alignment_files()])
+
+    @cached_property
+    def _outlines(self) -> list[Outline] | None:
+        return outlines(self.path)
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from streaming_asr.corpora.alignments import Alignments, with_words
 from streaming_asr.corpora.audio import File, duration_s
@@ -35,7 +35,17 @@ else:
 CHECK = "`streaming-asr data check` names every one"
 
 
-def in_order_of_limit(utterances: Sequence[Utterance]) -> list[Utterance]:
+class HasId(Protocol):
+    """What a limit chooses by."""
+
+    @property
+    def id(self) -> str: ...
+
+
+Named = TypeVar("Named", bound=HasId)
+
+
+def in_order_of_limit(utterances: Sequence[Named]) -> list[Named]:
     """Return the utterances in the order in which a growing limit takes them."""
     return sorted(utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())
 

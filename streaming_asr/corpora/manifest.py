@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from streaming_asr.corpora.audio import Composed, File, duration_s
@@ -130,6 +131,23 @@ SCHEMA = schema_of(
 """The JSON Schema of a line, which manifest.schema.json holds."""
 
 
+class _Outline(Struct):
+    """What `outlines` reads of a line, or of one of its parts."""
+
+    audio_filepath: str = ""
+    id: str | int = ""
+    language: str | int | None = None
+    parts: list[_Outline] = []
+
+
+class Outline(NamedTuple):
+    """An utterance's id, its recordings, and its language as Whisper's code."""
+
+    id: str
+    files: list[Path]
+    language: str | None
+
+
 def read_manifest(path: str | Path) -> list[Utterance]:
     """Return a manifest's utterances; audio is checked to exist, not read. Raises UserError."""
     path = Path(path)
@@ -143,10 +161,15 @@ def read_manifest(path: str | Path) -> list[Utterance]:
     return utterances
 
 
-def scan_manifest(path: Path) -> Iterator[Utterance | UserError]:
-    """Yield the utterance of each line, or a UserError in the place of a line with a fault."""
+def scan_manifest(
+    path: Path, chosen: Collection[int] | None = None
+) -> Iterator[Utterance | UserError]:
+    """Yield the utterance of each line, or a UserError in the place of a line with a fault. chosen:
+    the numbers of the only lines, blank ones not counted."""
     place_of: dict[str, str] = {}  # "file, line n" by id
-    for where, line in text_rows(path):
+    for n, (where, line) in enumerate(text_rows(path)):
+        if chosen is not None and n not in chosen:
+            continue
         try:
             utterance = _utterance(_row(line, where), path.parent, where)
         except UserError as error:
@@ -203,14 +226,24 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
     return len(lines)
 
 
-def audio_files(path: Path) -> list[Path]:
-    """Return every audio file that a manifest names, once, in its order. Raises UserError for a
-    line with a fault and for a file that is missing."""
-    files: dict[Path, None] = {}
-    for where, line in text_rows(path):
-        for file, _ in _files(_row(line, where), path.parent, where):
-            files[file] = None
-    return list(files)
+def outlines(path: Path) -> list[Outline] | None:
+    """Return what can be known of each line in a few microseconds; None where a line has a fault
+    or an id is there twice, which `scan_manifest` reports. Raises UserError for no text file."""
+    try:
+        rows = [msgspec.json.decode(line, type=_Outline) for _, line in text_rows(path)]
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        return None
+    names = [str(Path(row.audio_filepath).stem if row.id == "" else row.id) for row in rows]
+    if len(set(names)) < len(names) or "" in names:
+        return None
+    return [
+        Outline(
+            name,
+            [path.parent / part.audio_filepath for part in row.parts or (row,)],
+            _code(row.language),
+        )
+        for name, row in zip(names, rows, strict=True)
+    ]
 
 
 def _row(line: str, where: str) -> dict[str, Any]:
@@ -263,7 +296,7 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
         audio=audio,
         duration_s=float(length_s),
         speaker=_name(row, "speaker"),
-        language=_language(row),
+        language=_code(row.get("language")),
         words=_words(row["words"]) if row.get("words") is not None else None,
         audio_path=None if "parts" in row else str(first_file),
     )
@@ -280,8 +313,8 @@ def _name(row: dict[str, Any], key: str) -> str | None:
     return None if value is None else str(value)
 
 
-def _language(row: dict[str, Any]) -> str | None:
-    code = language_code(_name(row, "language") or "")
+def _code(language: str | int | None) -> str | None:
+    code = language_code(str(language or ""))
     return None if code in UNNAMED else code
 
 

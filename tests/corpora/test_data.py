@@ -19,11 +19,11 @@ import soundfile
 from experiments.real import dev, voices
 from experiments.real.packages import ADDRESSES, WORDNET
 from experiments.real.sentences import reserved, said_as_written, split, words_of
-from experiments.real.speech import HELD_OUT
+from experiments.real.voices import HELD_OUT
 from streaming_asr import corpora
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.corpora import Folder, Manifest, Mini
+from streaming_asr.corpora import Folder, Manifest, Mini, choose
 from streaming_asr.corpora.audio import load_audio
 from streaming_asr.corpora.manifest import read_manifest
 from streaming_asr.data.check import check
@@ -492,3 +492,24 @@ def test_a_run_over_other_speech_is_refused(monkeypatch, corpus, capsys) -> None
     assert f"style={corpus}/run: has no text of these utterances" in capsys.readouterr().err
     assert not (corpus / "out.jsonl").exists()
     assert command(monkeypatch, corpus, f"style={corpus}/nothing") != 0
+
+
+def test_a_limit_reads_only_the_lines_that_it_takes(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.zeros(1600), 16_000)
+    rows = [{"id": n, "audio_filepath": "a.wav", "text": "", "language": "en"} for n in range(20)]
+    path = tmp_path / "m.jsonl"
+
+    def write(rows: list[dict[str, Any]]) -> Manifest:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return Manifest(path=path)
+
+    chosen = [each.id for each in write(rows).utterances(3)]
+    assert chosen == [each.id for each in choose(Manifest(path=path).utterances(), 3)]
+    assert Manifest(path=path).languages() == {"en"}
+    broken = [row | ({} if str(row["id"]) in chosen else {"text": 3}) for row in rows]
+    assert [each.id for each in write(broken).utterances(3)] == chosen
+    with pytest.raises(UserError, match="line 1: `text` is 3"):
+        Manifest(path=path).utterances()
+    for twice in (rows[0], {}):  # an id that is there twice, a line without a recording
+        with pytest.raises(UserError, match="line 21"):
+            write([*rows, twice]).utterances(3)
