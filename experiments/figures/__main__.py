@@ -22,22 +22,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Write the results under a folder as figures and tables for a paper.",
     )
     parser.add_argument("folder", type=Path, help="a folder that run wrote, e.g. outputs/default")
-    parser.add_argument(
-        "--figure",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="draw WER against latency into a .svg, .png or .pdf; may be given several times",
-    )
-    parser.add_argument(
-        "--table",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="write the table, .tex, .md or .tsv; may be given several times",
-    )
+    for name, what in (
+        ("--figure", "draw WER against latency into a .svg, .png or .pdf"),
+        ("--table", "write the table, .tex, .md or .tsv"),
+    ):
+        what += "; may be given several times"
+        parser.add_argument(name, action="append", default=[], type=Path, metavar="FILE", help=what)
     parser.add_argument("--metrics", metavar="NAMES", help="columns of --table, comma-separated")
     arguments = parser.parse_args(argv)
     if not (arguments.figure or arguments.table):

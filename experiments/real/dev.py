@@ -27,10 +27,9 @@ import numpy as np
 
 from experiments.real.packages import WORDNET, cache_root, obtain_all
 from experiments.real.sentences import examples, words_of
-from experiments.real.speech import HELD_OUT
 from experiments.real.synthesis import Speaker, write
 from experiments.real.training_set import as_sentence
-from experiments.real.voices import YearAndSentence, of_late, ordered, spoken
+from experiments.real.voices import HELD_OUT, YearAndSentence, of_late, ordered, spoken
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora.audio import File

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.real.speech import read_lines
 from experiments.real.training_set import well_aligned
 from streaming_asr.corpora.manifest import read_manifest, write_manifest
+from streaming_asr.corpora.rows import drop_torn_line, json_rows
 from streaming_asr.run.obtain import table
 from streaming_asr.terminal import exit_status
 from streaming_asr.text.normalise import normaliser
@@ -78,7 +78,10 @@ def both(
     what it lacks is made."""
     from rich.progress import track
 
-    row_of = {row["id"]: row for row in read_lines(path)}
+    row_of: dict[str, dict[str, Any]] = {}
+    if path.is_file():
+        drop_torn_line(path)
+        row_of = {row["id"]: row for _, row in json_rows(path)}
     missing = [each for each in utterances if each.id not in row_of]
     if not missing:
         return row_of

@@ -1,17 +1,16 @@
-"""Speech with exact word times, by Kokoro-82M and hibari.
+"""Speech with exact word times, by Kokoro-82M with the phonemizer of hibari.
 
-Both networks round a duration per phoneme to units of 25 ms before they make sound of it. That
-tensor is no output of their ONNX files; it is made one here, and gives the words' times. Two things
-are put right. The sound comes 50 ms before its durations: so much of a shift fits the loudness of
-vowels best, in both networks (README). And the phoneme before a pause holds the pause's silence as
-well: there a word ends where its sound ends.
+The network rounds a duration per phoneme to units of 25 ms before it makes sound of it. That tensor
+is no output of its ONNX file; it is made one here, and gives the words' times. Two things are put
+right. The sound comes 50 ms before its durations: so much of a shift fits the loudness of vowels
+best. And the phoneme before a pause holds the pause's silence as well: there a word ends where its
+sound ends.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,13 +21,11 @@ import numpy as np
 
 from experiments.real.packages import HIBARI, KOKORO, VOICES
 from streaming_asr.corpora.audio import load_audio
-from streaming_asr.errors import UserError
 
 RATE = 24_000
-UNIT_S = 0.025  # 600 samples, in both networks
-DURATIONS = {"kokoro": "/encoder/Clip_output_0", "hibari": "/Clip_output_0"}
+UNIT_S = 0.025  # 600 samples
+DURATIONS = "/encoder/Clip_output_0"
 LEAD_UNITS = 2  # the sound comes so much before its durations
-HIBARI_VOICE = "hibari_heart"
 MAX_PHONEMES = 508  # Kokoro's context, without the pads at both ends
 SILENT = frozenset(';:,.!?—…"()“” ')
 PAUSES = tuple(",;:.?!")  # what a word ends in before a pause
@@ -45,48 +42,14 @@ class Unmatched(Exception):
 class Clip:
     """What is to be said: sentences of one voice, a pause of `pauses_s` after each but the last."""
 
-    engine: str
     voice: str
     speed: float
     sentences: tuple[str, ...]
     pauses_s: tuple[float, ...] = ()
-    seed: int = 0  # of hibari's noise
 
     @property
     def text(self) -> str:
         return " ".join(self.sentences)
-
-
-def parse_voice(voice: str) -> dict[str, float]:
-    """The weight of each voice in `voice`: `a`, or `a*0.65+b` for 0.65 of a and 0.35 of b.
-
-    Raises UserError for anything else.
-    """
-    first, plus, second = voice.partition("+")
-    if not plus:
-        return {voice: 1.0}
-    name, _, weight = first.partition("*")
-    try:
-        share = float(weight)
-    except ValueError:
-        share = -1.0
-    if not 0.0 < share <= 1.0 or not second or "+" in second or name == second:
-        raise UserError(f"{voice!r}: no voice; write a name, or a blend of two as `a*0.65+b`")
-    return {name: 1.0} if share == 1.0 else {name: share, second: 1.0 - share}
-
-
-def draw_voice(rng: random.Random, names: Sequence[str], blended: float) -> str:
-    """One of the voices, or with probability `blended` a blend of two, half to four fifths."""
-    if len(names) > 1 and rng.random() < blended:
-        first, second = rng.sample(list(names), 2)
-        return f"{first}*{rng.choice((0.5, 0.65, 0.8))}+{second}"
-    return rng.choice(list(names))
-
-
-def english_voices(root: Path) -> list[str]:
-    """The names of Kokoro's American (a) and British (b) women (f) and men (m)."""
-    folder = root / VOICES.folder / "package/voices"
-    return sorted(file.stem for file in folder.glob("[ab][fm]_*.bin"))
 
 
 def word_times(
@@ -153,17 +116,16 @@ def with_output(model: bytes, node: str) -> bytes:
 
 
 class Speaker:
-    """Both engines, loaded on first use; one thread."""
+    """The network, loaded on first use; one thread."""
 
     def __init__(self, root: Path) -> None:
         """`root`: the cache that holds the packages."""
         self._root = root
-        self._sessions: dict[str, Any] = {}
+        self._loaded: Any = None
         self._phonemizers: dict[bool, Any] = {}
         package = root / HIBARI.folder
         if str(package) not in sys.path:
             sys.path.append(str(package))
-        self._dsp = importlib.import_module("hibari.dsp")
         vocabulary = (package / "hibari/assets/vocab.json").read_text("utf-8")
         self._vocabulary: dict[str, int] = json.loads(vocabulary)
 
@@ -177,14 +139,12 @@ class Speaker:
         if not 0 < len(ids) <= MAX_PHONEMES:
             raise Unmatched(f"{len(ids)} phonemes")
         padded = np.array([[0, *ids, 0]], np.int64)
-        speed = np.array([clip.speed], np.float32)
-        if clip.engine == "kokoro":
-            feed = {"tokens": padded, "style": self._style(clip.voice, len(ids)), "speed": speed}
-            samples, durations = self._session("kokoro").run(None, feed)
-        else:
-            *parts, durations = self._session("hibari").run(None, {"ids": padded, "speed": speed})
-            noise = np.random.default_rng(clip.seed)
-            samples = self._dsp.synth(*(part[0] for part in parts), noise)
+        feed = {
+            "tokens": padded,
+            "style": self._style(clip.voice, len(ids)),
+            "speed": np.array([clip.speed], np.float32),
+        }
+        samples, durations = self._session().run(None, feed)
         timed = word_times(phonemes, durations.ravel(), sentence, self._vocabulary)
         return np.asarray(samples, np.float32).ravel(), timed
 
@@ -196,30 +156,23 @@ class Speaker:
 
     def _style(self, voice: str, n_phonemes: int) -> np.ndarray:
         """float32 (1, 256): a voice has one for each number of phonemes."""
-        folder = self._root / VOICES.folder / "package/voices"
-        rows = [
-            np.float32(weight) * np.fromfile(folder / f"{name}.bin", np.float32).reshape(-1, 256)
-            for name, weight in parse_voice(voice).items()
-        ]
-        return sum(rows)[n_phonemes - 1][None].astype(np.float32)
+        file = self._root / VOICES.folder / f"package/voices/{voice}.bin"
+        return np.fromfile(file, np.float32).reshape(-1, 256)[n_phonemes - 1][None]
 
-    def _session(self, engine: str) -> Any:
-        if engine not in self._sessions:
+    def _session(self) -> Any:
+        if self._loaded is None:
             import onnxruntime
 
-            if engine == "kokoro":
-                parts = [next((self._root / p.folder).glob("*/part.bin")) for p in KOKORO]
-                model = b"".join(part.read_bytes() for part in parts)
-            else:
-                assets = self._root / HIBARI.folder / "hibari/assets"
-                model = (assets / "hibari.onnx").read_bytes()
+            parts = [next((self._root / p.folder).glob("*/part.bin")) for p in KOKORO]
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = options.inter_op_num_threads = 1
             options.log_severity_level = 3
-            self._sessions[engine] = onnxruntime.InferenceSession(
-                with_output(model, DURATIONS[engine]), options, providers=["CPUExecutionProvider"]
+            self._loaded = onnxruntime.InferenceSession(
+                with_output(b"".join(part.read_bytes() for part in parts), DURATIONS),
+                options,
+                providers=["CPUExecutionProvider"],
             )
-        return self._sessions[engine]
+        return self._loaded
 
 
 def heard(words: TimedWords, samples: np.ndarray) -> TimedWords:

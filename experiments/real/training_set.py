@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from experiments.real.speech import held_out
 from experiments.real.spoken_text import spoken
+from experiments.real.voices import held_out
 from streaming_asr.corpora.alignments import Alignments, with_words
 from streaming_asr.corpora.lists import OF_READER, without_listed
 from streaming_asr.corpora.manifest import read_manifest

@@ -1,42 +1,36 @@
-"""The clips of `data=voices`: 60 of the held-out voices, with exact word times.
-
-    python -m experiments.real.voices --out streaming_asr/data/voices
+"""The held-out voices of Kokoro: those of `data=voices` and those of dev, and their sentences.
 
 The sentences are of addresses on the State of the Union since 1961 (public domain), kept for tests
-by one hash (`sentences.reserved`) and taken in the order of another. Each voice has ten clips,
-three of them of two sentences with a pause. Texts and sound depend only on this file and on the
-packages.
+by one hash (`sentences.reserved`) and taken in the order of another. Commit 5d842283 has the
+programs that made the clips of `data=voices` and synthetic speech to train on.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import random
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from experiments.real.packages import ADDRESSES, cache_root, obtain_all
+from experiments.real.packages import ADDRESSES
 from experiments.real.sentences import addresses, reserved, words_of
-from experiments.real.speech import HELD_OUT, PAUSE_S
-from experiments.real.synthesis import Clip, Speaker, TimedWords, Unmatched, write
+from experiments.real.synthesis import Clip, Speaker, TimedWords, Unmatched
 from streaming_asr.errors import UserError
-from streaming_asr.terminal import exit_status
 
+HELD_OUT = Path(__file__).parent / "held_out.json"
+PAUSE_S = (0.2, 1.2)
 FIRST_YEAR = 1961
-# A voice's clips: how many sentences, and the least and the most words of each.
-CLIPS = (
-    *((1, 10, 13), (1, 10, 13), (1, 14, 17), (1, 14, 17), (1, 18, 23), (1, 18, 23), (1, 24, 32)),
-    *((2, 8, 12), (2, 12, 17), (2, 18, 26)),
-)
 SPEED = (0.9, 1.1)
-SALT = "voices 5"
 
 YearAndSentence = tuple[int, str]
+
+
+def held_out() -> set[str]:
+    """The voices of Kokoro that nothing is trained on: those of data=voices and those of dev."""
+    return {name for names in json.loads(HELD_OUT.read_text("utf-8")).values() for name in names}
 
 
 def ordered(years: Mapping[int, Sequence[str]], salt: str) -> list[YearAndSentence]:
@@ -89,48 +83,8 @@ def spoken(
     speed = round(rng.uniform(*SPEED), 3)
     pauses_s = tuple(round(rng.uniform(*PAUSE_S), 2) for _ in range(shape[0] - 1))
     while True:
-        planned = Clip("kokoro", voice, speed, take(pool, *shape), pauses_s)
+        planned = Clip(voice, speed, take(pool, *shape), pauses_s)
         try:
             return planned, *speaker.say(planned)
         except Unmatched as error:
             print(f"left out, {error}: {planned.text}")
-
-
-def make(out: Path) -> None:
-    """Writes out/audio and out/voices.jsonl."""
-    root = cache_root()
-    obtain_all(root)
-    pool = ordered(of_late(root), SALT)
-    speaker = Speaker(root)
-    (out / "audio").mkdir(parents=True, exist_ok=True)
-    lines = []
-    for voice in json.loads(HELD_OUT.read_text("utf-8"))["test"]:
-        rng = random.Random(f"{SALT} {voice}")
-        for i, shape in enumerate(CLIPS):
-            planned, samples, words = spoken(speaker, pool, voice, rng, shape)
-            name = f"{voice}-{i}"
-            duration_s, words = write(samples, words, out / f"audio/{name}.ogg")
-            row = {
-                "id": name,
-                "audio_filepath": f"audio/{name}.ogg",
-                "duration": round(duration_s, 4),
-                "text": planned.text,
-                "speaker": voice,
-                "language": "en",
-                "words": words,
-            }
-            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-            print(f"{name}: {row['duration']:.1f} s")
-    (out / "voices.jsonl").write_text("".join(lines), encoding="utf-8")
-
-
-def program(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line. Raises UserError."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="the folder of the clips")
-    options = parser.parse_args(arguments)
-    make(options.out)
-
-
-if __name__ == "__main__":
-    sys.exit(exit_status(program))

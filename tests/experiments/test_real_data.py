@@ -9,10 +9,8 @@ import random
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ from corpora_layouts import text_grid
 from safetensors import safe_open
 
 import streaming_asr
-from experiments.real import speech
 from experiments.real.dev import people, surroundings
 from experiments.real.labels import agreed, labelled
 from experiments.real.packages import Package, obtain
@@ -37,12 +34,9 @@ from experiments.real.sentences import (
 from experiments.real.spoken_text import spoken, spoken_text
 from experiments.real.synthesis import (
     RATE,
-    Clip,
     Unmatched,
-    draw_voice,
     heard,
     joined,
-    parse_voice,
     with_output,
     word_times,
 )
@@ -249,24 +243,6 @@ def test_sentences_are_joined_with_their_pause() -> None:
     assert words == [("one", 0.1, 0.9), ("two", 1.45, 1.65)]
 
 
-def test_a_voice_is_a_name_or_a_blend_of_two() -> None:
-    assert parse_voice("af_sky") == {"af_sky": 1.0}
-    assert parse_voice("a*0.75+b") == {"a": 0.75, "b": 0.25}
-    assert parse_voice("a*1+b") == {"a": 1.0}
-    for wrong in ("a+b", "a*0+b", "a*2+b", "a*x+b", "a*0.5+", "a*0.5+a", "a*0.5+b+c"):
-        with pytest.raises(UserError, match="write a name, or a blend"):
-            parse_voice(wrong)
-
-
-def test_drawn_voices_are_blends_as_often_as_wished() -> None:
-    rng = random.Random(0)
-    drawn = [draw_voice(rng, ("a", "b", "c"), 0.5) for _ in range(200)]
-    assert 70 < sum("+" in voice for voice in drawn) < 130
-    assert {name for voice in drawn for name in parse_voice(voice)} == {"a", "b", "c"}
-    assert {draw_voice(rng, ("a", "b"), 0.0) for _ in range(20)} == {"a", "b"}
-    assert draw_voice(rng, ("a",), 1.0) == "a"
-
-
 def message(*fields: tuple[int, bytes | int]) -> bytes:
     """A message of protobuf with short fields."""
     made = b""
@@ -300,124 +276,6 @@ def test_an_inner_tensor_of_a_network_becomes_its_last_output() -> None:
     y, inner = session.run(None, {"x": np.array([2.0], np.float32)})
     assert inner.tolist() == [-2.0]
     assert y == pytest.approx(np.exp(-2.0))
-
-
-SETTINGS = speech.SpeechSettings(
-    seed=3, kokoro=0.5, voices=("af_heart", "am_adam"), blended=0.5, speed=(0.9, 1.1)
-)
-TEXTS = [f"Sentence {i}." for i in range(400)]
-
-
-def test_a_clip_depends_on_seed_and_index_alone() -> None:
-    again = [speech.clip(i, SETTINGS, TEXTS) for i in reversed(range(100))][::-1]
-    clips = [speech.clip(i, SETTINGS, TEXTS) for i in range(100)]
-    assert clips == again
-    others = [speech.clip(i, replace(SETTINGS, seed=4), TEXTS) for i in range(100)]
-    assert sum(a == b for a, b in zip(clips, others, strict=True)) < 5
-
-
-def test_clips_mix_engines_voices_lengths_and_speeds_and_repeat_no_sentence() -> None:
-    clips = [speech.clip(i, SETTINGS, TEXTS) for i in range(200)]
-    assert 75 < sum(each.engine == "kokoro" for each in clips) < 125
-    assert {each.voice for each in clips if each.engine == "hibari"} == {"hibari_heart"}
-    assert 30 < sum(len(each.sentences) == 2 for each in clips) < 70
-    assert all(len(each.pauses_s) == len(each.sentences) - 1 for each in clips)
-    assert all(0.9 <= each.speed <= 1.1 for each in clips)
-    said = [sentence for each in clips for sentence in each.sentences]
-    assert len(set(said)) == len(said)
-
-
-def test_no_clip_has_a_held_out_voice_not_even_in_a_blend() -> None:
-    there = ["af_heart", "af_river", "af_sky", "am_adam", "bm_lewis"]
-    assert speech.allowed(None, there) == ("af_heart", "am_adam")
-    assert speech.allowed("af_heart,am_adam*0.5+af_heart", there)[1] == "am_adam*0.5+af_heart"
-    for wanted in ("af_river", "af_heart*0.8+af_sky", "bm_lewis*0.5+am_adam"):
-        with pytest.raises(UserError, match="is held out"):
-            speech.allowed(wanted, there)
-    with pytest.raises(UserError, match="no voice 'af_none'; there are af_heart"):
-        speech.allowed("af_none", there)
-
-
-def rows_from(out: Path, stop_after: int | None = None) -> speech.Rows:
-    """Clips of 60 s each, of which every fourth is skipped; stopped as by ctrl-c."""
-
-    def rows(index: int) -> Iterator[dict[str, Any]]:
-        made = 0
-        while True:
-            if made == stop_after:
-                raise KeyboardInterrupt
-            name = f"audio/{index:06d}.ogg"
-            if index % 4 == 3:
-                yield {"index": index, "text": "x", "speaker": "a", "skipped": "1 words, 2 spoken"}
-            else:
-                (out / name).write_bytes(b"")
-                row = {"index": index, "text": "One.", "speaker": "a", "id": f"c{index}"}
-                row |= {"audio_filepath": name, "duration": 60.0, "words": [["One.", 0.0, 1.0]]}
-                yield row
-            index += 1
-            made += 1
-
-    return rows
-
-
-def test_speech_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    speech.speak(rows_from(whole), SETTINGS, 0.1, whole)
-    with pytest.raises(KeyboardInterrupt):
-        speech.speak(rows_from(broken, stop_after=4), SETTINGS, 0.1, broken)
-    with (broken / "manifest.jsonl").open("a") as file:
-        file.write('{"index": 4, "text": "cut o')
-    (broken / "audio/000099.ogg").write_bytes(b"")
-    made, skipped = speech.speak(rows_from(broken), SETTINGS, 0.1, broken)
-    speech.remove_surplus(made, broken)
-    for name in ("manifest.jsonl", "skipped.jsonl", "settings.json"):
-        assert (broken / name).read_text() == (whole / name).read_text()
-    assert [row["index"] for row in made] == [0, 1, 2, 4, 5, 6]
-    assert [row["index"] for row in skipped] == [3]
-    assert len(read_manifest(broken / "manifest.jsonl")) == len(list((broken / "audio").iterdir()))
-
-
-def test_a_folder_of_other_settings_is_refused_and_more_hours_are_not(tmp_path: Path) -> None:
-    speech.speak(rows_from(tmp_path), SETTINGS, 0.01, tmp_path)
-    with pytest.raises(UserError, match="begun with other settings"):
-        speech.speak(rows_from(tmp_path), replace(SETTINGS, seed=4), 0.01, tmp_path)
-    made, _ = speech.speak(rows_from(tmp_path), SETTINGS, 0.04, tmp_path)
-    assert len(made) == 3
-
-
-class FakeSpeaker:
-    """Says a second of a tone, or fails on what has a digit."""
-
-    def say(self, clip: Clip) -> tuple[np.ndarray, list[tuple[str, float, float]]]:
-        if any(symbol.isdigit() for symbol in clip.text):
-            raise Unmatched("2 words written, 3 spoken")
-        tone = 0.5 * np.sin(np.arange(RATE) * 2 * np.pi * 440 / RATE)
-        return tone.astype(np.float32), [("Hello", 0.1, 0.4), ("there.", 0.5, 0.9)]
-
-
-def test_a_clip_becomes_opus_and_a_line_of_the_manifest_or_is_skipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(speech, "_speaker", FakeSpeaker())
-    (tmp_path / "audio").mkdir()
-    row = speech.make(7, Clip("kokoro", "af_heart", 1.0, ("Hello there.",)), tmp_path)
-    (tmp_path / "manifest.jsonl").write_text(json.dumps(row))
-    (said,) = read_manifest(tmp_path / "manifest.jsonl")
-    assert (said.text, said.speaker, said.duration_s) == ("Hello there.", "af_heart", 1.0)
-    assert said.words is not None and said.words[1].start == 0.5
-    samples = said.load()
-    assert len(samples) == 16_000
-    assert 0.3 < np.sqrt(np.mean(samples**2)) < 0.4  # a sine of 0.5: 0.354
-    lost = speech.make(8, Clip("kokoro", "af_heart", 1.0, ("Room 12.",)), tmp_path)
-    assert lost["skipped"] == "2 words written, 3 spoken" and lost["index"] == 8
-
-
-@pytest.mark.parametrize(
-    "wrong", [["--kokoro", "2"], ["--blended", "-1"], ["--hours", "0"], ["--processes", "0"]]
-)
-def test_settings_out_of_range_are_refused(wrong: list[str]) -> None:
-    with pytest.raises(UserError, match=wrong[0]):
-        speech.arguments_of(["--hours", "1", "--out", "x", *wrong])
 
 
 # -- What WhisperRT on real Whisper is trained and chosen on --
