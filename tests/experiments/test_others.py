@@ -1,0 +1,270 @@
+"""Other people's programs as methods: stubs repeat what the programs themselves answered here.
+
+The answers are of the first recording of `data=voices`, tiny.en, chunks of 1 s (SimulStreaming
+1.2 s): SimulStreaming 077ea37, whisper_streaming 1f25a1a, WhisperLiveKit 0.2.26, whisper.cpp by
+pywhispercpp 1.5.1, simulstream 1.0.0.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from experiments.others import programs, servers
+from streaming_asr.errors import UserError
+from streaming_asr.method import SAMPLE_RATE, Update, display_text
+from streaming_asr.methods.remote.wire import Change
+
+FOLDER = Path(programs.__file__).parent
+TEXT = "And it is tempting to believe that the danger is behind us."
+SIMUL = [
+    {"text": " And it"},
+    {"text": " is tempting to believe"},
+    {"text": " that the danger is behind us"},
+    {"text": "."},
+]
+LOCAL = [
+    (None, None, ""),
+    (0.0, 0.74, " And it is"),
+    (0.74, 1.96, " tempting to believe that the"),
+    (1.96, 3.12, " danger is behind us."),
+    (None, None, ""),
+]
+LIVEKIT = [" And", " it is tempting to believe", " that the danger is", " behind us", "."]
+CUT = [{"text": " un"}, {"text": "repentant heirs"}, {}, {"text": "."}]  # a planted fault
+
+
+class Stub:
+    """A program's object that repeats its answers."""
+
+    def __init__(self, answers: list[Any]) -> None:
+        self._answers = iter(answers)
+        self.n_samples = 0
+
+    def insert_audio_chunk(self, audio: np.ndarray, end_s: float | None = None) -> None:
+        self.n_samples += len(audio)
+
+    def process_iter(self, is_last: bool = False) -> Any:
+        return next(self._answers)
+
+    finish = process_iter
+
+
+def stub(answers: list[Any]) -> Any:
+    """What `Online` is given in place of a program."""
+    return lambda: Stub(answers)
+
+
+def livekit(answers: list[str]) -> Any:
+    """WhisperLiveKit's object with the calls of `Online`."""
+    tokens = [([SimpleNamespace(text=text)], 0.0) for text in answers]
+
+    class Processor(Stub):
+        def get_buffer(self) -> SimpleNamespace:
+            return SimpleNamespace(text=" guess")
+
+    return lambda: programs.LiveKit(Processor(tokens), "simulstreaming")
+
+
+def updates_of(method: Any, n: int) -> list[Update]:
+    """The updates of n steps of a second."""
+    state, audio = method.start(), np.zeros(SAMPLE_RATE, np.float32)
+    return [method.step(state, audio, last=k == n - 1) for k in range(n)]
+
+
+def texts(words: Any) -> list[str]:
+    return [word.text for word in words]
+
+
+@pytest.mark.parametrize(
+    ("online", "n", "text", "first", "guess"),
+    [
+        (stub(SIMUL), 3, TEXT, [" And"], [" it"]),
+        (stub(LOCAL), 4, TEXT, [], []),
+        (livekit(LIVEKIT), 4, TEXT, [], [" And", " guess"]),
+        (stub(CUT), 3, "unrepentant heirs.", [], [" un"]),
+    ],
+    ids=["SimulStreaming", "whisper_streaming", "WhisperLiveKit", "a word that is cut"],
+)
+def test_words_of_programs_are_whole_and_final_when_the_next_begins(
+    monkeypatch: pytest.MonkeyPatch,
+    online: Any,
+    n: int,
+    text: str,
+    first: list[str],
+    guess: list[str],
+) -> None:
+    monkeypatch.setattr(programs, "stub", lambda: online, raising=False)
+    steps = updates_of(programs.Online(make="experiments.others.programs:stub"), n)
+    assert texts(steps[0].committed) == first
+    assert texts(steps[0].partial) == guess
+    assert display_text(word for step in steps for word in step.committed) == text
+    assert not steps[-1].partial
+    assert all(word.text[0] == " " for step in steps for word in step.committed)
+
+
+def module(**attributes: Any) -> ModuleType:
+    """A program's module."""
+    made = ModuleType("them")
+    vars(made).update(attributes)
+    return made
+
+
+def test_whisper_cpp_begins_a_line_after_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["And it is", "And it is tempting", "to believe", "that"])
+    windows = []
+
+    def transcribe(window: np.ndarray, **settings: Any) -> list[SimpleNamespace]:
+        windows.append(len(window) / SAMPLE_RATE)
+        return [SimpleNamespace(text=next(answers))]
+
+    them = module(Model=lambda *_, **__: SimpleNamespace(transcribe=transcribe))
+    monkeypatch.setattr(programs, "needs", lambda *_: them)
+    method = programs.WhisperCpp(path="f", language="en", step_s=1.0, length_s=3.0, keep_s=0.2)
+    steps = updates_of(method, 4)
+    assert [texts(step.committed) for step in steps] == [
+        [],
+        [" And", " it", " is", " tempting"],  # 3 s / 1 s - 1 steps fill a line
+        [],
+        [" that"],
+    ]
+    assert windows == pytest.approx([1, 2, 1.2, 2.2])  # 0.2 s of the line before are kept
+
+
+def test_simulstream_deletes_and_appends_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([([], ["ĠAnd", "Ġit"]), (["Ġit"], ["Ġis", "Ġus", "."]), ([], [])])
+
+    def process_chunk(audio: np.ndarray) -> SimpleNamespace:
+        deleted, new = next(answers)
+        return SimpleNamespace(deleted_tokens=deleted, new_tokens=new)
+
+    tokenizer = SimpleNamespace(
+        convert_tokens_to_string=lambda tokens: "".join(tokens).replace("Ġ", " ")
+    )
+    processor = SimpleNamespace(
+        clear=lambda: None,
+        process_chunk=process_chunk,
+        processor=SimpleNamespace(tokenizer=tokenizer),
+    )
+    them = module(build_speech_processor=lambda settings: processor)
+    monkeypatch.setattr(programs, "needs", lambda *_: them)
+    steps = updates_of(programs.Simulstream(path="f", window_s=14, max_tokens_per_second=200), 3)
+    assert [texts(step.partial) for step in steps] == [[" And", " it"], [" And", " is", " us."], []]
+    assert texts(steps[-1].committed) == [" And", " is", " us."]
+
+
+def test_pocketsphinx_guesses_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["and as temp", None, "and it is"])
+
+    class Decoder:
+        def __init__(self, **_: Any) -> None: ...
+        def start_utt(self) -> None: ...
+        def end_utt(self) -> None: ...
+        def process_raw(self, samples: bytes, *_: bool) -> None:
+            assert len(samples) == 2 * SAMPLE_RATE
+
+        def hyp(self) -> Any:
+            text = next(answers)
+            return text and SimpleNamespace(hypstr=text)
+
+    monkeypatch.setattr(programs, "needs", lambda *_: module(Decoder=Decoder))
+    steps = updates_of(programs.PocketSphinx(), 3)
+    assert [texts(step.partial) for step in steps] == [[" and", " as", " temp"], [], []]
+    assert texts(steps[-1].committed) == [" and", " it", " is"]
+
+
+def test_a_program_that_is_not_installed_is_named_with_its_remedy() -> None:
+    with pytest.raises(UserError, match=r"cannot import no_such_program .*; pip install it"):
+        programs.needs("no_such_program", "pip install it")
+
+
+@pytest.mark.parametrize("file", sorted((FOLDER / "method").glob("*.yaml")), ids=lambda f: f.stem)
+def test_each_file_names_a_program_and_its_settings(file: Path) -> None:
+    settings = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+    target = settings.pop("_target_").removeprefix("experiments.others.programs.")
+    maker = getattr(programs, target)
+    if "make" in settings:
+        maker = getattr(programs, settings.pop("make").partition(":")[2])
+    else:
+        maker = maker.__init__
+    assert set(settings) == set(maker.__annotations__) - {"return"}
+
+
+SEGMENTS = [  # of WhisperLive 0.10.0: the segment that still grows, then both, the first again
+    [{"start": "0.000", "end": "1.200", "text": " And it is", "completed": False}],
+    [
+        {"start": "0.000", "end": "1.960", "text": " And it is tempting", "completed": True},
+        {"start": "1.960", "end": "2.500", "text": " to believe", "completed": False},
+    ],
+    [
+        {"start": "0.000", "end": "1.960", "text": " And it is tempting", "completed": True},
+        {"start": "1.960", "end": "3.120", "text": " to believe.", "completed": True},
+    ],
+]
+SENTENCES = [  # of RealtimeSTT's stt-server
+    {"type": "recording_start"},
+    {"type": "realtime", "text": "And it is"},
+    {"type": "fullSentence", "text": "And it is tempting."},
+]
+
+
+class Socket(list[str]):
+    """A connection whose messages are there, and which remembers what was sent."""
+
+    def __init__(self, messages: list[Any]) -> None:
+        super().__init__(map(json.dumps, messages))
+        self.sent: list[Any] = []
+
+    def __iter__(self) -> Any:
+        while self:
+            yield self.pop(0)
+
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def close(self) -> None: ...
+
+
+def wire(monkeypatch: pytest.MonkeyPatch, kind: Any, messages: list[Any]) -> tuple[Any, Socket]:
+    """A wire on a connection with messages."""
+    socket = Socket(messages)
+    monkeypatch.setattr(servers, "connected", lambda url: (socket, socket))
+    return kind("ws://127.0.0.1:9", "en", "tiny.en", None), socket
+
+
+def test_whisper_live_gives_each_segment_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = {"uid": "1", "message": "SERVER_READY", "backend": "faster_whisper"}
+    client, socket = wire(
+        monkeypatch, servers.WhisperLive, [ready, *({"segments": each} for each in SEGMENTS)]
+    )
+    client.send(np.full(2, 0.5, np.float32))
+    assert socket.sent[1] == b"\0\0\0\x3f" * 2
+    assert list(client.changes()) == [
+        Change((), (" And", " it", " is")),
+        Change((" And", " it", " is", " tempting"), (" to", " believe")),
+        Change((" to", " believe."), ()),
+        Change(()),
+    ]
+
+
+def test_whisper_live_that_is_full_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=re.escape("the server reports: 3.5")):
+        wire(monkeypatch, servers.WhisperLive, [{"status": "WAIT", "message": 3.5}])
+
+
+def test_realtime_stt_gives_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, socket = wire(monkeypatch, servers.RealtimeSTT, SENTENCES)
+    client.send(np.full(1, 0.5, np.float32))
+    assert socket.sent == [b'\x15\0\0\0{"sampleRate": 16000}\0\x40']
+    assert list(client.changes()) == [
+        Change((), (" And", " it", " is")),
+        Change((" And", " it", " is", " tempting."), ()),
+        Change(()),
+    ]
