@@ -44,7 +44,7 @@ class Manifest(Loader):
         yield from scan_manifest(self.path, self._lines)
 
     def utterances(self, limit: int | None = None) -> list[Utterance]:
-        """See `Loader`. Where a limit alone chooses, only the lines that it takes are read."""
+        """See `Loader`. Where only a limit chooses, only the lines that it takes are read."""
         limit = self.limit if limit is None else limit
         others = (self.ids, self.join_s, self.per_speaker)
         if limit is not None and limit > 0 and not any(others) and self._outlines:
