@@ -199,7 +199,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "answer"), REFUSED, ids=str)
+@pytest.mark.parametrize(
+    ("name", "options", "answer"),
+    REFUSED,
+    ids=[f"{n} {name}" for n, (name, *_) in enumerate(REFUSED)],
+)
 def test_a_setting_out_of_range_is_refused(make, name, options, answer):
     with pytest.raises(UserError) as refusal:
         make(name, **options)

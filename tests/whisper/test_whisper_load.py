@@ -440,7 +440,9 @@ CONTRADICTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), CONTRADICTIONS, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(
+    ("change", "message"), CONTRADICTIONS, ids=[message[:40] for _, message in CONTRADICTIONS]
+)
 def test_a_folder_whose_files_contradict_each_other_is_refused(tmp_path, change, message):
     folder = shutil.copytree(tiny_folder(), tmp_path / "model")
     change(folder)
