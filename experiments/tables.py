@@ -31,8 +31,7 @@ from streaming_asr.terminal import exit_status
 NOTHING_RUN = "Not run yet."
 NONE = "–"
 """The text of a cell with nothing to show."""
-COMPUTE_TIME = re.compile(r"^rtf|_ca(_s)?$")
-"""Metrics that depend on the time of the steps."""
+COMPUTE_TIME = re.compile(r"^rtf|_ca(_s)?$")  # metrics that the time of the steps changes
 DATA = "results.jsonl"
 """The rows of a page, in its folder."""
 
