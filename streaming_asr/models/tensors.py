@@ -150,6 +150,8 @@ def load_tensors(file: Path, *, finite: bool = True) -> dict[str, torch.Tensor]:
 
 def damaged(file: Path, error: Exception) -> UserError:
     """Return the error for a file of weights that cannot be read, given the reason."""
+    if isinstance(error, FileNotFoundError):
+        return UserError(f"{file}: is missing; copy, download or train it again")
     reason = str(error).partition("\n")[0] or repr(error)
     return UserError(f"{file}: truncated or damaged ({reason}); {AGAIN}")
 

@@ -108,7 +108,9 @@ def plan(line: CommandLine) -> Plan:
             unpaired = error
             continue
         other = settings_of.setdefault(cells[-1].folder, settings)
-        if unequal := [pair for pair in zip(other, settings, strict=True) if pair[0] != pair[1]]:
+        pairs = [pair for pair in zip(other, settings, strict=True) if pair[0] != pair[1]]
+        # A cell's pieces have its folder; their number is checked after the loop.
+        if unequal := [pair for pair in pairs if key_of(pair[0]) != "pieces"]:
             raise UserError(
                 f"{' and '.join(unequal[0])}: have one folder, {cells[-1].folder.name}, in whose "
                 "name other signs are _; rename one"

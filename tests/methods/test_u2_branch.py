@@ -264,7 +264,7 @@ BROKEN: list[tuple[str, str | None, str]] = [
     ("tokenizer.json", "{}", "not a tokenizer"),
     ("tokenizer.json", None, "tokenizer.json: no such file"),
     ("branch.json", None, "branch.json: no such file"),
-    ("branch.safetensors", "nothing", "not a file of tensors"),
+    ("branch.safetensors", "nothing", "truncated or damaged"),
     ("branch.safetensors", None, "branch.safetensors: no such file"),
 ]
 

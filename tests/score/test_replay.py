@@ -202,8 +202,9 @@ def test_what_is_held_back_is_what_is_computed_by_hand(
 
 
 def test_show_prints_a_row_for_each_policy_and_writes_cells(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # no label is wrapped
     cell = a_cell(
         tmp_path / "method=a",
         draft(),
