@@ -169,7 +169,7 @@ def _title(results: Sequence[Result]) -> str:
         return name
     parts = []
     for field, what in (("method", "methods"), ("split", "data sets")):
-        texts = dict.fromkeys(getattr(result, field) for result in results)
+        texts = dict.fromkeys(filter(None, (getattr(result, field) for result in results)))
         parts.append(", ".join(texts) if len(texts) < 4 else f"{len(texts)} {what}")
     return " on ".join(filter(None, parts))
 
