@@ -150,6 +150,7 @@ class Choice(NamedTuple):
     sample: Sample
     bounds: Sequence[float] | None
     n_streams: list[int]
+    is_labelled: bool  # the errors are counted against a reference
 
     def figure(self, metric: str) -> Figure:
         """Return what the budget limits, to be judged (`score.judge`)."""
@@ -225,7 +226,7 @@ def _advise(arguments: argparse.Namespace) -> int:
     names = _short(choices)
     within = [each for each in choices if budget.holds(each)]
     answer = _answer(choices, within, names, budget)
-    errors, meaning = ERRORS[any(each.result.is_labelled for each in choices)]
+    errors, meaning = ERRORS[any(each.is_labelled for each in choices)]
     heads = ["settings", errors, "95 %\ninterval", "lag p90\ns", "RTF", "streams"]
     rows = [[name, *each.cells()] for name, each in zip(names, choices, strict=True)]
     if arguments.json is not None:
@@ -546,6 +547,7 @@ def _choice(cells: Sequence[Result], offline: Result | None) -> Choice:
         sample=sample,
         bounds=intervals(sample)["metrics"].get("wer"),
         n_streams=sorted(each.n if each else 0 for each in carried),
+        is_labelled=cell.is_labelled,
     )
 
 

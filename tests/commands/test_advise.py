@@ -304,7 +304,8 @@ def test_recordings_are_measured_and_the_line_to_use_is_given(
     assert "transcribed: 1 recording, " in printed and "–" in printed
     assert "\nwhisperrt 1s " in printed
     assert Path("outputs/advise/talk/words/report.html").is_file()
-    assert ("offline %" in printed) == ("from offline: words" in printed) == (not has_text)
+    flat = " ".join(printed.split())  # the legend may break anywhere
+    assert ("offline %" in flat) == ("from offline: words" in flat) == (not has_text)
 
 
 @pytest.mark.slow
