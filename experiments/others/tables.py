@@ -51,6 +51,6 @@ def over_nearest(cell: Result, cells: Sequence[Result]) -> Mapping[str, Figure |
 
 
 PAGE = Page(
-    [Cells("others", ["others"], [({"": name}, [what]) for name, what in ROWS.items()], COLUMNS)],
+    [Cells("others", ["others"], [({"": n}, [x]) for n, x in ROWS.items()], COLUMNS, over_nearest)],
     [Table("others", {**dict.fromkeys(COLUMNS, ".2f"), "WER %": ".1f", OVER: "+.1f"})],
 )

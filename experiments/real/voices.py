@@ -1,8 +1,8 @@
 """The held-out voices of Kokoro: those of `data=voices` and those of dev, and their sentences.
 
 The sentences are of addresses on the State of the Union since 1961 (public domain), kept for tests
-by one hash (`sentences.reserved`) and taken in the order of another. Commit 5d842283 has the
-programs that made the clips of `data=voices` and synthetic speech to train on.
+by one hash (`sentences.reserved`) and taken in the order of another. CHANGELOG.md names the commit
+that has the makers of `data=voices` and of synthetic speech to train on.
 """
 
 from __future__ import annotations

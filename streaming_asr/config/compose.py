@@ -45,7 +45,6 @@ EXPLAINED = {
     "(?i)merg|Invalid type assigned|mapping": (
         "{key}: a mapping and one value cannot be merged; set one of its keys, as {key}.KEY="
     ),
-    "": "{key}: cannot be composed; check its keys and values, one by one",
 }
 # What the papers and their programs call the methods.
 PUBLISHED_AS = {
@@ -462,6 +461,7 @@ def explain(error: Exception, key: str = "the settings") -> UserError:
     if other := re.search(r"Could not override '([^']*)'", text):
         near = did_you_mean(other[1], GROUPS)
         return UserError(f"defaults: there is no {other[1]} to override{near}")
-    pattern, message = next(row for row in EXPLAINED.items() if re.search(row[0], text, re.M))
-    groups = map(_shown, re.search(pattern, text, re.M).groups())  # type: ignore[union-attr]
-    return UserError(message.format(*groups, key=key))
+    for pattern, message in EXPLAINED.items():
+        if match := re.search(pattern, text, re.M):
+            return UserError(message.format(*map(_shown, match.groups()), key=key))
+    return UserError(f"{key}: cannot be composed; check its keys and values, one by one")

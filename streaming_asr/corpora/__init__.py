@@ -63,8 +63,8 @@ class Manifest(Loader):
     def data_hash(self) -> str:
         if self.ids is not None:  # of the chosen utterances only
             return super().data_hash()
-        if self._outlines is None:  # reports the fault
-            list(super().utterances())
+        if self._outlines is None:
+            super().utterances()  # raises the fault
         files = dict.fromkeys(file for each in self._outlines or () for file in each.files)
         content = text_of(self.path) + self._track_suffix
         return hash_of(content, [*files, *self._alignment_files()])

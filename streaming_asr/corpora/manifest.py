@@ -132,11 +132,11 @@ SCHEMA = schema_of(
 
 
 class _Outline(Struct):
-    """What `outlines` reads of a line, or of one of its parts."""
+    """What `outlines` reads of a line, or of one of its parts; `Line` checks the values."""
 
     audio_filepath: str = ""
-    id: str | int = ""
-    language: str | int | None = None
+    id: Any = ""
+    language: Any = None
     parts: list[_Outline] = []
 
 

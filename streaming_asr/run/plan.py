@@ -83,7 +83,7 @@ def plan(line: CommandLine) -> Plan:
     if not line.multirun and full.hydra.mode != RunMode.MULTIRUN:
         for override in overrides:
             if override.is_sweep_override():
-                raise _severalvalues_of(override.input_line or "")
+                raise _several_values(override.input_line or "")
         return Plan(_in_pieces([_planned(full, "hydra.run.dir")]), full, None, launcher)
     sweep = _folder(full, "hydra.sweep.dir")
     if full.hydra.sweeper.get("_target_") != BASIC_SWEEPER:
@@ -142,7 +142,7 @@ def _one_offline(cells: Sequence[Planned]) -> list[Planned]:
     ]
 
 
-def _severalvalues_of(setting: str) -> UserError:
+def _several_values(setting: str) -> UserError:
     """Return the refusal of a setting with several values outside a sweep."""
     key, value = key_of(setting), value_of(setting)
     quoted = f"; quote a path that holds a comma: \"{key}='{value}'\"" if is_path(key) else ""

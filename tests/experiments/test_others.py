@@ -1,8 +1,9 @@
-"""Other people's programs as methods: stubs repeat what the programs themselves answered here.
+"""Other people's programs as methods, by stubs.
 
-The answers are of the first recording of `data=voices`, tiny.en, chunks of 1 s (SimulStreaming
-1.2 s): SimulStreaming 077ea37, whisper_streaming 1f25a1a, WhisperLiveKit 0.2.26, whisper.cpp by
-pywhispercpp 1.5.1, simulstream 1.0.0.
+SIMUL, LOCAL and LIVEKIT are what SimulStreaming 077ea37, whisper_streaming 1f25a1a and
+WhisperLiveKit 0.2.26 answered to the first recording of `data=voices`: tiny.en, chunks of 1 s,
+SimulStreaming's of 1.2 s. All other answers and messages are written by hand in the form of the
+program.
 """
 
 from __future__ import annotations

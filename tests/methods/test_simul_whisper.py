@@ -590,7 +590,7 @@ def test_a_word_counts_when_all_of_it_is_in_the_clip():
 def test_a_clip_that_ends_in_a_word_cuts_it_and_one_that_ends_in_a_pause_does_not():
     spans = [(0.1, 0.4), (0.5, 0.95)]
     cut = [stop for stop in range(60) if cuts_a_word(spans, stop)]
-    assert cut == [*range(7, 20), *range(27, 48)]  # of one frame of it nobody hears a word
+    assert cut == [*range(7, 20), *range(27, 48)]  # one frame is too short for a word
 
 
 def test_a_clip_that_ends_with_a_word_does_not_cut_the_next_one_that_begins_in_its_last_frame():
@@ -609,7 +609,7 @@ def test_the_threshold_is_the_one_that_tells_whole_from_cut_words_best():
         pytest.approx(17 / 24),
     )
     assert best_threshold([0.3, 0.4], [0.1, 0.2]) == (0.3, 1.0)
-    assert best_threshold([0.1], [0.1]) == (1.0, 0.5)  # nothing is told apart
+    assert best_threshold([0.1], [0.1]) == (1.0, 0.5)  # both scores are equal
 
 
 def test_a_threshold_on_the_last_two_frames_decides_in_place_of_the_published_rule(tmp_path):

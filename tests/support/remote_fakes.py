@@ -122,8 +122,8 @@ def lines(*sent: bytes, apart: bool = False) -> Iterator[str]:
 
 
 class Scripted:
-    """A server that sends `first`, then `after[n]` with the n-th piece of audio, and `end` when it
-    is told that the audio has ended; `messages` has what it was told."""
+    """A server that sends `first`, then `after[n]` with the n-th piece of audio, and `end` when the
+    client reports the end of the audio; `messages` has what the client sent."""
 
     ENDS = ("input_audio_buffer.commit", "CloseStream", "end_of_stream")
 

@@ -29,6 +29,7 @@ def converted(model: Found, cache: str | Path | None = None) -> Path:
     import ctranslate2
 
     if model.is_ctranslate2:
+        Variables(model.folder / "model.bin")  # whose error names a damaged file
         return model.folder
     root = Path(cache).expanduser() if cache else cache_root() / "ctranslate2"
     files_hash = model_hash({"model": {"path": model.folder}})

@@ -21,7 +21,6 @@ from faster_whisper.transcribe import Segment
 from streaming_asr.errors import UserError
 from streaming_asr.method import FRAME_SAMPLES, NULL, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.methods.ufal.convert import converted
-from streaming_asr.models.ctranslate2 import Variables
 from streaming_asr.models.find import Found, find
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.guard import GUARDS, even
@@ -175,7 +174,6 @@ class FasterWhisper:
         """
         source = find(model_path)
         folder = converted(source, cache)
-        Variables(folder / "model.bin")  # whose error names a damaged file
         name, _, index = device.partition(":")
         try:
             self.model = Model(
