@@ -46,19 +46,23 @@ class Manifest(Loader):
     def utterances(self, limit: int | None = None) -> list[Utterance]:
         """See `Loader`. Where only a limit chooses, only the lines that it takes are read."""
         limit = self.limit if limit is None else limit
-        others = (self.ids, self.join_s, self.per_speaker)
-        if limit is not None and limit > 0 and not any(others) and self._outlines:
-            order = in_order_of_limit(self._outlines)[:limit]
-            names = {each.id for each in order}
+        is_joined = self.join_s is not None or self.per_speaker is not None
+        if limit is not None and limit > 0 and not is_joined and self._is_plain and self._outlines:
+            names = {each.id for each in in_order_of_limit(self._outlines)[:limit]}
             part = copy(self)
             part._lines = {n for n, each in enumerate(self._outlines) if each.id in names}
             return super(Manifest, part).utterances(limit)
         return super().utterances(limit)
 
     def languages(self) -> set[str]:
-        if self.ids is not None or self._outlines is None:
+        if not self._is_plain or self._outlines is None:
             return super().languages()
         return {each.language for each in self._outlines if each.language}
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the utterances are all lines: no ids, and no subclass chooses or makes them."""
+        return self.ids is None and type(self).scan is Manifest.scan
 
     def data_hash(self) -> str:
         if self.ids is not None:  # of the chosen utterances only

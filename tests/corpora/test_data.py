@@ -6,7 +6,7 @@ import functools
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -513,3 +513,22 @@ def test_a_limit_reads_only_the_lines_that_it_takes(tmp_path: Path) -> None:
     for twice in (rows[0], {}):  # an id that is there twice, a line without a recording
         with pytest.raises(UserError, match="line 21"):
             write([*rows, twice]).utterances(3)
+
+
+def test_a_limit_chooses_among_what_a_subclass_scans(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.zeros(1600), 16_000)
+    rows = [{"id": n, "audio_filepath": "a.wav", "text": "", "language": "en"} for n in range(20)]
+    path = tmp_path / "m.jsonl"
+
+    class Odd(Manifest):
+        """The odd lines of a manifest, which is made at first use."""
+
+        def scan(self) -> Iterator[Utterance | UserError]:
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            yield from (each for each in super().scan() if int(each.id) % 2)
+
+    assert Odd(path=path).languages() == {"en"}
+    path.unlink()
+    chosen = [each.id for each in Odd(path=path).utterances(3)]
+    assert chosen == [each.id for each in choose(Odd(path=path).utterances(), 3)]
+    assert len(chosen) == 3 and all(int(name) % 2 for name in chosen)
