@@ -54,18 +54,6 @@ HEADLINE = (
     Column("rtf_cpu", "RTF\nCPU", 2, "RTF CPU: processor time per second of audio"),
     Column("normalised_erasure", "words\nrewritten\nper word", 2),
 )
-# Of single commands, as `score show`.
-OTHERS = (
-    Column(
-        "first_token_start_ca_s",
-        "first\ntext s",
-        2,
-        "first text: from the start of a recording until a word is on the screen",
-    ),
-    Column(
-        "unstable_words_per_word", "words\nlost\nper word", 2, "words lost: shown, and then gone"
-    ),
-)
 # The order in which a table leaves columns out until it fits the screen.
 SPARE = ("rtf_cpu", "normalised_erasure", "arwer_grid_ca", SHOWN.format("p50", "ca"))
 # What options take in addition to the names of metrics.json; {} is the clock.
@@ -100,9 +88,9 @@ def short_names_of(metric: str) -> list[str]:
 
 
 def column_of(metric: str | Metric) -> Column:
-    """Return the column of a metric: of HEADLINE or OTHERS, or one of its name and unit."""
+    """Return the column of a metric: of HEADLINE, or one of its name and unit."""
     name = metric if isinstance(metric, str) else metric.name
-    for column in (*HEADLINE, *OTHERS):
+    for column in HEADLINE:
         if column.metric == name:
             return column
     defined = METRICS[metric] if isinstance(metric, str) else metric

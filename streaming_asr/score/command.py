@@ -18,7 +18,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import give_json
 from streaming_asr.metrics import METRICS, live
 from streaming_asr.metrics.table import next_to_wer
-from streaming_asr.score import compare, exchange, latencies, longform, replay, retime
+from streaming_asr.score import compare, exchange, latencies, longform, retime
 from streaming_asr.score.columns import Column, column_of, metric_named, short_names_of
 from streaming_asr.score.folder import find_cells, score_folder
 from streaming_asr.score.own import Own, add, is_own, own_metric
@@ -32,8 +32,6 @@ from streaming_asr.text.normalise import NORMALISERS
 COMMANDS = {
     "compare": (compare.main, "differences of runs, with intervals"),
     "retime": (retime.main, "both clocks again, on another machine"),
-    "join": (replay.join_command, "a draft and a final log as one stream"),
-    "show": (replay.show_command, "a log with its guesses held back"),
     "import": (exchange.import_command, "score another tool's log"),
     "export": (exchange.export_command, "write logs in another's format"),
     "latencies": (latencies.main, "ranks under every published definition of latency"),
