@@ -13,8 +13,8 @@ from oracle import oracle
 from tiny import tiny_folder
 
 from experiments.bench import __main__ as bench
-from experiments.bench.settings import StepSettings, n_text_tokens
-from experiments.bench.step_table import show, verdicts
+from experiments.bench.settings import StepSettings
+from experiments.bench.step_table import verdicts
 
 
 def settings(at: tuple[int, ...] = (6,), chunk: str = "300ms") -> StepSettings:
@@ -50,12 +50,6 @@ def result(*, ours_ms: float, naive_ms: float, encode_97_ms: float = 40.0) -> di
             }
         ],
     }
-
-
-def test_the_text_grows_by_six_tokens_in_five_chunks() -> None:
-    lengths = [n_text_tokens(15 * k) for k in range(5, 11)]
-    assert lengths == [6, 7, 8, 9, 10, 12]
-    assert n_text_tokens(50) == 4
 
 
 def test_chunks_end_at_multiples_of_the_chunk() -> None:
@@ -151,15 +145,6 @@ def test_targets_are_reached_or_missed_in_words() -> None:
     missed = verdicts(result(ours_ms=250.0, naive_ms=1300.0, encode_97_ms=53.0))
     assert [line.split()[0] for line in missed] == ["missed", "missed", "reached"]
     assert "5.20 times as fast" in missed[0]
-
-
-def test_the_table_shows_the_speed_up_and_what_is_left_out(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    show(result(ours_ms=200.0, naive_ms=1286.0))
-    out = capsys.readouterr().out
-    assert "6.4" in out
-    assert "chunk 99 left out" in out
 
 
 @pytest.mark.parametrize(

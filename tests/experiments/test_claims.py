@@ -77,18 +77,6 @@ def test_claims_are_counted_by_the_verdict_they_begin_with(tmp_path: Path) -> No
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("verdict", "counts_as"),
-    [
-        ("reversed, after 16 minutes", "reversed with a limit"),
-        ("undecided: not learned", "undecided"),
-        ("not seen at 1 s", "mixed"),
-    ],
-)
-def test_what_stands_behind_a_verdict_limits_it(verdict: str, counts_as: str) -> None:
-    assert column(verdict) == counts_as
-
-
 def test_a_page_shows_what_was_measured_and_lists_the_other_claims(tmp_path: Path) -> None:
     text = block(rows(tmp_path, CLAIMED))
     assert text.splitlines()[2] == "| 1 | A: 1 % | holds | 1 % |"

@@ -73,13 +73,6 @@ def test_a_token_is_right_within_a_fifth_of_a_second() -> None:
     assert (wrong.share, wrong.error_s) == (75.0, pytest.approx(0.23 / 4))
 
 
-def test_the_one_perfect_head_is_chosen_and_no_other() -> None:
-    examples = [example(BACKWARDS, STUCK, MIDDLES, BACKWARDS)] * 2
-    found = select(examples, examples, max_heads=4)
-    assert found.heads == [2]
-    assert found.scores == [Score(100.0, 0.0)]
-
-
 def test_heads_that_know_different_words_are_chosen_together() -> None:
     # Each is right about half of the words and, about the others, does not look anywhere.
     weights = attention(MIDDLES, MIDDLES, BACKWARDS)
@@ -96,13 +89,6 @@ def test_selection_ends_where_held_out_speech_does_not_agree() -> None:
     training = [Example(standardised(weights)[:, :-1], SPANS)]
     assert select(training, training, max_heads=2).heads == [0, 1]
     assert select(training, [example(MIDDLES, BACKWARDS)], max_heads=2).heads == [0]
-
-
-def test_no_more_heads_are_chosen_than_allowed() -> None:
-    weights = attention(MIDDLES, MIDDLES)
-    weights[0, 2:] = weights[1, :2] = 1 / 80
-    examples = [Example(standardised(weights)[:, :-1], SPANS)]
-    assert len(select(examples, examples, max_heads=1).heads) == 1
 
 
 @pytest.fixture(scope="module")
@@ -190,28 +176,9 @@ def test_a_corpus_without_word_times_is_refused(model: Path, tmp_path: Path) -> 
         find(settings(model, path))
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("limit=0", "limit=0: must be 1 or more"),
-        ("model.path=./gone", "there is no such folder"),
-    ],
-)
-def test_bad_settings_are_answered_with_a_remedy(
-    model: Path, manifest: Path, override: str, message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        find(settings(model, manifest, override))
-
-
 def test_a_hub_name_cannot_be_written_to() -> None:
     with pytest.raises(UserError, match="write=false"):
         write_heads(Path("openai/whisper-tiny.en"), [(1, 0)])
-
-
-def test_the_configuration_composes_to_mini_dev() -> None:
-    full = compose_raw([], config_name="align_heads")
-    assert (full.data.split, full.write) == ("dev", True)
 
 
 # -- Import of WeNet's form --
@@ -265,16 +232,6 @@ def checkpoint(whisper, head_rows: int) -> dict[str, torch.Tensor]:
 @pytest.fixture
 def whisper():
     return load_whisper(tiny_folder())
-
-
-def test_a_key_has_its_place() -> None:
-    assert our_name("encoder.encoders.0.norm2.bias") == "encoder.layers.0.final_layer_norm.bias"
-    assert (
-        our_name("decoder.decoders.11.src_attn.linear_out.weight")
-        == "decoder.layers.11.encoder_attn.out_proj.weight"
-    )
-    assert our_name("encoder.encoders.0.conv_module.norm.weight") is None
-    assert our_name("encoder.global_cmvn.mean") is None
 
 
 def test_every_weight_arrives_and_the_head_keeps_its_text_tokens_and_blank(whisper) -> None:

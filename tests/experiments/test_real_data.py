@@ -20,7 +20,7 @@ from safetensors import safe_open
 
 import streaming_asr
 from experiments.real.dev import people, surroundings
-from experiments.real.labels import agreed, labelled
+from experiments.real.labels import labelled
 from experiments.real.packages import Package, obtain
 from experiments.real.sentences import (
     addresses,
@@ -40,7 +40,7 @@ from experiments.real.synthesis import (
     with_output,
     word_times,
 )
-from experiments.real.training_set import as_sentence, program, voices_of, well_aligned
+from experiments.real.training_set import program
 from experiments.real.voices_set import ENGLISH, SOURCES, write
 from experiments.real.voices_set import program as make_voices_set
 from streaming_asr.corpora.lists import speaker_hash
@@ -117,49 +117,21 @@ def test_running_text_is_split_into_sentences_with_dashes_as_commas() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "Mr. Hill, I can't stay until noon.",
-        "A mother's work is never done; is it?",
-        "We the People of America are strong.",
-    ],
-)
-def test_a_plain_sentence_is_said_as_it_is_written(sentence: str) -> None:
-    assert said_as_written(sentence)
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    [
+def test_a_sentence_that_may_be_read_otherwise_is_left_out() -> None:
+    plain = ["Mr. Hill, I can't stay until noon.", "A mother's work is never done; is it?"]
+    otherwise = [
         "We spent 12 dollars on it.",
-        "We spent $ on it all.",
         "They met with NATO last year.",
         "It was Title IX of it.",
         "He lives in the U.S. of America.",
         "It was led by Gen.",
-        "It was led by George B.",
         'He said "go" to all of us.',
         "This is well-known to all of us.",
         "Go away now.",
         "and this goes on without a start.",
         "It ends without a stop",
-        "It was (as ever) a long day.",
-        "We ask you, Mr.",
-    ],
-)
-def test_a_sentence_that_may_be_read_otherwise_is_left_out(sentence: str) -> None:
-    assert not said_as_written(sentence)
-
-
-def test_which_sentences_are_kept_for_tests_depends_on_their_words_alone() -> None:
-    sentences = [
-        f"The {noun} is old and {state}." for noun in "abcdefghij" for state in "klmnopqrst"
     ]
-    kept = [sentence for sentence in sentences if reserved(sentence)]
-    assert 0 < len(kept) < 15  # one in twenty of 100
-    assert all(reserved(sentence.upper().replace(".", "!")) for sentence in kept)
-    assert words_of("It's the END, friend!") == "it's the end friend"
+    assert [each for each in (*plain, *otherwise) if said_as_written(each)] == plain
 
 
 def test_training_has_each_sentence_once_and_none_that_is_kept_for_tests() -> None:
@@ -194,27 +166,11 @@ def test_a_words_time_is_that_of_its_sounding_phonemes() -> None:
     ]
 
 
-def test_symbols_without_an_id_have_no_duration_and_a_lone_dash_is_no_word() -> None:
-    durations = [3, 1, 1, 1, 1, 1, 1, 1]
-    assert word_times("a? — b.", durations, "Ah be.", {**VOCABULARY}) == [
-        ("Ah", 0.025, 0.05),
-        ("be.", 0.125, 0.15),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("phonemes", "durations", "sentence", "message"),
-    [
-        ("a b", [1, 1, 1, 1, 1], "One two three", "3 words written, 2 spoken"),
-        ("a b", [1, 1, 1, 1, 1], "Twelve", "1 words written, 2 spoken"),
-        ("ab", [1, 1, 1], "Ab", "2 phonemes, 3 durations"),
-    ],
-)
-def test_words_that_do_not_match_are_refused(
-    phonemes: str, durations: list[int], sentence: str, message: str
-) -> None:
-    with pytest.raises(Unmatched, match=message):
-        word_times(phonemes, durations, sentence, VOCABULARY)
+def test_words_that_do_not_match_are_refused() -> None:
+    with pytest.raises(Unmatched, match="1 words written, 2 spoken"):
+        word_times("a b", [1, 1, 1, 1, 1], "Twelve", VOCABULARY)
+    with pytest.raises(Unmatched, match="2 phonemes, 3 durations"):
+        word_times("ab", [1, 1, 1], "Ab", VOCABULARY)
 
 
 def test_a_word_before_a_pause_ends_where_it_is_last_heard() -> None:
@@ -283,26 +239,6 @@ def test_an_inner_tensor_of_a_network_becomes_its_last_output() -> None:
 
 def utterance(text, words=None, speaker=None):
     return Utterance("a", text, lambda: np.zeros(0, np.float32), 1.0, words=words, speaker=speaker)
-
-
-def test_lower_case_becomes_a_sentence_and_keeps_its_times():
-    words = tuple(TimedWord(w, i, i + 0.5) for i, w in enumerate(["so", "i'm", "in"]))
-    found = as_sentence(utterance("so i'm in", words))
-    assert found.text == "So I'm in."
-    assert found.words == (("So", 0, 0.5), ("I'm", 1, 1.5), ("in.", 2, 2.5))
-
-
-def test_a_word_of_three_seconds_is_no_good_alignment():
-    assert well_aligned(utterance("a", (TimedWord("a", 0.0, 2.0),)))
-    assert not well_aligned(utterance("a", (TimedWord("a", 0.0, 3.0),)))
-
-
-@pytest.mark.parametrize(
-    ("speaker", "voices"),
-    [("am_puck*0.65+bm_daniel", {"am_puck", "bm_daniel"}), ("hibari_heart", set()), (None, set())],
-)
-def test_a_blend_is_two_voices(speaker, voices):
-    assert voices_of(utterance("a", speaker=speaker)) == voices
 
 
 def clips(folder, name, speakers):
@@ -616,19 +552,15 @@ def test_a_folder_without_a_good_manifest_is_refused(tmp_path, content, wrong):
     [
         ("of aggression-in Korea", "of aggression in Korea"),
         ("the Nation-Finland-has paid", "the Nation Finland has paid"),
-        ("inflation-inflation is", "inflation inflation is"),
         ("just-a moment, sleep--my love", "just a moment, sleep my love"),
         ("state-of-the-art, twenty-one", "state-of-the-art, twenty-one"),
         ("today, To-day and to-morrow.", "today, Today and tomorrow."),
-        ("a well-known mother-in-law", "a well-known mother-in-law"),
         ("Valley – Rathdrum - far-reaching", "Valley Rathdrum far-reaching"),
         ("one—two… three...four", "one two three four"),
-        ("cut- Africa-", "cut Africa"),
         ('the "right-wing", “far-right” one', "the right-wing, far-right one"),
         ("he said 'no way' and 'yes'.", "he said no way and yes."),
         ("the dogs' bowl and ’tis o'clock", "the dogs' bowl and 'tis o'clock"),
         ("``so'' it `is'", "so it is"),
-        ("Generations (Of Gospel Music).", "Generations Of Gospel Music."),
         ("well [door slams] then <unk> go", "well then go"),
         ("* what * ever _", "what ever"),
         ("Don't stop; it's 3.5!", "Don't stop; it's 3.5!"),
@@ -654,23 +586,6 @@ def test_words_told_apart_share_the_time_by_their_letters():
     assert [word.text for word in found.words] == ["quarter", "of", "it."]
     times = [time for word in found.words for time in (word.start, word.end)]
     assert times == pytest.approx([1.0, 1.7, 1.7, 1.9, 2.0, 2.2])
-
-
-@pytest.mark.parametrize(
-    ("text", "other", "agree"),
-    [
-        ("Mrs. Lynde is here.", "mrs lynde is here", True),
-        (
-            "we all saw the old red fox run over it",
-            "we all saw the old red fox run over",
-            True,
-        ),
-        ("we saw the old fox", "we saw the old box", False),
-        ("", "", False),
-    ],
-)
-def test_models_agree_where_one_word_in_ten_differs_at_most(text, other, agree):
-    assert agreed(text, other) is agree
 
 
 HEARD = [

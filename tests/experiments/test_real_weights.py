@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from experiments.real import dev_score, language_model
-from experiments.real.dev_score import dev_set, geometric_mean, offline_errors, word_errors
-from experiments.real.joined_adapter import of_rank, program
+from experiments.real.dev_score import dev_set, offline_errors, word_errors
+from experiments.real.joined_adapter import program
 from experiments.real.language_model import PROSE, Texts, ngrams, of_books
 from streaming_asr.errors import UserError
 from streaming_asr.method import Update, Word
@@ -55,12 +55,6 @@ def test_the_encoder_is_the_first_ones_and_the_decoder_the_second_ones(tmp_path:
     assert torch.allclose(change[FEED], torch.full((5, 6), 18.0))
     config = json.loads((tmp_path / "c" / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"]) == (3, 3)
-
-
-def test_a_lower_rank_keeps_the_best_of_the_product() -> None:
-    b, a = torch.diag(torch.tensor([3.0, 1.0])), torch.eye(2)
-    low_a, low_b = of_rank((a, b), 1)
-    assert torch.allclose(low_b @ low_a, torch.tensor([[3.0, 0.0], [0.0, 0.0]]), atol=1e-6)
 
 
 def test_what_is_no_adapter_or_scales_its_change_is_refused(tmp_path: Path) -> None:
@@ -128,12 +122,6 @@ def test_errors_are_those_of_all_utterances_together(manifest, monkeypatch):
         assert word_errors(Says("so"), one, 900, 900) == 3
 
 
-def test_the_mean_is_that_of_ratios_and_no_error_is_half_of_one():
-    assert geometric_mean([20, 30], [10, 60]) == pytest.approx(1.0)
-    assert geometric_mean([40, 30], [10, 30]) == pytest.approx(2.0)
-    assert geometric_mean([0], [1]) == pytest.approx(0.5)
-
-
 def test_offline_is_heard_once_for_a_model_and_a_text(manifest, tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(dev_score, "new_method", lambda *given: made.append(given) or Says("so"))
@@ -150,18 +138,6 @@ def test_offline_is_heard_once_for_a_model_and_a_text(manifest, tmp_path, monkey
 def test_a_frozen_list_takes_its_own_utterances_alone(manifest):
     with pytest.raises(UserError, match="cv-dev-2: 95 of its utterances"):
         dev_set(f"cv-dev-2={manifest}")
-
-
-@pytest.mark.parametrize(
-    ("given", "wrong"),
-    [
-        ("mine", "no frozen list of this name; write NAME=MANIFEST"),
-        ("mine=nowhere.jsonl", "nowhere.jsonl is not there; name its manifest"),
-    ],
-)
-def test_a_set_that_is_not_there_is_refused(given, wrong):
-    with pytest.raises(UserError, match=wrong):
-        dev_set(given)
 
 
 def test_a_recording_that_arrives_at_once_is_decoded_once(manifest, tmp_path, monkeypatch, capsys):

@@ -34,7 +34,6 @@ from experiments.real.tables import (
     choosing,
     short,
     with_holm,
-    within,
 )
 from experiments.star.noisy import inject
 from experiments.tables import (
@@ -44,7 +43,6 @@ from experiments.tables import (
     Row,
     Table,
     everything,
-    find,
     merged,
     page_of,
     read,
@@ -85,15 +83,6 @@ def test_an_experiment_composes_and_says_its_question_cost_and_command(name: str
     assert header[0] == "# @package _global_"
     assert [word for word in ("# Question:", "# Cost:", "# Command:") if word not in text] == []
     composed(f"experiment={name}")
-
-
-def test_the_sweeps_of_table_1_share_a_folder_and_fixed_adapters_stay_at_their_chunk() -> None:
-    raw = {name: composed(f"experiment={name}") for name in EXPERIMENTS}
-    for name in ("table1", "table1_offline", "table1_reencode", "table1_mask_alone"):
-        assert (raw[name].name, raw[name].limit, raw[name].threads) == ("table1", 60, 1)
-    assert raw["table1"].method.weights == "auto"
-    assert raw["table3"].hydra.sweeper.params["method.weights"] == "any_chunk"
-    assert raw["fig6"].hydra.sweeper.params["method.beam"] == "0,3,5,7"
 
 
 def test_the_sweeps_of_mini_share_a_folder_and_leave_no_method_out() -> None:
@@ -161,31 +150,6 @@ def finished(
     }
     stored = {"n_failed": n_failed, "model": {"name": model}}
     write_document(output / experiment, chunk, own, {"split": split}, metrics, **stored)
-
-
-def test_table_3_has_the_random_adapter_and_the_one_of_this_chunk_only(tmp_path: Path) -> None:
-    finished(tmp_path, "table1", "whisperrt", "100ms", "clean", 8.0, weights="/a/100ms", beam=3)
-    finished(tmp_path, "table1", "whisperrt", "300ms", "clean", 7.0, weights="/a/any_chunk", beam=3)
-    finished(tmp_path, "table3", "whisperrt", "100ms", "clean", 9.5, weights="/a/any_chunk", beam=3)
-    found = by_labels(rows_of("whisperrt", tmp_path), "mini_table3")
-    assert {labels: figures["WER"] for labels, figures in found.items()} == {
-        ("clean", "beam 3", "100 ms", "fixed"): 8.0,
-        ("clean", "beam 3", "100 ms", "random"): 9.5,
-        ("clean", "beam 3", "300 ms", "random"): 7.0,
-    }
-
-
-def test_figure_6_has_the_kept_cache_next_to_the_exact_one(tmp_path: Path) -> None:
-    for beam, exact, kept in ((0, 5.0, 6.0), (7, 4.5, 9.0), (3, 4.0, None)):
-        for cache, wer in ((False, exact), (True, kept)):
-            if wer is not None:
-                finished(
-                    tmp_path, "fig6_dev", "whisperrt", "300ms", "clean", wer, beam=beam,
-                    cache=cache, weights="/a/300ms", n_failed=int(cache),
-                )  # fmt: skip
-    found = by_labels(rows_of("whisperrt", tmp_path), "fig6_dev")
-    assert list(found["beam 3",].values()) == [4.0, 0.05]
-    assert list(found["beam 7",].values()) == [4.5, 0.05, 9.0, 0.05]
 
 
 def test_table_5_leaves_out_what_was_not_run(tmp_path: Path) -> None:
@@ -384,18 +348,6 @@ def test_every_number_with_an_interval_in_a_page_has_its_row() -> None:
     assert missing == {}
 
 
-def test_a_cell_is_found_by_what_it_and_its_method_were_set_to(tmp_path: Path) -> None:
-    finished(tmp_path, "table1", "whisperrt", "1s", "clean", 7.0, weights="/a/any_chunk", beam=3)
-    finished(tmp_path, "table1", "whisperrt", "1s", "clean", 9.0)
-    cells = read(tmp_path / "table1", tmp_path / "absent")
-    wanted = {"method": "whisperrt", "chunk_ms": 1000, "data.split": "clean"}
-    for own, wer in (({"weights": "any_chunk"}, 7.0), ({"weights": "none"}, 9.0), ({"beam": 3}, 7)):
-        found = find(cells, **wanted, **own)
-        assert found is not None and found.metrics["wer"] == wer
-    for other in ({"chunk_ms": 300}, {"data.split": "other"}, {"method": "u2"}, {"weights": "x"}):
-        assert find(cells, **wanted | other) is None
-
-
 # -- the two measurements of their own ------------------------------------------------------
 
 
@@ -441,33 +393,6 @@ def test_the_pages_commands_run_a_part_of_a_sweep(command: str, n_cells: int) ->
     assert len(plan(CommandLine(command.split())).cells) == n_cells
 
 
-# -- ChunkFormer's tables: what is run and what is not --
-
-
-def test_cells_are_found_by_their_context_and_others_are_not_run(tmp_path: Path) -> None:
-    sizes = {"chunk_frames": 16, "left_frames": 32, "right_frames": 32}
-    write_document(
-        tmp_path / "chunkformer",
-        "320ms",
-        {"name": "chunkformer", **sizes},
-        {"name": "prompts", "join_s": None},
-        {"wer": 11.0},
-    )
-    whole = {"chunk_frames": 8000, "left_frames": 0, "right_frames": 0}
-    write_document(
-        tmp_path / "chunkformer",
-        "320ms",
-        {"name": "chunkformer", **whole},
-        {"name": "prompts", "join_s": 600},
-        {"wer": 13.5},
-    )
-    found = by_labels(rows_of("chunkformer", tmp_path))
-    assert {labels: figures["WER %"] for labels, figures in found.items()} == {
-        ("16, 32, 32", "one by one"): 11.0,
-        ("full context", "ten minutes"): 13.5,
-    }
-
-
 # -- The rows of the hush word's experiment, from finished cells --
 
 
@@ -490,47 +415,6 @@ def test_a_padding_has_its_work_and_the_papers_figures(tmp_path: Path) -> None:
         ("zeros, 5 s",): [[30.0, 27.0, 34.0], 2.0, 25.0, "0.083 / 243.8"],
         ("noise, 5 s",): [[40.0, 37.0, 44.0], 2.0, 25.0],
     }
-
-
-def test_a_search_has_its_width_and_other_paddings_are_left_out(tmp_path: Path) -> None:
-    pruned = {"padding": "hush", "beam": 5, "prune": True}
-    hush_word(tmp_path / "real", "500ms", pruned, 25.0, mean_beam=3.0)
-    greedy = {"padding": "hush", "beam": 1, "prune": True}
-    hush_word(tmp_path / "hush_word", "500ms", greedy, 26.0, mean_beam=1.0)
-    silent = {"padding": "zeros", "beam": 5, "prune": False}
-    hush_word(tmp_path / "hush_word", "500ms", silent, 99.0, mean_beam=5.0)
-    found = by_labels(rows_of("hush_word", tmp_path), "searches")
-    assert {labels: list(figures.values()) for labels, figures in found.items()} == {
-        ("beam 5, pruned", "500 ms"): [[25.0, 22.0, 29.0], 3.0, 0.5, "2.794 / 0.552"],
-        ("greedy", "500 ms"): [[26.0, 23.0, 30.0], 1.0],
-    }
-
-
-@pytest.mark.parametrize(
-    ("folder", "chunk", "method", "labels"),
-    [
-        ("words", "1s", {"weights": "/a/mel_500"}, ("log-mel, 0.5 s",)),
-        (
-            "ablation",
-            "20ms",
-            {"padding": "hush", "prune": True, "pipeline": "1:1"},
-            ("HW + BP + pipeline (PL)",),
-        ),
-        (
-            "ablation",
-            "20ms",
-            {"padding": "hush", "prune": False, "pipeline": "none"},
-            ("hush word (HW)",),
-        ),
-    ],
-)
-def test_a_cell_has_the_name_of_what_it_was_set_to(
-    folder: str, chunk: str, method: dict[str, Any], labels: tuple[str], tmp_path: Path
-) -> None:
-    hush_word(tmp_path / f"hush_word_{folder}", chunk, method, 40.0)
-    (found,) = rows_of("hush_word", tmp_path)
-    assert found.key == (folder, *labels)
-    assert found.figures == {"WER %": [40.0, 37.0, 44.0]}
 
 
 # -- experiments/star --
@@ -626,44 +510,6 @@ def test_a_row_has_its_cell_and_its_paired_difference_from_offline(tmp_path: Pat
     assert len(set(ROWS)) == len(ROWS) == 26
 
 
-def test_the_short_table_has_each_method_once_by_its_errors(tmp_path: Path) -> None:
-    lines = short(rows_of("real", results(tmp_path)))["real"].splitlines()[2:]
-    assert [line.split(" | ")[0].strip("| ") for line in lines] == [
-        "`method=offline method.beam=5`",
-        "`method=simul_whisper method.truncation=never chunk=1s`",  # 0 of 30 words
-        "`method=whisperrt method.beam=3 chunk=1s`",  # 2
-    ]
-    assert lines[2].split(" | ")[1] == "6.7 (+6.7)"  # so few errors have no interval
-
-
-def test_the_best_within_a_limit_is_the_soonest_or_the_one_with_the_fewest_errors(
-    tmp_path: Path,
-) -> None:
-    lines = [
-        line.strip("| ").split(" | ")
-        for line in within(rows_of("real", results(tmp_path))).splitlines()
-    ]
-    best = {line[0]: line[1] for line in lines[2:]}
-    # WhisperRT with beam 3 errs in 2 words of 30, Simul-Whisper in none and is as soon.
-    assert best["15 % of the words wrong"] == "Simul-Whisper, no detector"
-    assert best["final after 2 s"] == "Simul-Whisper, no detector"
-    assert within([]) == "Not run yet."
-
-
-def test_other_readers_and_base_have_rows_of_their_own(tmp_path: Path) -> None:
-    assert (
-        len(real_tables.OTHER_VOICES) == len(real_tables.MANY_VOICES) - 2
-    )  # without U2's first pass
-    results(tmp_path)
-    for name in ("real_clean", "real_native", "real_other_base"):
-        shutil.copytree(tmp_path / "real_other", tmp_path / name)
-    found = rows_of("real", tmp_path)
-    for name in ("real_clean", "real_native", "real_other_base"):
-        own = by_labels(found, name)
-        assert own["WhisperRT, beam 3", "1000 ms"][OVER] == pytest.approx(200 / 30)
-        assert ("UFAL", "300 ms") not in own
-
-
 def test_base_has_a_row_for_each_language_and_the_whole_sets_one_for_each_corpus(
     tmp_path: Path,
 ) -> None:
@@ -677,13 +523,6 @@ def test_base_has_a_row_for_each_language_and_the_whole_sets_one_for_each_corpus
     assert base.key == ("real_base", "fr", "offline, greedy")
     assert whole.key == ("real_all", "prompts", "offline, greedy")
     assert base.figures[WER][0] == whole.figures[WER][0] == pytest.approx(100 / 30)
-
-
-def test_a_missing_baseline_leaves_the_differences_out(tmp_path: Path) -> None:
-    root = results(tmp_path)
-    shutil.rmtree(root / "real" / "method=offline,chunk=1000ms,method.beam=5")
-    found = by_labels(rows_of("real", root), "real")["WhisperRT, greedy", "300 ms"]
-    assert OVER not in found and found[WER][0] == pytest.approx(100 / 30)
 
 
 def test_p_is_corrected_over_all_rows_of_a_table_measured_together_or_not() -> None:
@@ -760,34 +599,25 @@ def marked(root: Path) -> set[str]:
     return {cell.method for cell in read_results(root) if BATCH in cell.notes}
 
 
+MUTE = {utt: (text, "") for utt, (text, _) in SPOKEN.items()}
+
+
+@pytest.mark.parametrize(
+    ("texts", "offline_split", "batch"),
+    [(SPOKEN, "clean", {"ufal"}), (SPOKEN, "other", set()), (MUTE, "clean", set())],
+    ids=["of the same data", "of other data", "silence"],
+)
 def test_a_row_with_offlines_text_that_commits_only_at_the_end_is_marked_as_batch(
-    tmp_path: Path,
+    tmp_path: Path, texts: dict[str, tuple[str, str]], offline_split: str, batch: set[str]
 ) -> None:
-    write_cell(tmp_path / "method=offline,chunk=300ms", texts=SPOKEN, ahead=NEVER)
-    write_cell(tmp_path / "method=ufal,chunk=300ms", texts=SPOKEN, ahead=NEVER)
-    write_cell(tmp_path / "method=whisperrt,chunk=300ms", texts=SPOKEN, ahead=1)
-    other = SPOKEN | {"u1": (SENTENCE, SENTENCE.replace("nine", "mine"))}
+    offline = tmp_path / "method=offline,chunk=300ms"
+    write_cell(offline, texts=texts, ahead=NEVER, split=offline_split)
+    write_cell(tmp_path / "method=ufal,chunk=300ms", texts=texts, ahead=NEVER)
+    write_cell(tmp_path / "method=whisperrt,chunk=300ms", texts=texts, ahead=1)
+    other = texts | {"u1": (SENTENCE, SENTENCE.replace("nine", "mine"))}
     write_cell(tmp_path / "method=star,chunk=300ms", texts=other, ahead=NEVER)
     # Neither the one that commits early, nor the one whose text differs in a word, nor offline.
-    assert marked(tmp_path) == {"ufal"}
-
-
-def test_offline_of_other_data_says_nothing(tmp_path: Path) -> None:
-    write_cell(
-        tmp_path / "method=offline,chunk=300ms",
-        texts=SPOKEN,
-        ahead=NEVER,
-        split="other",
-    )
-    write_cell(tmp_path / "method=ufal,chunk=300ms", texts=SPOKEN, ahead=NEVER)
-    assert marked(tmp_path) == set()
-
-
-def test_silence_everywhere_is_no_offline_text(tmp_path: Path) -> None:
-    mute = {utt: (text, "") for utt, (text, _) in SPOKEN.items()}
-    write_cell(tmp_path / "method=offline,chunk=300ms", texts=mute, ahead=NEVER)
-    write_cell(tmp_path / "method=ufal,chunk=300ms", texts=mute, ahead=NEVER)
-    assert marked(tmp_path) == set()
+    assert marked(tmp_path) == batch
 
 
 def test_stability_is_shown_next_to_wer_and_not_without_one(
@@ -822,11 +652,6 @@ def test_a_corpus_without_references_has_no_stability_in_the_table(tmp_path: Pat
 
 
 PAGE = ROOT / "docs" / "real.md"
-COMMANDS = re.findall(
-    r"^ {4}(?:python|torchrun \S+) -m streaming_asr\.(run|train) (?:-m )?(.*)$",
-    PAGE.read_text(encoding="utf-8"),
-    flags=re.MULTILINE,
-)
 
 
 def test_librispeech_in_five_commands(tmp_path: Path, monkeypatch, capsys) -> None:
