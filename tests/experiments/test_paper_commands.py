@@ -63,7 +63,7 @@ def trained(weights: Path, whisper: Path) -> None:
     hush = weights / "base/hush_word/any_chunk"
     hush.mkdir(parents=True)
     save_file({"samples": torch.from_numpy(0.02 * noise(0.5, seed=9))}, hush / FILE_NAME)
-    shutil.copytree(star_folder(rate=12.0), weights / "base/star/cnn12_0")
+    shutil.copytree(star_folder(rate=12.0), weights / "base/star/star12_0")
 
 
 def corpora(root: Path) -> None:

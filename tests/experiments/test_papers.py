@@ -297,15 +297,15 @@ def test_published_and_trained_weights_fill_their_table(tmp_path: Path, weights,
     assert filled == {name}
 
 
-def test_in_form_the_compressor_and_the_share_of_noise_choose_the_row(tmp_path: Path) -> None:
+def test_in_form_the_network_and_the_share_of_noise_choose_the_row(tmp_path: Path) -> None:
     cell(
         tmp_path,
         method={"_target_": "streaming_asr.methods.star.Star", "rate": 18,
-                "weights": "outputs/train/tiny.en/star/cif18_0"},
+                "weights": "outputs/train/tiny.en/star/star18_0"},
         data={"path": "outputs/star_noise_data/30.jsonl"},
     )  # fmt: skip
     found = [line for line in lines(tmp_path, "star", "1", form=True) if line.cell]
-    assert [line.row.labels for line in found] == [{"model": "S2T + CIF", "noise": "30%"}]
+    assert [line.row.labels for line in found] == [{"model": "S2T + STAR", "noise": "30%"}]
 
 
 def test_a_padding_is_compared_on_whole_windows_alone(tmp_path: Path) -> None:

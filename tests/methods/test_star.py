@@ -68,14 +68,10 @@ def test_words_on_silence_are_anchors_that_want_a_token_and_may_not_have_the_end
 NETWORKS = {
     "star": {},
     "residual": {"carry": True},
-    "cif": {"compressor": "cif"},
-    "cnn": {"compressor": "cnn", "rate": 12.0},
     "none": {"compressor": "none"},
 }
 SETTINGS = {
     "wait 1": {"wait_k": 1},
-    "fixed": {"stride_s": 0.2},
-    "all": {"stride_s": 0.2, "keep_all": True},
     "top k": {"rate": 12.0},
 }
 
@@ -131,7 +127,7 @@ def test_a_window_is_cut_and_the_stream_goes_on_the_same_however_it_arrives():
 
 
 def test_short_silent_and_empty_audio():
-    for options in ({}, {"rate": 1000.0}, {"stride_s": 10.0}):
+    for options in ({}, {"rate": 1000.0}):
         star = method(star_folder(), **options)
         assert stream(star, np.zeros(0, np.float32))[0] == []
         for audio in (AUDIO[:1], AUDIO[:300], np.zeros(16_000, np.float32)):
@@ -141,14 +137,12 @@ def test_short_silent_and_empty_audio():
 
 
 def test_a_network_of_another_compressor_or_model_is_refused(tmp_path):
-    with pytest.raises(UserError, match="was trained as compressor=cif"):
-        method(star_folder(compressor="cif"), compressor="star")
+    with pytest.raises(UserError, match="was trained as compressor=none"):
+        method(star_folder(compressor="none"), compressor="star")
     with pytest.raises(UserError, match=r"no star\.json.*method\.weights=none"):
         method(tmp_path)
     with pytest.raises(UserError, match="does not fit this model"):
         new_method("star", str(model_folder(64)), weights=str(star_folder()))
-    with pytest.raises(UserError, match="compressor=cnn: leave out stride_s"):
-        method(star_folder(compressor="cnn", rate=12.0), keep_all=True)
     (tmp_path / "star.json").write_text(json.dumps({"compressor": "star", "layers": 2}))
     with pytest.raises(UserError, match="is missing; copy"):
         method(tmp_path)
@@ -287,13 +281,12 @@ def test_an_anchor_may_come_in_as_the_mean_of_its_block():
 # ---- compressors -----------------------------------------------------------------------------
 
 
-def make(name: str, stride: int | None = None, keep_all=False, pool="frame", **options):
+def make(name: str, stride: int = 12, pool="frame", **options):
     torch.manual_seed(0)
     encoder = SemanticEncoder(D, 2, 32, 2, pool=pool)
     made = compressor(name, D, encoder, **{"carry": False, **options})
     randomise(made)
-    made.stride = stride if stride is not None or name == "none" else None
-    made.keep_all = keep_all
+    made.stride = stride
     return made.eval().requires_grad_(False)
 
 
@@ -336,13 +329,7 @@ def test_a_shift_changes_a_streams_segments_and_no_training():
 KINDS = {
     "star": {"name": "star"},
     "star, residual": {"name": "star", "carry": True},
-    "star, fixed": {"name": "star", "stride": 7},
-    "star, all": {"name": "star", "keep_all": True},
     "star, means": {"name": "star", "pool": "mean"},
-    "star, fixed, means": {"name": "star", "stride": 7, "pool": "mean"},
-    "star, all, means": {"name": "star", "keep_all": True, "pool": "mean"},
-    "cif": {"name": "cif"},
-    "cnn": {"name": "cnn", "rate": 12},
     "none": {"name": "none", "stride": 9},
 }
 
@@ -380,34 +367,12 @@ def test_star_takes_the_encoders_output_at_anchors_with_their_raw_scores():
 
 
 def test_in_training_there_is_a_segment_per_token():
-    for kind in ("star", "cif"):
-        made = make(kind, carry=True)
-        for n_tokens in (3, 10):
-            found = made.compress(features(60), n_tokens)
-            assert len(found.vectors) in (n_tokens, n_tokens + 1)  # the last frame, forced
-            wanted = (made.segmenter(features(60)).sigmoid().sum() - n_tokens) ** 2
-            assert float(found.length_error) == pytest.approx(float(wanted), rel=1e-5)
-
-
-def test_cif_shares_the_frame_that_overshoots_between_two_segments():
-    made = make("cif")
-    weights, fires = made._weights(torch.tensor([0.6, 0.6, 0.8]), 0.0)
-    assert fires == [1, 2]
-    expected = torch.tensor([[0.6, 0.4, 0.0], [0.0, 0.2, 0.8], [0.0, 0.0, 0.0]])
-    torch.testing.assert_close(weights, expected, atol=1e-6, rtol=0)
-
-
-def test_the_convolutions_are_causal_and_fill_up_the_last_vector():
-    made, x = make("cnn", rate=18), features(37)
-    found = made.compress(x)
-    assert len(found.vectors) == 3 and found.ends == [18, 36, 37]
-    changed = x.clone()
-    changed[18:] += 1.0
-    other = made.compress(changed)
-    assert torch.equal(found.vectors[0], other.vectors[0])
-    assert not torch.allclose(found.vectors[1], other.vectors[1])
-    with pytest.raises(UserError, match="rate=12: this cnn has the rate 18"):
-        made.compress(x, rate=12)
+    made = make("star", carry=True)
+    for n_tokens in (3, 10):
+        found = made.compress(features(60), n_tokens)
+        assert len(found.vectors) in (n_tokens, n_tokens + 1)  # the last frame, forced
+        wanted = (made.segmenter(features(60)).sigmoid().sum() - n_tokens) ** 2
+        assert float(found.length_error) == pytest.approx(float(wanted), rel=1e-5)
 
 
 # ---- the decoder -----------------------------------------------------------------------------
@@ -524,19 +489,16 @@ def test_the_stages_one_after_the_other_and_what_each_trains(recipe, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"compressor": "star", "rate": 12.0},
-        {"compressor": "cif", "rate": 12.0},
-        {"compressor": "cnn", "rate": 12.0},
-        {"compressor": "cif"},
+        {"rate": 12.0},
         {"pool": "mean"},
         {"stage": "plain"},
         {"stage": "frozen"},
-        {"compressor": "star", "rate": 12.0, "select": "top_k"},
+        {"rate": 12.0, "select": "top_k"},
         {"carry": True},
     ],
     ids=str,
 )
-def test_every_compressor_and_option_learns(recipe, options):
+def test_every_option_learns(recipe, options):
     made = recipe(**{"stage": "segmenter", **options})
     batch = made.draw(0, rank=0, world=1, progress=0.0)
     assert (batch.wait_k is None) == ("rate" in options)
@@ -544,7 +506,7 @@ def test_every_compressor_and_option_learns(recipe, options):
     loss.backward()
     if "rate" in options:
         assert 8 < logs["frames_per_vector"] <= 13
-    scored = made.config.compressor not in ("cnn", "none")
+    scored = made.config.compressor != "none"
     has_penalty = made.stage == "segmenter" and "select" not in options  # the k best have none
     weight = 0.01 if has_penalty else 0.0
     assert float(loss.detach()) == pytest.approx(
@@ -671,7 +633,6 @@ def test_audio_heard_as_a_whole_is_encoded_without_the_streams_mask(recipe):
 
 
 def test_a_start_with_another_compressor_is_refused(recipe, tmp_path):
-    cif = recipe(stage="segmenter", compressor="cif")
-    cif.save(tmp_path / "cif")
-    with pytest.raises(UserError, match="trained as compressor=cif, not star"):
-        recipe(start=str(tmp_path / "cif"))
+    recipe(stage="segmenter").save(tmp_path / "anchors")
+    with pytest.raises(UserError, match="trained as compressor=star, not none"):
+        recipe(stage="plain", start=str(tmp_path / "anchors"))

@@ -1,7 +1,7 @@
 """STAR's network on a Whisper: what it is made of, and its folder on disk.
 
-A trained STAR is a folder with star.json (what it is), star.safetensors (segmenter, semantic
-encoder, convolutions), a LoRA adapter of Whisper's (adapter_config.json) and, where the features
+A trained STAR is a folder with star.json (what it is), star.safetensors (segmenter and semantic
+encoder), a LoRA adapter of Whisper's (adapter_config.json) and, where the features
 are not Whisper's, their extractor in a folder of its name.
 """
 
@@ -19,11 +19,9 @@ from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.methods.star.compressors import (
     COMPRESSORS,
     Anchors,
-    Cif,
     Compressor,
     Uncompressed,
 )
-from streaming_asr.methods.star.convolutions import Convolutions
 from streaming_asr.methods.star.features import EXTRACTORS, WhisperFeatures
 from streaming_asr.methods.star.semantic import POOLS, SemanticEncoder
 from streaming_asr.models.tensors import load_tensors, save_half
@@ -38,9 +36,9 @@ TRAIN = "`python -m streaming_asr.train method=star`"
 class StarConfig:
     """The settings of a network.
 
-    compressor: star | cif | cnn | none. layers: of the semantic encoder. pool: what an anchor
+    compressor: star | none. layers: of the semantic encoder. pool: what an anchor
     comes in as, frame | mean (`semantic`). carry: the sum of scores after an anchor keeps its
-    residual (code; cif always does), or is set to 0 (algorithm 1), which loses anchors: 0.84 a
+    residual (code), or is set to 0 (algorithm 1), which loses anchors: 0.84 a
     token where training has one.
     rate: frames per vector it was trained for, where it was not one segment per token. select,
     shift: see `Compressor`. features: whisper | one of `EXTRACTORS`.
@@ -66,8 +64,6 @@ class StarConfig:
             )
         check_range(0, layers=self.layers)
         check_range(1, rate=self.rate)
-        if self.compressor == "cnn" and self.rate is None:
-            raise UserError("compressor=cnn: needs its rate, frames per vector, such as rate=18")
 
 
 class StarNetwork(nn.Module):
@@ -82,9 +78,7 @@ class StarNetwork(nn.Module):
         # Algorithm 1 for a stream, equation 4 for audio compressed as a whole.
         mask = "compact" if config.rate is None else "history"
         encoder = SemanticEncoder(sizes.d_model, heads, hidden, config.layers, mask, config.pool)
-        self.compressor = compressor(
-            config.compressor, sizes.d_model, encoder, carry=config.carry, rate=config.rate
-        )
+        self.compressor = compressor(config.compressor, sizes.d_model, encoder, carry=config.carry)
         self.compressor.select, self.compressor.shift = config.select, config.shift
         self.trained = trained
         self.extractor: Any = trained or WhisperFeatures(whisper)
@@ -95,17 +89,11 @@ class StarNetwork(nn.Module):
         return result if self.trained is None else result | self.trained.parts()
 
 
-def compressor(
-    name: str, d: int, encoder: SemanticEncoder, *, carry: bool = False, rate: float | None = None
-) -> Compressor:
-    """Return the compressor of that name; `carry` is for star and cif, `rate` for cnn."""
+def compressor(name: str, d: int, encoder: SemanticEncoder, *, carry: bool = False) -> Compressor:
+    """Return the compressor of that name; `carry` is for star."""
     if name == "star":
         return Anchors(encoder, d, carry=carry)
     encoder.mask = "history"  # without anchors a compact mask would hide everything before
-    if name == "cif":
-        return Cif(encoder, d, carry=carry)
-    if name == "cnn" and rate is not None:
-        return Convolutions(encoder, d, rate)
     return Uncompressed(encoder)
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import torch
 
-from streaming_asr.errors import UserError, check_range
+from streaming_asr.errors import check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.star.compressors import Compressed
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
@@ -36,7 +36,7 @@ from streaming_asr.whisper.encoder import Part
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.settings import Chunked, trained
 from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
-from streaming_asr.whisper.window import FRAME_S, frames_of
+from streaming_asr.whisper.window import FRAME_S
 from streaming_asr.whisper.words import TokenWord, probability_of
 
 TOKENS_PER_SEGMENT, TOKENS_PER_FRAME, SPARE_TOKENS = 1.25, 0.25, 10
@@ -50,29 +50,19 @@ class Star(SharedPasses, Chunked):
     """The method. Weights and settings; what belongs to a stream is in its `StarState`.
 
     weights: a folder of the network; None: untrained, for trials. wait_k: anchors before the first
-    token. compressor: star | cif | cnn | none, checked against the network's. stride_s: segments of
-    this length in place of the learned ones (fixed decision). keep_all: the decoder attends to all
-    frames (STAR-ALL). rate: not streaming, frames per anchor of the audio as a whole;
-    everything is committed at the end. Raises UserError on settings out of range
-    and where the network does not fit.
+    token. compressor: star | none, checked against the network's. rate: not streaming, frames per
+    anchor of the audio as a whole; everything is committed at the end. Raises UserError on settings
+    out of range and where the network does not fit.
     """
 
     weights: str | None
     wait_k: int
     compressor: str | None
-    stride_s: float | None
-    keep_all: bool
     rate: float | None
 
     def __post_init__(self) -> None:
         check_range(1, wait_k=self.wait_k, rate=self.rate)
-        if self.rate is not None and (self.stride_s is not None or self.keep_all):
-            raise UserError(
-                f"rate={self.rate}: chooses anchors among all frames at the end; leave out "
-                "stride_s and keep_all, which are for streams"
-            )
         super().__post_init__()
-        stride = None if self.stride_s is None else frames_of(self.stride_s, "stride_s")
         self._whisper, network = load_star(
             self.model_path,
             trained(self.weights),
@@ -81,12 +71,6 @@ class Star(SharedPasses, Chunked):
             compressor=self.compressor,
         )
         self._compressor, self._extractor = network.compressor, network.extractor
-        name = self._compressor.name
-        if (stride is not None or self.keep_all) and name in ("cif", "cnn"):
-            raise UserError(f"compressor={name}: leave out stride_s, keep_all, which are for star")
-        if stride is not None:
-            self._compressor.stride = stride
-        self._compressor.keep_all = self.keep_all
         self.lookahead_samples = self._extractor.lookahead_samples
         self._decoder = AnchorDecoder(self._whisper.model)
         self._seam = Seam.of(self._extractor.context_frames, self._chunk_frames, self._first_frames)

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streaming_asr.errors import UserError, check_one_of, check_range
-from streaming_asr.methods.star.compressors import ScoredCompressor
+from streaming_asr.methods.star.compressors import Anchors
 from streaming_asr.methods.star.decoder import AnchorDecoder, seen
 from streaming_asr.methods.star.features import EXTRACTORS
 from streaming_asr.methods.star.network import (
@@ -116,7 +116,7 @@ class StarModel(nn.Module):
         for x, n_real, text, bounds in zip(
             features, batch.n_real, batch.texts, batch.bounds, strict=True
         ):
-            if boundaries and isinstance(compressor, ScoredCompressor):
+            if boundaries and isinstance(compressor, Anchors):
                 scores = compressor.segmenter(x[:n_real].detach())
                 boundary = boundary + boundary_loss(scores, bounds)
             n_tokens = float(len(text) + 1) if rescale and not rate else None
@@ -147,7 +147,6 @@ class StarRecipe(BlockRecipe):
     """
 
     stage: str
-    compressor: str  # the stage plain has none
     layers: int
     pool: str
     carry: bool
@@ -172,11 +171,7 @@ class StarRecipe(BlockRecipe):
         check_one_of(STAGES, stage=self.stage)
         self.train_features = self.stage == "plain"
         if self.stage == "plain":
-            self.compressor, self.rate = "none", None
-        elif self.compressor == "none":
-            raise UserError(
-                f"stage={self.stage} compressor=none: the stage without one is stage=plain"
-            )
+            self.rate = None
         if self.stage == "segmenter" and self.rate is None and not self.rescale:
             raise UserError(
                 "stage=segmenter rescale=false: equation 10 needs scores scaled to the number of "
@@ -193,7 +188,7 @@ class StarRecipe(BlockRecipe):
         super().__post_init__()
         begun = self.begun
         config = StarConfig(
-            compressor=self.compressor,
+            compressor="none" if self.stage == "plain" else "star",
             layers=self.layers,
             pool=self.pool,
             carry=self.carry,
@@ -204,9 +199,9 @@ class StarRecipe(BlockRecipe):
         has_network = begun is not None and (begun / CONFIG_FILE).is_file()
         if begun is not None and has_network:
             other = read_config(begun).compressor
-            if other not in ("none", self.compressor):
+            if other not in ("none", config.compressor):
                 raise UserError(
-                    f"start={self.start}: trained as compressor={other}, not {self.compressor}; "
+                    f"start={self.start}: trained as compressor={other}, not {config.compressor}; "
                     "give the folder of the stage plain, or one of the same compressor"
                 )
         self.config, self.shift = config, 0.0
@@ -341,9 +336,7 @@ class StarRecipe(BlockRecipe):
             return nll, logs
         if self.boundary_weight > 0:
             logs["boundary_loss"] = float(boundary.detach())
-        chooses_by_rank = (
-            self.compressor == "star" and self.select == "top_k" and self.rate is not None
-        )
+        chooses_by_rank = self.select == "top_k" and self.rate is not None
         length_weight = 0.0 if chooses_by_rank else LENGTH_WEIGHT
         return nll + length_weight * length_error + self.boundary_weight * boundary, logs
 
@@ -376,7 +369,7 @@ class StarRecipe(BlockRecipe):
         number of tokens (ends included), to which training scales them; 0 where there are none.
         """
         compressor = self.network.compressor
-        if self.rate is not None or not isinstance(compressor, ScoredCompressor):
+        if self.rate is not None or not isinstance(compressor, Anchors):
             return 0.0
         scores, n_tokens = [], 0
         for utterance in self.dev:
