@@ -5,9 +5,6 @@ goes on from its last checkpoint when the same command is given again. The resul
 <output>/train/<model>/<method>/<entry>, where `run` looks for it; checkpoints and the learning
 curve in <output>/training/<model>/<method>/<entry>.
 
-`data=folder data.path=DIR` in the place of `train_data` trains on recordings without texts: the
-offline model writes them down (align/teacher.py).
-
 A recipe with `stages` runs them in turn, each in its own process and from the weights of the one
 before; the weights of all but the last lie in <entry>-<stage>.
 """
@@ -53,7 +50,6 @@ class TrainConfig:
     entry: str = MISSING  # name of what is trained: 300ms, random, base ...
     chunk: str = "300ms"
     first_chunk: str | None = None
-    data: Any = None  # recordings without texts, in the place of train_data
     train_data: str | None = None  # folder of training shards
     dev_manifest: str | None = None
     processes: int = setting(1, least=1)
@@ -119,22 +115,15 @@ def train(config: DictConfig, method: str) -> dict[str, float]:
 
 
 def _complete(config: DictConfig) -> None:
-    """Check the settings and fill in defaults, in place; recordings without texts become shards."""
+    """Check the settings and fill in defaults, in place."""
     check_settings(config, TrainConfig)
     chunk_ms = parse_duration(config.chunk)
     config.chunk = format_duration(chunk_ms)
     config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
-    if config.data is None:
-        _choose_data(config)
-    elif config.train_data is not None:
-        raise UserError("data=, train_data=: both name what is trained on; give one of them")
+    _choose_data(config)
     with open_dict(config):
         del config["method"]  # settings of streaming, which training does not need
-    for key in sorted(k for k in OmegaConf.missing_keys(config) if k.startswith("data.")):
-        raise UserError(f"{key}: has no default; give {key}=<value>")
     OmegaConf.resolve(config)
-    if config.data is not None:
-        _transcribe(config)
 
 
 def _require_data(config: DictConfig) -> None:
@@ -259,26 +248,6 @@ def _choose_data(config: DictConfig) -> None:
                 "train_data=FOLDER, `... manifest data=... out=FILE.jsonl` dev_manifest=FILE.jsonl"
             )
         config[key] = config[key] or default
-
-
-def _transcribe(config: DictConfig) -> None:
-    """Make shards and dev of the recordings of `data`, with texts by the offline model.
-
-    Raises UserError for a recipe that does not distil: only whisperrt's does.
-    """
-    from streaming_asr.align.teacher import prepare
-
-    if "distil" not in config.recipe.target:
-        raise UserError(
-            "data=: recordings without texts train method=whisperrt, which learns from the offline "
-            "model; other methods take train_data="
-        )
-    config.recipe.target.distil = config.recipe.target.distil or "frames"
-    if "RANK" not in os.environ:
-        print(f"the training itself: {config.recipe.fit.max_minutes:g} min at most", flush=True)
-    shards, dev = prepare(config.data, config.model, Path(config.output))
-    config.train_data = config.recipe.target.train_data = str(shards)
-    config.dev_manifest = config.recipe.target.dev_manifest = config.dev_manifest or str(dev)
 
 
 def _stages(recipe: DictConfig) -> list[str]:
