@@ -33,7 +33,6 @@ WORDS = {
     "raw_100": "samples, 0.1 s",
     "raw_500": "samples, 0.5 s",
     "raw_1000": "samples, 1 s",
-    "mel_500": "log-mel, 0.5 s",
 }
 ABLATION = {
     "UFAL's policy, padded": ("full", False, "none"),

@@ -141,17 +141,6 @@ def test_full_is_the_offline_encoder_and_the_others_append_before_the_features(h
     assert not torch.allclose(ours["zeros"], ours["noise"], atol=1e-3)
 
 
-def test_a_word_of_log_mel_stands_after_the_features(tmp_path):
-    tail = torch.linspace(-1, 0.5, 80 * 50).reshape(80, 50)
-    save_file({"mel": tail}, tmp_path / FILE_NAME)
-    one = PaddedEncoder(whisper(), make_padding("hush", whisper(), weights=str(tmp_path)))
-    audio = noise(1.0, seed=4)
-    mel = one.mel(audio)
-    assert torch.equal(mel[0, :, -50:], tail)
-    assert torch.allclose(mel[..., :-50], log_mel(torch.from_numpy(audio)[None], 80))
-    assert mel.shape[-1] == 2 * 75 and one.limit_samples == 175 * 320
-
-
 def test_noise_is_the_same_every_time_and_as_loud_as_a_clamped_word():
     first, second = (make_padding("noise", whisper(), length_s=1.0).samples for _ in range(2))
     assert torch.equal(first, second) and first.numel() == 16_000
@@ -366,7 +355,6 @@ def test_the_pipeline_keeps_the_contract(pipelined, check):
 
 NO_WORDS: list[tuple[Any, str]] = [
     ({"samples": torch.zeros(2, 8)}, "is wanted"),
-    ({"mel": torch.zeros(128, 50)}, "is wanted"),
     ({"x": torch.ones(3)}, "is wanted"),
     ("not tensors", "safetensors"),
 ]
@@ -679,12 +667,12 @@ def test_the_loss_is_transformers_own_on_the_joined_audio_and_the_model_stays_fr
     assert all(p.grad is None for p in whisper.model.parameters())
 
 
-@pytest.mark.parametrize("level", ["raw", "mel"])
-def test_examples_together_have_the_losses_and_gradients_that_each_has_by_itself(level):
+def test_examples_together_have_the_losses_and_gradients_that_each_has_by_itself():
     whisper = load_whisper(tiny_folder())
     random_ = torch.Generator().manual_seed(5)
-    shape = (3, 4000) if level == "raw" else (3, whisper.n_mels, 24)
-    words = HushWords(whisper, 0.1 * torch.rand(shape, generator=random_), torch.full((3,), 1.0), 3)
+    words = HushWords(
+        whisper, 0.1 * torch.rand((3, 4000), generator=random_), torch.full((3,), 1.0), 3
+    )
     prompt, eot = whisper.prompt(), whisper.eot
     examples = [  # other lengths of audio, prompt and text; the last says nothing
         HushExample(torch.from_numpy(noise(seconds, seed=i)), [*before, *text, eot], len(before))
@@ -794,14 +782,5 @@ def test_the_word_is_the_mean_of_the_best_evaluations_of_the_best_clamp(corpus, 
     assert torch.allclose(word, torch.full((8000,), 0.0015))  # of 5.0 and 6.0, not of 9.0
     after = recipe(corpus, clamps=[0.02, 0.1], start=str(tmp_path))
     assert torch.equal(after.model.tails, word.expand(2, -1))
-    with pytest.raises(UserError, match=r"start=.*of another level or length.*\(4000,\) numbers"):
+    with pytest.raises(UserError, match=r"start=.*of another length.*4000 samples"):
         recipe(corpus, length_s=0.25, start=str(tmp_path))
-
-
-def test_at_the_log_mel_s_level_the_word_is_half_a_second_of_it(corpus, tmp_path):
-    trained = recipe(corpus, level="mel", clamps=["none"])
-    losses = trained.model(trained.draw(0, rank=0, world=1, progress=0.0))
-    losses.sum().backward()
-    assert trained.model.tails.grad.shape == (1, 80, 50)
-    trained.save(tmp_path)
-    assert load_hush(tmp_path / FILE_NAME, trained.whisper).mel.shape == (80, 50)

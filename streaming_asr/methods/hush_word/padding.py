@@ -35,20 +35,14 @@ NOISE_SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """A tail: `samples` (n,) to the audio, or `mel` (n_mels, 2 frames) to its log-mel.
-
-    `full` has neither: zeros up to the context.
-    """
+    """A tail: `samples` (n,) to the audio. `full` has none: zeros up to the context."""
 
     kind: str
     samples: torch.Tensor | None = None
-    mel: torch.Tensor | None = None
 
     @property
     def n_frames(self) -> int:
         """Return the encoder frames that are not available to audio."""
-        if self.mel is not None:
-            return self.mel.shape[-1] // 2
         return 0 if self.samples is None else -(-self.samples.numel() // FRAME_SAMPLES)
 
 
@@ -100,18 +94,11 @@ def load_hush(path: str | Path, whisper: Whisper) -> Padding:
     """
     remedy = "give the folder that `python -m streaming_asr.train method=hush_word` made"
     tensors = weights_at(path, FILE_NAME, "hush word", remedy)
-    samples, mel = tensors.get("samples"), tensors.get("mel")
+    samples = tensors.get("samples")
     if samples is not None and samples.ndim == 1 and samples.numel() > 0:
         return Padding("hush", samples=samples.float().to(whisper.device))
-    if mel is not None and mel.ndim == 2:
-        n_mels, n_mel_frames = mel.shape
-        if n_mels == whisper.n_mels and n_mel_frames % 2 == 0:
-            return Padding("hush", mel=mel.float().to(whisper.device))
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    raise UserError(
-        f"hush word {str(path)!r} holds {shapes}; `samples` (n,) or `mel` ({whisper.n_mels}, 2 n) "
-        "is wanted"
-    )
+    raise UserError(f"hush word {str(path)!r} holds {shapes}; `samples` (n,) is wanted")
 
 
 def padded_mel(audio: torch.Tensor, padding: Padding, n_mels: int, context: int) -> torch.Tensor:
@@ -136,13 +123,8 @@ def padded_mels(
     if padding.samples is not None:
         tail = padding.samples.expand(batch, -1)
         audio = [torch.cat([samples, tail], dim=-1) for samples in audio]
-    # Whole encoder frames, so that a tail of log-mel begins with one.
     padded = [F.pad(samples, (0, -samples.shape[-1] % FRAME_SAMPLES)) for samples in audio]
-    mels = log_mel_rows(padded, n_mels)
-    if padding.mel is not None:
-        mel_tail = padding.mel.expand(batch, -1, -1)
-        mels = [torch.cat([mel, mel_tail], dim=-1) for mel in mels]
-    return mels
+    return log_mel_rows(padded, n_mels)
 
 
 class PaddedEncoder:

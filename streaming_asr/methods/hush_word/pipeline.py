@@ -200,15 +200,12 @@ class EncoderWorker:
     ) -> None:
         # Arrays, not tensors: torch would hand those over in shared memory.
         samples = None if padding.samples is None else padding.samples.cpu().numpy()
-        mel = None if padding.mel is None else padding.mel.cpu().numpy()
         self._n_rounds = 0
         self._pool = ProcessPoolExecutor(
             max_workers=1,
             # Neither torch's threads nor a CUDA context survive a fork.
             mp_context=get_context("spawn"),
-            initializer=partial(
-                _load, model_path, device, dtype, threads, padding.kind, samples, mel
-            ),
+            initializer=partial(_load, model_path, device, dtype, threads, padding.kind, samples),
         )
 
     def submit(self, audio: Samples, prompt: Sequence[int]) -> Future[Prefill]:
@@ -235,7 +232,6 @@ def _load(
     threads: int,
     kind: str,
     samples: np.ndarray | None,
-    mel: np.ndarray | None,
 ) -> None:
     """Load the model in the worker process; the padding comes as its parts."""
     from streaming_asr.whisper.load import load_whisper
@@ -243,10 +239,8 @@ def _load(
     global _worker
     torch.set_num_threads(threads)
     whisper = load_whisper(model_path, device=device, dtype=dtype)
-    samples_tail = None if samples is None else torch.from_numpy(samples).to(whisper.device)
-    mel_tail = None if mel is None else torch.from_numpy(mel).to(whisper.device)
-    padding = Padding(kind, samples_tail, mel_tail)
-    _worker = Worker(whisper, PaddedEncoder(whisper, padding))
+    tail = None if samples is None else torch.from_numpy(samples).to(whisper.device)
+    _worker = Worker(whisper, PaddedEncoder(whisper, Padding(kind, tail)))
 
 
 def _prefill(*arguments: Any) -> Prefill:

@@ -9,7 +9,7 @@ dev chooses among them. A loud tail would move the floor of Whisper's log-mel, h
 A share of the clips is cut anywhere, as the buffer of a stream is; `crop_end=0` leaves it out.
 Prompts hold <|notimestamps|>, as they do when the method runs. <|endoftext|> may weigh more than a
 token of text (`end_weight`), as the word can teach little else; dev is decoded with the guard.
-The word begins as even noise of 0.02 at most (at the log-mel's level: of its usual range).
+The word begins as even noise of 0.02 at most.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.errors import UserError, check_one_of, check_range
+from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.methods.hush_word.padding import (
     FILE_NAME,
@@ -42,7 +42,6 @@ from streaming_asr.training.windows import WindowOptions, augmented
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.batched import decode
 from streaming_asr.whisper.encoder import encode as encode_frames
-from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import Whisper, load_whisper
 
 PREVIOUS_TOKENS = 100
@@ -140,7 +139,7 @@ def encode_each(whisper: Whisper, audio: Sequence[Tensor], tails: Tensor) -> tup
     n_words, device = len(tails), tails.device
     if whisper.model.device != device:
         whisper.model.to(device)
-    padding = Padding("hush", samples=tails) if tails.ndim == 2 else Padding("hush", mel=tails)
+    padding = Padding("hush", samples=tails)
     rows = [samples.to(device, non_blocking=True).expand(n_words, -1) for samples in audio]
     with torch.autocast(device.type, enabled=False):  # log-mels are float32 in any precision
         mels = padded_mels(rows, padding, whisper.n_mels, whisper.context_frames)
@@ -167,7 +166,6 @@ class HushWordRecipe(CorpusRecipe):
     model_path: str
     start: str | None  # folder of a word to go on from; None: noise
     clamps: Sequence[float | str | None]  # bounds of the samples tried, `none` for no bound
-    level: str  # raw, or mel (no clamps there)
     length_s: float  # of the word
     batch: int
     average: int  # best evaluations of which the word is the mean
@@ -179,12 +177,8 @@ class HushWordRecipe(CorpusRecipe):
 
     def __post_init__(self) -> None:
         bounds = [_bound(clamp) for clamp in self.clamps]
-        check_one_of(("raw", "mel"), level=self.level)
-        if not bounds or (self.level == "mel" and bounds != [float("inf")]):
-            raise UserError(
-                f"level={self.level}, clamps={list(self.clamps)}: one clamp or more; with mel "
-                "clamps=[none]"
-            )
+        if not bounds:
+            raise UserError("clamps=[]: one clamp or more, as clamps=[none]")
         check_range(1, batch=self.batch, average=self.average)
         check_range(0, above=True, length_s=self.length_s, end_weight=self.end_weight)
         super().__post_init__()
@@ -213,24 +207,18 @@ class HushWordRecipe(CorpusRecipe):
         self._others: dict[str, float] | None = None
 
     def _initial(self) -> Tensor:
-        """Return even noise for each bound, (words, n) samples or (words, n_mels, 2 frames), or
-        the word of `start` for each. Raises UserError where that is of another shape."""
+        """Return even noise for each bound, (words, n) samples, or the word of `start` for each.
+        Raises UserError where that is of another length."""
         generator = torch.Generator().manual_seed(self.seed)
         n_samples, n_words = round(self.length_s * SAMPLE_RATE), len(self.bounds)
-        shape: tuple[int, ...] = (n_words, n_samples)
-        if self.level == "mel":
-            shape = (n_words, self.whisper.n_mels, 2 * -(-n_samples // FRAME_SAMPLES))
         if self.start is not None:
-            word = load_hush(self.start, self.whisper)
-            tail = word.samples if word.mel is None else word.mel
-            if tail is None or tail.shape != shape[1:]:
+            tail = load_hush(self.start, self.whisper).samples
+            if tail is None or len(tail) != n_samples:
                 raise UserError(
-                    f"start={self.start}: a word of another level or length; level={self.level} "
-                    f"and length_s={self.length_s:g} need {shape[1:]} numbers"
+                    f"start={self.start}: a word of another length; length_s={self.length_s:g} "
+                    f"needs {n_samples} samples"
                 )
-            return tail.expand(shape).clone()
-        if self.level == "mel":
-            return torch.rand(shape, generator=generator) - 1.0
+            return tail.expand(n_words, -1).clone()
         peaks = torch.tensor([min(NOISE_PEAK, bound or NOISE_PEAK) for bound in self.bounds])
         # One draw for all, so that the words differ only by their clamps in the end.
         return (2 * torch.rand(n_samples, generator=generator) - 1) * peaks[:, None]
@@ -297,7 +285,7 @@ class HushWordRecipe(CorpusRecipe):
         return torch.stack([torch.stack([w for _, w in best]).mean(0) for best in self._best])
 
     def _wers(self, tails: Tensor) -> list[float]:
-        """Return the WER on dev with each tail, (words, n) or (words, n_mels, 2 frames).
+        """Return the WER on dev with each tail, (words, n).
 
         A clip is decoded greedily with all tails at once.
         """
@@ -335,13 +323,12 @@ class HushWordRecipe(CorpusRecipe):
 
         folder.mkdir(parents=True, exist_ok=True)
         word = self._means()[self._chosen] if self._best[0] else self.model.tails[0].detach()
-        name = "mel" if self.level == "mel" else "samples"
-        save_file({name: word.float().cpu().contiguous()}, folder / FILE_NAME)
+        save_file({"samples": word.float().cpu().contiguous()}, folder / FILE_NAME)
         wers = self._figures | (self._others or {})
         self.write_card(
             folder,
             "hush_word",
-            "level length_s batch average crop_end several prompt end_weight",
+            "length_s batch average crop_end several prompt end_weight",
             base=self.model_path,
             start=self.start and published_name(self.start),
             model=published_name(self.model_path),
