@@ -25,11 +25,6 @@ from streaming_asr.machine import is_intel
 from streaming_asr.whisper.masks import mask_from_ends
 from streaming_asr.whisper.quantise import is_quantised
 
-PADDINGS = ("full", "counted")
-"""Settings of `padding`: as Whisper was trained, or thinned out by `Counted`, not exactly."""
-PADDING_STRIDE = 4
-WHOLE_PADDING_FRAMES = 25  # 0.5 s behind the audio, which are always encoded
-
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Called with a layer's number and the new queries, keys and values (batch, heads, n, d / heads);
 returns what the queries attend to, of the queries' shape."""
@@ -132,48 +127,6 @@ def part_of(model: Any, mel: torch.Tensor, mask: torch.Tensor | None = None) -> 
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
     return Part(x + encoder.embed_positions.weight[:n_frames], attend)
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """A window whose padding is thinned out: one encoded frame represents several."""
-
-    indices: torch.Tensor
-    """(m,): the frames that are encoded, in order."""
-    counts: torch.Tensor
-    """(m,): how many frames each represents, 1 with audio; their sum is the window's frames."""
-
-    @staticmethod
-    def of(n_real: int, n_frames: int) -> Counted:
-        """Keep the `n_real` frames with audio and 0.5 s of padding, and the middle one of every
-        four frames of the rest."""
-        n_whole = min(n_frames, n_real + WHOLE_PADDING_FRAMES)
-        starts = torch.arange(n_whole, n_frames, PADDING_STRIDE)
-        ends = (starts + PADDING_STRIDE).clamp(max=n_frames)
-        middles = (starts + ends - 1) // 2
-        ones = torch.ones(n_whole, dtype=torch.int64)
-        return Counted(
-            torch.cat([torch.arange(n_whole), middles]), torch.cat([ones, ends - starts])
-        )
-
-    def thinned(self, part: Part) -> Part:
-        """Return the part with only these frames.
-
-        log(count) is added to the scores of a frame, so that attention weighs it as much as `count`
-        frames equal to it.
-        """
-        device = part.frames.device
-        bias = self.counts.to(device).log().to(part.frames.dtype)
-
-        def attend(i: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            mask = bias.expand(q.shape[-2], -1)
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-        return Part(part.frames[:, self.indices.to(device)], attend)
-
-    def widened(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return (batch, frames, d) of (batch, m, d): each frame repeated `count` times."""
-        return hidden.repeat_interleave(self.counts.to(hidden.device), 1)
 
 
 def encode_parts(model: Any, parts: Sequence[Part]) -> list[torch.Tensor]:

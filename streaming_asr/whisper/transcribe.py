@@ -11,11 +11,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from streaming_asr.errors import check_one_of
 from streaming_asr.method import FRAME_S, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.encoder import PADDINGS, Counted, encode_parts, part_of
+from streaming_asr.whisper.encoder import encode_parts, part_of
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import Whisper
@@ -38,34 +37,25 @@ def window_pass(
     cache: DecoderCache,
     audio: Samples,
     recorder: Recorder,
-    padding: str = "full",
 ) -> Passes[torch.Tensor]:
     """Encode (n,) samples padded to the context and write their keys and values into the cache.
 
-    A step of `together`; returns (1, context, d). padding: `full`, or `counted`: its frames are
-    thinned out (`encoder.Counted`).
+    A step of `together`; returns (1, context, d).
     """
     n_frames = whisper.context_frames
-    n_real = _frames(audio)
-    counted = Counted.of(n_real, n_frames) if padding == "counted" else None
     with recorder.part("feature"):
         samples = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
         padded = F.pad(samples, (0, n_frames * FRAME_SAMPLES - samples.numel()))
         mel = log_mel(padded.to(whisper.device)[None], whisper.n_mels)
     with recorder.part("encode"):
         part = part_of(whisper.model, mel)
-        if counted is not None:
-            part = counted.thinned(part)
     hidden = yield Wanted("encode", partial(encode_parts, whisper.model), part)
-    n_computed = hidden.shape[1]
     with recorder.part("encode"):
-        if counted is not None:
-            hidden = counted.widened(hidden)
         decoder.append_frames(cache, hidden, 0)
     recorder.count(
-        frames_real=n_real,
-        frames_computed=n_computed,
-        encoder_flops=encoder_flops(whisper.config, n_computed),
+        frames_real=_frames(audio),
+        frames_computed=n_frames,
+        encoder_flops=encoder_flops(whisper.config, n_frames),
     )
     return hidden
 
@@ -97,11 +87,8 @@ class WindowDecoder:
         max_tokens: int | None = None,
         *,
         guard: str = "none",
-        padding: str = "full",
     ) -> None:
-        """padding: see `window_pass`. Raises UserError for another."""
-        check_one_of(PADDINGS, padding=padding)
-        self.whisper, self.padding = whisper, padding
+        self.whisper = whisper
         self.decoder = Decoder(whisper)
         self.search = BeamSearch(self.decoder, whisper.eot, max(1, beam), guard)
         self.max_tokens = max_tokens or whisper.max_tokens
@@ -172,7 +159,7 @@ class WindowDecoder:
     def _encoded(
         self, cache: DecoderCache, audio: Samples, recorder: Recorder
     ) -> Passes[torch.Tensor]:
-        return window_pass(self.whisper, self.decoder, cache, audio, recorder, self.padding)
+        return window_pass(self.whisper, self.decoder, cache, audio, recorder)
 
     def decode(self, audio: Samples, language: str | None, recorder: Recorder) -> DecodedWindow:
         """Run `decoding` by itself, for a single stream."""

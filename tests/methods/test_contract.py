@@ -135,7 +135,6 @@ def test_every_configured_method_keeps_the_contract(method: str, check: CHECK) -
 
 
 OTHER_SETTINGS = [
-    ("simul_whisper", "method.padding=counted"),
     ("whisperrt", "method.beam=3"),
     ("whisperrt", "method.decoder_cache=true"),
     ("ufal", "method.backend=torch"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import WhisperFeatureExtractor
 
 import streaming_asr.whisper.encoder as encoder_module
-from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
 from streaming_asr.models import shared
@@ -26,7 +24,6 @@ from streaming_asr.whisper.batched import (
     encode_windows,
 )
 from streaming_asr.whisper.encoder import (
-    Counted,
     StreamingEncoder,
     encode,
     encode_masked,
@@ -229,65 +226,6 @@ def test_rows_just_below_16_are_multiplied_as_16_and_only_theirs_come_back(
         x = torch.randn(shape)
         assert torch.equal(of_rows(product, x), 2 * x + 1)
     assert seen == [7, 16 if intel else 8, 16, 16, 16]
-
-
-def test_every_fourth_frame_of_the_padding_stands_for_four():
-    counted = Counted.of(10, 50)  # 10 frames with audio and 25 of padding stay
-    assert counted.indices.tolist() == [*range(35), 36, 40, 44, 48]
-    assert counted.counts.tolist() == [*([1] * 35), 4, 4, 4, 3]
-    full = Counted.of(40, 50)
-    assert full.indices.tolist() == list(range(50)) and full.counts.tolist() == [1] * 50
-
-
-def test_a_counted_key_weighs_as_much_as_its_copies(whisper):
-    counted = Counted.of(3, 40)
-    assert counted.counts.tolist() == [*([1] * 28), 4, 4, 4]
-    part = part_of(whisper.model, log_mel(torch.from_numpy(noise(0.8))[None], 80))
-    assert part.frames.shape[1] == 40
-    thin = counted.thinned(part)
-    assert torch.equal(thin.frames, part.frames[:, counted.indices])
-    q, k, v = torch.randn(3, 1, 2, 31, 8, generator=torch.Generator().manual_seed(1)).unbind()
-    copies = [x.repeat_interleave(counted.counts, 2) for x in (k, v)]
-    torch.testing.assert_close(thin.attend(0, q, k, v), part.attend(0, q, *copies))
-    hidden = torch.arange(31.0)[None, :, None]
-    assert counted.widened(hidden)[0, 26:, 0].tolist() == [
-        26,
-        27,
-        *([28] * 4),
-        *([29] * 4),
-        *([30] * 4),
-    ]
-
-
-@pytest.mark.parametrize("name", ["offline", "reencode", "simul_whisper", "ufal"])
-def test_counted_padding_computes_fewer_frames_and_none_fewer_where_there_is_no_padding(name):
-    class Frames:
-        def __init__(self):
-            self.computed = []
-
-        def part(self, name):
-            return nullcontext()
-
-        def count(self, **counts):
-            self.computed += [counts["frames_computed"]] if "frames_computed" in counts else []
-
-    def run(padding, seconds):
-        recorder, own = Frames(), {"backend": "torch"} if name == "ufal" else {}
-        method = new_method(name, tiny_folder(), padding=padding, **own)
-        state = method.start(recorder=recorder)
-        update = method.step(state, noise(seconds), last=True)
-        return recorder.computed, [word.text for word in update.committed]
-
-    # The context is 200 frames; 1 s is 50, of the other 150 25 stay whole and 32 stand for 125.
-    assert max(run("counted", 1.0)[0]) == 107 and set(run("full", 1.0)[0]) == {200}
-    assert run("counted", 3.9)[1] == run("full", 3.9)[1] != []  # 195 frames: nothing to thin out
-    with pytest.raises(UserError, match="padding='half': one of full, counted"):
-        run("half", 1.0)
-
-
-def test_counted_padding_is_refused_where_ctranslate2_encodes():
-    with pytest.raises(UserError, match="padding=counted with backend=faster_whisper: only torch"):
-        new_method("ufal", tiny_folder(), padding="counted")
 
 
 # -- Log-mel: equal to transformers offline, equal to itself as a stream --

@@ -14,7 +14,6 @@ import numpy as np
 
 from streaming_asr.errors import check_one_of, check_range
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Update, Word
-from streaming_asr.whisper.encoder import PADDINGS
 from streaming_asr.whisper.guard import GUARDS
 from streaming_asr.whisper.settings import Chunked, OnWhisper
 from streaming_asr.whisper.together import Passes, SharedPasses
@@ -47,12 +46,11 @@ class WholeAudio(StreamState):
 @dataclass(kw_only=True, eq=False)
 class _Whole(SharedPasses, OnWhisper):
     """weights: an adapter, or none. max_tokens: of text per window, default the model's. guard: see
-    `whisper/guard.py`. padding: `full`, or `counted`, which is faster and not exact."""
+    `whisper/guard.py`."""
 
     weights: str | None
     max_tokens: int | None
     guard: str
-    padding: str
 
     lookahead_samples = 0
     _timestamps_from_s = math.inf
@@ -62,11 +60,8 @@ class _Whole(SharedPasses, OnWhisper):
         check_range(0, beam=beam)
         check_range(1, max_tokens=self.max_tokens)
         check_one_of(GUARDS, guard=self.guard)
-        check_one_of(PADDINGS, padding=self.padding)
         whisper = self.load(self.weights)
-        self._decoder = WindowDecoder(
-            whisper, beam, self.max_tokens, guard=self.guard, padding=self.padding
-        )
+        self._decoder = WindowDecoder(whisper, beam, self.max_tokens, guard=self.guard)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
         """Return the state of a new stream."""

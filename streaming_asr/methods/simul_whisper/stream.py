@@ -23,7 +23,6 @@ from streaming_asr.methods.simul_whisper.state import SimulWhisperState
 from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
 from streaming_asr.whisper.alignment import HeadRows
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.encoder import PADDINGS
 from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.guard import GUARDS
 from streaming_asr.whisper.search import TOKENS_PER_SECOND, BeamSearch, Hypothesis
@@ -46,8 +45,7 @@ class SimulWhisper(SharedPasses, Chunked):
     rule. frame_threshold: a token taken from so few frames before the end of the audio waits;
     last_frame_threshold: the same at the end of the stream. rewind_frames: looking back further
     drops the step's text (default 4 s of 30 s of context). beam: 0 or 1 greedy. guard: see
-    `whisper/guard.py`. padding: `full`, or `counted`, which is faster and not exact. Raises
-    UserError on a missing part or a setting out of range.
+    `whisper/guard.py`. Raises UserError on a missing part or a setting out of range.
     """
 
     truncation: str | None
@@ -58,7 +56,6 @@ class SimulWhisper(SharedPasses, Chunked):
     rewind_frames: int | None
     beam: int
     guard: str
-    padding: str
 
     lookahead_samples = 0
 
@@ -70,7 +67,6 @@ class SimulWhisper(SharedPasses, Chunked):
         check_range(0, frame_threshold=self.frame_threshold)
         check_range(0, last_frame_threshold=self.last_frame_threshold)
         check_range(0, rewind_frames=self.rewind_frames, beam=self.beam)
-        check_one_of(PADDINGS, padding=self.padding)
         check_one_of(GUARDS, guard=self.guard)
         if truncation == "cif" and detector is None:
             raise UserError(
@@ -149,12 +145,7 @@ class SimulWhisper(SharedPasses, Chunked):
             committed += self._make_room(state)
         if state.n_frames:
             (hidden,) = yield from window_pass(
-                self._whisper,
-                self._decoder,
-                state.cache,
-                state.window,
-                state.recorder,
-                self.padding,
+                self._whisper, self._decoder, state.cache, state.window, state.recorder
             )
             hypothesis = yield from self._decode(state, at_end=at_end)
             with state.recorder.part("policy"):

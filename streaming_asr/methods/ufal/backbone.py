@@ -15,11 +15,9 @@ class Backbone:
     A buffer longer than the model's context is taken in windows, cut where a word ends.
     """
 
-    def __init__(
-        self, whisper: Whisper, beam: int = 1, *, guard: str = "none", padding: str = "full"
-    ) -> None:
+    def __init__(self, whisper: Whisper, beam: int = 1, *, guard: str = "none") -> None:
         self._whisper = whisper
-        self._windows = WindowDecoder(whisper, beam, guard=guard, padding=padding)
+        self._windows = WindowDecoder(whisper, beam, guard=guard)
         self.context_s: float = whisper.context_s
 
     def check_language(self, language: str | None) -> None:

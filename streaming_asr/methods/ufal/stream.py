@@ -18,7 +18,6 @@ import torch
 from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.ufal.reference import ReferenceBuffer
-from streaming_asr.whisper.encoder import PADDINGS
 from streaming_asr.whisper.guard import GUARDS
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, OnlinePolicy
 from streaming_asr.whisper.recogniser import Recogniser
@@ -33,8 +32,7 @@ class Ufal(Chunked):
     CTranslate2's, e.g. int8; default as dtype. temperatures: see `faster.py`; torch decodes at 0.
     n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is trimmed,
     default 15 or half the model's context. guard: see `whisper/guard.py`; none with compat.
-    padding: `full`, or with torch `counted`, which is faster and not exact. Raises
-    UserError on settings out of range and on models that cannot be loaded.
+    Raises UserError on settings out of range and on models that cannot be loaded.
     """
 
     backend: str
@@ -46,7 +44,6 @@ class Ufal(Chunked):
     compat: bool
     cache: str | None
     guard: str
-    padding: str
 
     lookahead_samples = 0
 
@@ -55,12 +52,6 @@ class Ufal(Chunked):
         check_one_of(("faster_whisper", "torch"), backend=self.backend)
         check_range(0, beam=self.beam)
         check_one_of(GUARDS, guard=self.guard)
-        check_one_of(PADDINGS, padding=self.padding)
-        if self.padding == "counted" and self.backend != "torch":
-            raise UserError(
-                f"padding=counted with backend={self.backend}: only torch encodes so; give "
-                "method.backend=torch"
-            )
         if not self.temperatures:
             raise UserError("temperatures=[]: at least one; [0] searches only by beam")
         # Settings first: loading takes seconds, and a slip is answered before it.
@@ -88,7 +79,7 @@ class Ufal(Chunked):
             )
         from streaming_asr.methods.ufal.backbone import Backbone
 
-        return Backbone(self.load(), self.beam, guard=self.guard, padding=self.padding)
+        return Backbone(self.load(), self.beam, guard=self.guard)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> BufferedStream:
         """Return the state of a new stream; an unknown language is refused here."""
