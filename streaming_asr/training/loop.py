@@ -42,8 +42,6 @@ class FitConfig:
 
     Training ends at `max_steps` or `max_minutes` (wall clock, resumed time counted in), whichever
     comes first; `progress`, the share done of the nearer limit, drives schedule and curriculum.
-    With `ends_at` it also ends then: on a machine lent for minutes nobody knows how many of them
-    the loading takes.
     With `patience` it also ends after so many evaluations in a row without a better score.
     With `average` the result has the means of the parameters over the steps of that last share of
     progress (averaging of iterates, Polyak and Juditsky, 1992).
@@ -73,7 +71,6 @@ class FitConfig:
     checkpoint_minutes: float = 1.0
     cached_batches: int | None = None  # of each rank; null: new windows without end
     workers: int = 0  # of each rank, for a GPU; 0: the rank draws its own batches
-    ends_at: float | None = None  # Unix time in seconds; null: only the other limits
     recipe: Mapping[str, Any] = field(default_factory=dict)  # its settings, kept by a resumed run
 
 
@@ -224,10 +221,6 @@ class _Training:
             self.source = DrawnAhead(self.recipe, workers, first, rank=rank, world=world)
         self.draw = self.recipe.draw if self.source is None else self.source.draw
         self.started = time.monotonic() - self.spent_s
-        self.max_minutes = self.config.max_minutes
-        if self.config.ends_at is not None:
-            left_s = max(0.0, self.config.ends_at - time.time())
-            self.max_minutes = min(self.max_minutes, max(1e-9, (self.spent_s + left_s) / 60))
         self.saved_at = time.monotonic()
         self.recipe.model.train()
 
@@ -257,7 +250,7 @@ class _Training:
         print(
             f"training: {n_trained / 1e6:.2f} M parameters, "
             f"{self.accelerator.num_processes} process(es), at most {self.config.max_steps} "
-            f"steps or {self.max_minutes:g} min{resumed if self.n_steps else ''}",
+            f"steps or {self.config.max_minutes:g} min{resumed if self.n_steps else ''}",
             flush=True,
         )
 
@@ -268,7 +261,7 @@ class _Training:
             # One clock for all ranks, or they would disagree about the last step.
             clock = torch.tensor([self.minutes], device=self.accelerator.device)
             self.minutes = float(self.accelerator.reduce(clock, "mean"))
-        return max(self.n_steps / self.config.max_steps, self.minutes / self.max_minutes)
+        return max(self.n_steps / self.config.max_steps, self.minutes / self.config.max_minutes)
 
     def out_of_patience(self) -> bool:
         """Return whether `patience` evaluations in a row have brought no better score."""
@@ -485,7 +478,7 @@ def _cut_curve(path: Path, step: int) -> None:
 def _same_run(saved: Mapping[str, Any], config: FitConfig, path: Path) -> None:
     """Raise UserError where a checkpoint's settings `saved` differ from `config` in one that may
     not change during a training; the limits and how often it logs may, for example."""
-    may_change = {"max_steps", "max_minutes", "ends_at", "patience", "out", "average", "workers"}
+    may_change = {"max_steps", "max_minutes", "patience", "out", "average", "workers"}
     may_change |= {"log_every", "evaluate_every", "checkpoint_minutes"}
     now = {key: value for key, value in asdict(config).items() if key not in may_change}
     del now["recipe"]

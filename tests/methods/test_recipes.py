@@ -191,8 +191,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("whisperrt", {"last_tokens": 0}, "last_tokens=0"),
     ("whisperrt", {"augment": {"nose": 0.5}}, "did you mean noise"),
     ("whisperrt", {"point_fraction": 0.0}, "point_fraction=0.0"),
-    ("whisperrt", {"distil": "words"}, "distil"),
-    ("whisperrt", {"distil": "frames", "distil_weight": 0.0}, "distil"),
 ]
 
 

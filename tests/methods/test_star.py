@@ -9,7 +9,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from branches import random_adapter
 from oracle import oracle
 from recipes import settings_of, train, weights
 from star_tiny import model_folder, randomise, star_folder
@@ -23,14 +22,12 @@ from streaming_asr.errors import UserError
 from streaming_asr.methods.star.anchors import accumulate, fixed, rescale, top_k
 from streaming_asr.methods.star.compressors import Compressed
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
-from streaming_asr.methods.star.features import WhisperFeatures
 from streaming_asr.methods.star.network import compressor, load_star
 from streaming_asr.methods.star.semantic import SemanticEncoder, visible
 from streaming_asr.methods.star.train import StarRecipe, boundary_loss, shift_to_sum
 from streaming_asr.metrics import Trace, compute, queued
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.simulate.recorder import StepRecorder
-from streaming_asr.whisper.batched import decode_windows
 from streaming_asr.whisper.load import load_whisper
 
 AUDIO = noise(3.1, seed=4)
@@ -515,61 +512,6 @@ def test_every_option_learns(recipe, options):
     assert (logs["length_error"] > 0) == scored
     for name, weight in made.model.named_parameters():  # all, or processes wait for each other
         assert (weight.grad is not None) == weight.requires_grad, name
-
-
-def test_every_token_sees_all_anchors_up_to_a_share_of_the_training(recipe):
-    made = recipe(stage="segmenter", all_until=0.4, waits=[3, 5])
-
-    def waits(progress):
-        return {made.draw(s, rank=0, world=1, progress=progress).wait_k for s in range(12)}
-
-    assert waits(0.0) == waits(0.39) == {None}
-    assert waits(0.4) == waits(1.0) == {3, 5}
-
-
-@pytest.fixture(scope="module")
-def adapter(tmp_path_factory):
-    return random_adapter(tiny_folder(), tmp_path_factory.mktemp("adapter"))
-
-
-def test_a_teacher_s_probabilities_are_those_of_its_decoder_over_all_frames(recipe, adapter):
-    start = {"start": str(adapter), "teacher": str(adapter)}
-    plain = recipe(**start)
-    batch = plain.draw(0, rank=0, world=1, progress=0.0)
-    taught = plain._probabilities(batch)
-    assert taught.shape[0] == sum(len(text) + 1 for text in batch.texts)
-    torch.testing.assert_close(taught.sum(-1), torch.ones(len(taught)))
-    whisper = load_whisper(tiny_folder(), adapter=adapter)
-    features = WhisperFeatures(whisper).windows(batch.audio, batch.ends)
-    text, n_real = batch.texts[0], batch.n_real[0]
-    ids = [*plain.prompt, *text]
-    with torch.no_grad():
-        (rows,) = decode_windows(whisper.model, [ids], [features[0][:n_real]])
-    torch.testing.assert_close(
-        taught[: len(text) + 1], rows[len(plain.prompt) - 1 :].softmax(-1), atol=1e-5, rtol=1e-3
-    )
-
-
-def test_the_loss_is_shared_by_the_text_and_the_teacher(recipe, adapter):
-    start = {"start": str(adapter), "teacher": str(adapter)}
-    made = recipe(teacher_weight=0.25, **start)
-    loss, logs = made.loss(made.model, made.draw(0, rank=0, world=1, progress=0.0))
-    expected = 0.75 * logs["nll"] + 0.25 * logs["teacher_loss"]
-    assert float(loss.detach()) == pytest.approx(expected, rel=1e-5)
-    assert all("taught_by" not in name for name, _ in made.model.named_parameters())
-
-
-@pytest.mark.parametrize(
-    ("options", "answer"),
-    [
-        ({"stage": "plain"}, "stage=plain"),
-        ({"teacher_weight": 1.5}, "teacher_weight=1.5: 0 or more, 1 at most"),
-        ({"all_until": -1}, "all_until=-1: 0 or more, 1 at most"),
-    ],
-)
-def test_a_teacher_or_schedule_that_cannot_be_is_refused(recipe, adapter, options, answer):
-    with pytest.raises(UserError, match=answer):
-        recipe(teacher=str(adapter), **options)
 
 
 def test_the_segmenter_can_be_told_where_tokens_end(recipe):

@@ -104,7 +104,7 @@ def test_a_prefix_of_the_fast_pass_equals_the_prefix_encoded_alone(recipe):
 
 
 def test_features_of_a_batch_are_those_of_each_window_as_it_was_drawn(recipe):
-    recipe = recipe(distil="frames", augment=None)  # speech of the shards, int16
+    recipe = recipe(learn="encoder", augment=None)  # speech of the shards, int16
     batch, windows = batch_of(recipe), recipe._windows(0, 0)
     context = recipe.whisper.context_frames * 320
     for mel, offline, ends, window in zip(
@@ -117,7 +117,7 @@ def test_features_of_a_batch_are_those_of_each_window_as_it_was_drawn(recipe):
 
 
 def test_a_batch_moves_and_is_pinned_as_a_whole(recipe, monkeypatch):
-    batch = recipe(distil="frames").draw(0, rank=0, world=1, progress=0.0)
+    batch = recipe(learn="encoder").draw(0, rank=0, world=1, progress=0.0)
     featured = batch.with_features(80, 200, taught=True)
     tensors = [v for v in vars(featured).values() if isinstance(v, torch.Tensor)] + featured.mels
     assert len(tensors) == 9 + 3
@@ -130,9 +130,7 @@ def test_a_batch_moves_and_is_pinned_as_a_whole(recipe, monkeypatch):
     assert {id(tensor) for tensor in pinned} == {id(tensor) for tensor in tensors}
 
 
-@pytest.mark.parametrize(
-    "options", [{"learn": "encoder"}, {"learn": "decoder"}, {"distil": "frames"}]
-)
+@pytest.mark.parametrize("options", [{"learn": "encoder"}, {"learn": "decoder"}])
 def test_a_step_needs_no_number_from_the_device(recipe, options, monkeypatch):
     # The meta device has shapes and no numbers: what asks for one, so that a GPU would be waited
     # for, raises there.
@@ -365,7 +363,7 @@ def test_languages_that_a_recipe_cannot_learn_are_refused(
 
 
 def test_the_loss_of_a_batch_equals_that_of_its_windows_one_by_one(recipe):
-    recipe = recipe(distil="frames")
+    recipe = recipe(learn="encoder")
     stir(recipe)
     window = [noise(1.4 + 0.5 * i, seed=i) for i in range(3)]
     words = [("fox", 0.1, 0.5, 0), ("had", 0.6, 1.0, 0)]
@@ -386,7 +384,7 @@ def test_the_loss_of_a_batch_equals_that_of_its_windows_one_by_one(recipe):
 
 
 def test_frames_are_as_far_apart_as_the_decoders_keys_and_values_of_them(recipe):
-    recipe = recipe(distil="frames")
+    recipe = recipe(learn="encoder")
     stir(recipe)  # the decoder's adapter does not change what is measured
     torch.manual_seed(0)
     known, one, other = (torch.randn(n, 32) for n in (400, 5, 5))
@@ -399,18 +397,6 @@ def test_frames_are_as_far_apart_as_the_decoders_keys_and_values_of_them(recipe)
     expected = torch.cat(apart, dim=1).mean(1)
     found = ((one - other) @ recipe.model.distance_root(known)).square().sum(-1)
     assert torch.allclose(found, expected, rtol=1e-3)
-
-
-def test_the_teachers_term_stands_beside_algorithm_3s_and_the_teacher_stands_still(recipe):
-    recipe = recipe(distil="frames", distil_weight=2.0)
-    with torch.no_grad():
-        _, before = recipe.loss(recipe.model, batch_of(recipe))
-        stir(recipe)
-        loss, logs = recipe.loss(recipe.model, batch_of(recipe))
-        recipe.distil = None
-        bare, _ = recipe.loss(recipe.model, batch_of(recipe))
-    assert float(loss) == pytest.approx(float(bare) + 2 * float(logs["frames"]))
-    assert logs["frames"] > before["frames"]  # the student has moved away
 
 
 # -- what learns --------------------------------------------------------------------------------

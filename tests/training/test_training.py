@@ -387,14 +387,6 @@ def test_time_ends_a_training_before_its_steps(tmp_path):
     assert len(recipe.seen) <= 1
 
 
-def test_a_training_ends_at_a_given_time(tmp_path):
-    late, early = Line(), Line()
-    fit(late, settings(tmp_path / "late", max_steps=10**9, ends_at=0.0))
-    assert len(late.seen) <= 1
-    fit(early, settings(tmp_path / "early", max_steps=3, ends_at=1e12))
-    assert len(early.seen) == 3
-
-
 @pytest.mark.parametrize(("key", "value"), [("lr", 0.01), ("seed", 3), ("schedule", "constant")])
 def test_other_settings_do_not_go_on_from_a_checkpoint(tmp_path, key, value):
     fit(Line(), settings(tmp_path, max_steps=2))

@@ -9,9 +9,7 @@ Loss: NLL, and 0.01 times the squared difference of the scores' sum and the numb
 included (equations 6, 10 and 11). Token t sees the anchors that a stream of some wait-k has then.
 Not in the paper, for few hours of speech: with a `boundary_weight` the segmenter also learns where
 tokens end, from the word times of the corpus; the scores injected at the anchors need far more
-steps to teach it. Up to `all_until` every token sees all anchors, so that the decoder first learns
-to read anchors, and not to guess what none holds yet. A `teacher`, WhisperRT's decoder over all
-frames, gives the probabilities of each token, from which the decoder learns too (arXiv 1503.02531).
+steps to teach it.
 Windows are encoded as a stream encodes them, with one chunk length per batch, 0.1 to 1.0 s.
 """
 
@@ -20,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +40,6 @@ from streaming_asr.training.recipe import CHUNKS_S, BlockRecipe, published_name,
 from streaming_asr.training.windows import Window
 from streaming_asr.training.word_tokens import tokens_in_frames
 from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
-from streaming_asr.whisper.batched import decode_windows
 from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.window import FRAME_S
@@ -91,16 +87,13 @@ class StarModel(nn.Module):
         rescale: bool,
         train_features: bool,
         boundaries: bool,
-        soft: Tensor | None = None,
-    ) -> tuple[Any, ...]:
-        """Return five figures of a batch: NLL, length error, frames per vector, boundary loss, and
-        the cross-entropy with the teacher's probabilities.
+    ) -> tuple[Tensor, Tensor, float, Tensor]:
+        """Return four figures of a batch: NLL, length error, frames per vector, boundary loss.
 
         The NLL is per token; the length error is the mean of `Compressed.length_error`; the
         boundary loss is `boundary_loss` per token, 0 without `boundaries`. rate: frames per vector
         of windows compressed as a whole. rescale: the scores are scaled to the number of tokens,
-        else they are as in a stream. train_features: gradients reach the extractor. soft: a
-        teacher's probabilities (tokens, vocabulary), None without one.
+        else they are as in a stream. train_features: gradients reach the extractor.
         """
         decoder = AnchorDecoder(self.whisper)
         compressor = self.network.compressor
@@ -132,9 +125,8 @@ class StarModel(nn.Module):
             n_vectors += len(compressed.vectors)
         predicted = torch.cat(logits).float()
         nll = F.cross_entropy(predicted, torch.tensor(labels, device=device))
-        taught = nll.new_zeros(()) if soft is None else F.cross_entropy(predicted, soft)
         length_error = torch.stack(errors).mean() if errors else nll.new_zeros(())
-        return nll, length_error, n_frames / n_vectors, boundary / len(labels), taught
+        return nll, length_error, n_frames / n_vectors, boundary / len(labels)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -155,9 +147,6 @@ class StarRecipe(BlockRecipe):
     wav2vec2: str | None  # folder or hub name, for features=wav2vec2 (experiments.star.wav2vec2)
     rate: float | None  # frames per vector, audio compressed as a whole (figure 4); None: stream
     waits: Sequence[int]  # what wait-k is drawn from: not in the paper, whose published mask has 3
-    all_until: float  # of the training: every token sees all anchors
-    teacher: str | None  # folder of a WhisperRT adapter, with the encoder that `start` has
-    teacher_weight: float  # of the cross-entropy with its probabilities, 1 - that of the NLL
     rescale: bool  # the scores to the number of tokens (paper); False: as a stream has them
     strides: Sequence[int]  # frames per segment that the stage plain draws from (figure 6)
     boundary_weight: float  # of the cross-entropy with the tokens' ends; the paper has none
@@ -179,12 +168,6 @@ class StarRecipe(BlockRecipe):
             )
         self.waits, self.strides = list(self.waits), list(self.strides)
         check_range(1, rank=self.rank, batch=self.batch, waits=self.waits, strides=self.strides)
-        check_range(0, 1, all_until=self.all_until, teacher_weight=self.teacher_weight)
-        if self.teacher is not None and (self.train_features or self.features != "whisper"):
-            raise UserError(
-                f"teacher={self.teacher}, stage={self.stage}, features={self.features}: it takes "
-                "the frames of a frozen Whisper encoder; leave it out"
-            )
         super().__post_init__()
         begun = self.begun
         config = StarConfig(
@@ -219,9 +202,6 @@ class StarRecipe(BlockRecipe):
         if begun is not None and has_network:
             fill(network, begun, partly=True)
         self.lora = with_lora(self.whisper.model, self.rank, LINEAR, start=begun)
-        self.taught_by = None
-        if self.teacher is not None:
-            self.taught_by = load_whisper(self.model_path, adapter=self.teacher)
         self.prompt = self.one_prompt()
         self.network = network
         self.model = StarModel(self.lora, network, self.prompt, self.whisper.eot)
@@ -243,8 +223,7 @@ class StarRecipe(BlockRecipe):
     # -- data -----------------------------------------------------------------------------------
 
     def draw(self, step: int, *, rank: int, world: int, progress: float) -> StarBatch:
-        """Return a batch of windows; it depends only on (seed, step, rank), and on whether the
-        share `all_until` of the training is over."""
+        """Return a batch of windows; it depends only on (seed, step, rank)."""
         shared = self.rng(step)  # one chunk for all ranks: equal work
         chunk, first_chunk = random_chunk(shared)
         wait_k, stride = shared.choice(self.waits), shared.choice(self.strides)
@@ -257,13 +236,12 @@ class StarRecipe(BlockRecipe):
             ends.append(block_ends)
             n_real.append(n_frames)
             bounds.append(self._bounds(window, n_frames))
-        sees_all = self.rate is not None or progress < self.all_until
         return StarBatch(
             audio,
             ends,
             n_real,
             self.tokens(windows),
-            None if sees_all else wait_k,
+            wait_k if self.rate is None else None,
             stride if self.stage == "plain" else None,
             bounds,
         )
@@ -280,20 +258,6 @@ class StarRecipe(BlockRecipe):
         with torch.no_grad():
             features = [x.half().cpu() for x in self.model.features(batch)]
         return replace(batch, audio=[], features=features)
-
-    @torch.no_grad()
-    def _probabilities(self, batch: StarBatch) -> Tensor | None:
-        """Return the teacher's probabilities (tokens, vocabulary) of the texts and their ends, over
-        all frames of each window; None without a teacher."""
-        if self.taught_by is None:
-            return None
-        model = self.taught_by.model.to(self.device)
-        features = self.model.features(batch)
-        frames = [x[:n] for x, n in zip(features, batch.n_real, strict=True)]
-        texts = [[*self.prompt, *text] for text in batch.texts]
-        first = len(self.prompt) - 1
-        rows = [each[first:] for each in decode_windows(model, texts, frames)]
-        return torch.cat(rows).float().softmax(-1)
 
     @staticmethod
     def _filled_up(samples: np.ndarray, ends: Sequence[int]) -> Tensor:
@@ -315,13 +279,12 @@ class StarRecipe(BlockRecipe):
         depend on the scores' sum: the paper and the authors' code have no length error there.
         """
         learns_scores = self.stage == "segmenter"  # else nothing that could change them is trained
-        nll, length_error, frames_per_vector, boundary, taught = model(
+        nll, length_error, frames_per_vector, boundary = model(
             batch,
             rate=self.rate,
             rescale=self.rescale,
             train_features=self.train_features,
             boundaries=learns_scores and self.boundary_weight > 0,
-            soft=self._probabilities(batch),
         )
         logs = {
             "audio_s": sum(batch.n_real) * FRAME_S,
@@ -329,9 +292,6 @@ class StarRecipe(BlockRecipe):
             "length_error": float(length_error.detach()),
             "frames_per_vector": frames_per_vector,
         }
-        if self.taught_by is not None:
-            logs["teacher_loss"] = float(taught.detach())
-            nll = (1 - self.teacher_weight) * nll + self.teacher_weight * taught
         if not learns_scores:
             return nll, logs
         if self.boundary_weight > 0:
@@ -393,10 +353,9 @@ class StarRecipe(BlockRecipe):
         self.write_card(
             folder,
             "star",
-            "stage waits all_until teacher_weight rescale boundary_weight batch",
+            "stage waits rescale boundary_weight batch",
             base=self.model_path,
             start=self.begun_from,
-            **({} if self.teacher is None else {"teacher": published_name(self.teacher)}),
             chunk_s=CHUNKS_S,
         )
 

@@ -18,8 +18,8 @@ What learns is `learn`:
            it needs no text, and each frame teaches;
 `decoder`  only the decoder, from a frozen encoder.
 
-With `distil: frames` the offline encoder teaches in addition to Algorithm 3. Two frames are as far
-apart as the keys and values are that the decoder makes of them (`PrefixModel.distance_root`).
+Two frames are as far apart as the keys and values are that the decoder makes of them
+(`PrefixModel.distance_root`).
 
 Windows are encoded as a stream encodes them: never padded to the context, the last block filled
 up with zeros. Only complete words are targets.
@@ -41,7 +41,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from streaming_asr.errors import UserError, check_one_of, check_range
+from streaming_asr.errors import check_one_of, check_range
 from streaming_asr.methods.whisperrt.prefixes import PrefixBatch, PrefixExample, PrefixModel, pack
 from streaming_asr.training.recipe import BlockRecipe, first_chunk_frames, published_name
 from streaming_asr.training.vocabulary import vocabulary_loss
@@ -66,7 +66,7 @@ class WhisperRTRecipe(BlockRecipe):
     random_chunks: each batch has one chunk, 0.1, 0.2, ... or 1.0 s with equal chances (the paper:
     "uniformly sampled between 0.1 and 1.0 seconds"); `chunk_s` then is that of `evaluate` only.
     modules: where the adapter lies, a key of `MODULES`.
-    learn, distil: see the module; distil_weight: of the teacher's term, added to Algorithm 3's.
+    learn: see the module.
     last_tokens: of a prefix only so many are learned, the last ones, and its end; null: all, as the
     paper does. A stream asks only for the last ones, and each costs a pass over the vocabulary.
     start: folder of an adapter to go on from.
@@ -85,17 +85,12 @@ class WhisperRTRecipe(BlockRecipe):
     last_tokens: int | None
     batch: int
     buckets: int
-    distil: str | None
-    distil_weight: float
     lead_s: ClassVar[float] = 0.3
 
     def __post_init__(self) -> None:
         check_one_of(("fast", "paper"), mode=self.mode)
         check_one_of(MODULES, modules=self.modules)
         check_one_of(LEARN, learn=self.learn)
-        if self.distil not in (None, "frames"):
-            raise UserError(f"distil={self.distil!r}: frames, or null")
-        check_range(0, above=True, distil_weight=self.distil_weight)
         check_range(0, 1, above=True, point_fraction=self.point_fraction)
         check_range(1, batch=self.batch, buckets=self.buckets, rank=self.rank)
         check_range(1, points_per_window=self.points_per_window, last_tokens=self.last_tokens)
@@ -116,17 +111,12 @@ class WhisperRTRecipe(BlockRecipe):
         blocks = block_ends(self.whisper.context_frames, self.chunk, self.first_chunk)
         self.steps_per_batch = 1 if self.mode == "fast" else self._n_points(len(blocks))
         self._drawn: tuple[tuple[int, int], list[list[Window]]] | None = None
-        self.distance_root = self._distance_root() if self.taught else None
+        self.distance_root = None if self.timed else self._distance_root()
 
     @property
     def timed(self) -> bool:
         """Return whether word times are needed; to train the encoder needs only audio."""
         return self.learn != "encoder"
-
-    @property
-    def taught(self) -> bool:
-        """Return whether the offline encoder teaches."""
-        return self.learn == "encoder" or self.distil is not None
 
     def _distance_root(self) -> Tensor:
         """Return `PrefixModel.distance_root` (d, d) by the frames of some windows of the corpus."""
@@ -219,19 +209,18 @@ class WhisperRTRecipe(BlockRecipe):
     def precompute(self, batch: PrefixBatch) -> PrefixBatch:
         """Return the batch with its features, made where it is."""
         n_mels, context = self.whisper.n_mels, self.whisper.context_frames
-        return batch.with_features(n_mels, context, taught=self.taught)
+        return batch.with_features(n_mels, context, taught=not self.timed)
 
     def loss(
         self, model: nn.Module, batch: PrefixBatch
     ) -> tuple[Tensor, dict[str, float | Tensor]]:
         """Return the loss and what to log of it.
 
-        The loss is the mean cross-entropy of all rows' tokens and ends, plus the weighted distance
-        to the teacher's frames where one teaches; with `learn: encoder` only that distance.
+        The loss is the mean cross-entropy of all rows' tokens and ends; with `learn: encoder` the
+        distance to the offline encoder's frames.
         """
         batch = self.precompute(batch.to(self.device))
-        learns_words = self.learn != "encoder"
-        frames, hidden, offline = model(batch, decode_it=learns_words, taught=self.taught)
+        frames, hidden, offline = model(batch, decode_it=self.timed, taught=not self.timed)
         audio_s = sum(window_ends[-1] for window_ends in batch.ends) * FRAME_S
         logs: dict[str, float | Tensor] = {"audio_s": audio_s}
         if hidden is None:
@@ -246,10 +235,6 @@ class WhisperRTRecipe(BlockRecipe):
             "stop_accuracy": (is_right * is_end).sum() / is_end.sum(),
             "weight": float(len(labels)),
         }
-        if self.distil is not None:
-            distance = self._distance(batch, frames, offline)
-            loss = loss + self.distil_weight * distance
-            logs["frames"] = distance.detach()
         return loss, logs
 
     def _distance(self, batch: PrefixBatch, frames: Tensor, offline: Tensor) -> Tensor:
@@ -312,7 +297,7 @@ class WhisperRTRecipe(BlockRecipe):
             folder,
             "whisperrt",
             "random_chunks rank modules learn init mode point_fraction points_per_window "
-            "last_tokens distil distil_weight batch",
+            "last_tokens batch",
             base=self.model_path,
             start=self.begun_from,
             chunk_s=self.chunk_s,
