@@ -4,7 +4,6 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,7 +69,7 @@ EXCEPTIONS = (
 )
 
 
-def names(tree: ast.AST) -> Iterator[str]:
+def names(tree):
     """Yield the names that a module gives to variables, parameters, attributes and functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):
@@ -83,7 +82,7 @@ def names(tree: ast.AST) -> Iterator[str]:
             yield node.name
 
 
-def prose(source: str) -> Iterator[tuple[int, str]]:
+def prose(source):
     """Yield a module's docstrings, comments and texts of several words, with their lines."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -93,7 +92,7 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, " ".join(node.value.split())
 
 
-def not_plain(source: str) -> list[str]:
+def not_plain(source):
     """Return the words of a module that are not plain, each with its line and its surroundings."""
     return [
         f"{line}: {match[0]!r} in {text[max(0, match.start() - 40) : match.end() + 30]!r}"
@@ -103,7 +102,7 @@ def not_plain(source: str) -> list[str]:
     ]
 
 
-def modules(folder: str) -> list[Path]:
+def modules(folder):
     """Return a folder's modules, with those of folders inside it below streaming_asr/NAME and
     experiments/NAME only."""
     return sorted((ROOT / folder).glob("**/*.py" if "/" in folder else "*.py"))
@@ -119,7 +118,7 @@ FOLDERS += ["streaming_asr", "experiments"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_participles_as_names_do_not_become_more(folder: str) -> None:
+def test_participles_as_names_do_not_become_more(folder):
     uses = [
         f"{file.relative_to(ROOT)}: {name}"
         for file in modules(folder)
@@ -130,16 +129,16 @@ def test_participles_as_names_do_not_become_more(folder: str) -> None:
     assert len(uses) <= MOST_PARTICIPLES.get(folder, 0), "\n".join([problem, *uses])
 
 
-def test_participles_as_names_are_at_most_ten() -> None:
+def test_participles_as_names_are_at_most_ten():
     assert sum(MOST_PARTICIPLES.values()) <= 10
 
 
-def test_every_listed_folder_exists() -> None:
+def test_every_listed_folder_exists():
     assert {*MOST_PARTICIPLES, *PLAIN} <= set(FOLDERS)
 
 
 @pytest.mark.parametrize("folder", PLAIN)
-def test_texts_are_plain_english(folder: str) -> None:
+def test_texts_are_plain_english(folder):
     faults = [
         f"{file.relative_to(ROOT)}:{fault}"
         for file in modules(folder)
@@ -160,11 +159,11 @@ def test_texts_are_plain_english(folder: str) -> None:
         ("alone = beside(heard)", []),
     ],
 )
-def test_a_word_that_is_not_plain_is_reported(source: str, words: list[str]) -> None:
+def test_a_word_that_is_not_plain_is_reported(source, words):
     assert [fault.split("'")[1] for fault in not_plain(source)] == words
 
 
-def test_every_kind_of_name_counts() -> None:
+def test_every_kind_of_name_counts():
     source = "def told(found, *, kept=1):\n    for known, own in []:\n        self.said = made"
     assert PARTICIPLES & set(names(ast.parse(source))) == {
         "told", "found", "kept", "known", "own", "said",

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import metadata
 from pathlib import Path
@@ -25,7 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     place = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)],
@@ -37,7 +36,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_wheel_holds_every_configuration_file_and_the_embedded_data(wheel: Path) -> None:
+def test_the_wheel_holds_every_configuration_file_and_the_embedded_data(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for file in (ROOT / "conf").rglob("*.yaml"):
         assert f"streaming_asr/conf/{file.relative_to(ROOT / 'conf').as_posix()}" in names
@@ -46,15 +45,13 @@ def test_the_wheel_holds_every_configuration_file_and_the_embedded_data(wheel: P
             assert f"streaming_asr/{file.relative_to(ROOT / 'streaming_asr').as_posix()}" in names
 
 
-def test_the_wheel_holds_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"streaming_asr"}
     assert not [name for name in names if "__pycache__" in name]
 
 
-def test_the_wheel_answers_from_another_folder_without_the_checkout(
-    wheel: Path, tmp_path: Path
-) -> None:
+def test_the_wheel_answers_from_another_folder_without_the_checkout(wheel, tmp_path):
     package = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(package)
     code = "import sys; from streaming_asr.commands.cli import main; sys.exit(main())"
@@ -70,14 +67,14 @@ def test_the_wheel_answers_from_another_folder_without_the_checkout(
     assert f"path: {package}/streaming_asr/data/mini/model" in asked.stdout
 
 
-def names_of(requirements: list[str]) -> set[str]:
+def names_of(requirements):
     return {
         re.split(r"[<>=\[ ]", requirement)[0].lower().replace("_", "-")
         for requirement in requirements
     }
 
 
-def test_dependencies_have_lower_bounds_and_no_exact_pins() -> None:
+def test_dependencies_have_lower_bounds_and_no_exact_pins():
     extras = dict(PROJECT["optional-dependencies"])
     pinned = [r for model in packaged().values() for r in extras.pop(model.extra)]
     wheels = [wheel for model in packaged().values() for wheel in model.wheels]
@@ -92,7 +89,7 @@ def test_dependencies_have_lower_bounds_and_no_exact_pins() -> None:
         assert "==" not in requirement
 
 
-def test_the_constraints_name_every_core_dependency_without_a_local_version() -> None:
+def test_the_constraints_name_every_core_dependency_without_a_local_version():
     lines = [
         line
         for line in (ROOT / "constraints.txt").read_text().splitlines()
@@ -102,7 +99,7 @@ def test_the_constraints_name_every_core_dependency_without_a_local_version() ->
     assert names_of(PROJECT["dependencies"]) <= names_of(lines)
 
 
-def test_what_the_package_imports_is_what_it_depends_on() -> None:
+def test_what_the_package_imports_is_what_it_depends_on():
     """An import that only another package brings along would break with that package."""
     extras = PROJECT["optional-dependencies"]
     declared = names_of(
@@ -130,13 +127,13 @@ def test_what_the_package_imports_is_what_it_depends_on() -> None:
     assert undeclared == {}
 
 
-def test_the_makefile_helps_with_each_of_its_targets() -> None:
+def test_the_makefile_helps_with_each_of_its_targets():
     told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
     for target in ("run", "test", "check", "bench", "debug", "sweep", "report"):
         assert f"make {target} " in told.stdout
 
 
-def test_make_refuses_another_python_before_it_makes_an_environment(tmp_path: Path) -> None:
+def test_make_refuses_another_python_before_it_makes_an_environment(tmp_path):
     python = tmp_path / "python2"
     python.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 2.7.18 || exit 1\n')
     python.chmod(0o755)
@@ -150,9 +147,9 @@ def test_make_refuses_another_python_before_it_makes_an_environment(tmp_path: Pa
 
 
 @pytest.fixture
-def fake_index() -> Iterator[tuple[str, list[str]]]:
+def fake_index():
     """The address of an index that has PyTorch, and below /empty none; the paths it was asked."""
-    asked: list[str] = []
+    asked = []
 
     class Index(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -171,16 +168,14 @@ def fake_index() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.fixture
-def pip_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def pip_alone(monkeypatch):
     """No index of pip but its own default."""
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX"):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_pytorch_for_cpus_is_taken_where_its_index_has_it(
-    fake_index: tuple[str, list[str]], pip_alone: None
-) -> None:
+def test_pytorch_for_cpus_is_taken_where_its_index_has_it(fake_index, pip_alone):
     address, asked = fake_index
     of_index = ["--extra-index-url", f"{address}/cpu"]
     arguments = ["-c", "constraints.txt", "-e", "."]
@@ -190,7 +185,7 @@ def test_pytorch_for_cpus_is_taken_where_its_index_has_it(
     assert asked == ["/cpu/torch/", "/empty/torch/", "/missing/torch/"]
 
 
-def test_pytorch_is_taken_as_before_where_its_index_does_not_answer(pip_alone: None) -> None:
+def test_pytorch_is_taken_as_before_where_its_index_does_not_answer(pip_alone):
     with socket.socket() as closed:  # bound and not listening: who connects is refused
         closed.bind(("127.0.0.1", 0))
         index = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -209,13 +204,8 @@ def test_pytorch_is_taken_as_before_where_its_index_does_not_answer(pip_alone: N
     ],
 )
 def test_a_driver_or_an_index_of_ones_own_decides_where_pytorch_comes_from(
-    arguments: list[str],
-    variable: tuple[str, str] | None,
-    driver: bool,
-    fake_index: tuple[str, list[str]],
-    pip_alone: None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    arguments, variable, driver, fake_index, pip_alone, monkeypatch
+):
     address, asked = fake_index
     if variable:
         monkeypatch.setenv(*variable)
@@ -224,9 +214,9 @@ def test_a_driver_or_an_index_of_ones_own_decides_where_pytorch_comes_from(
 
 
 def test_a_file_of_pip_that_names_an_index_decides_too(
-    tmp_path: Path, fake_index: tuple[str, list[str]], pip_alone: None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    tmp_path, fake_index, pip_alone,
+    monkeypatch
+):  # fmt: skip
     address, asked = fake_index
     (tmp_path / "pip.conf").write_text("[install]\nextra-index-url = https://example.org/simple\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))

@@ -1,17 +1,22 @@
 """The Structs that describe lines and files, and the schema files that are written from them."""
 
-from __future__ import annotations
-
 import json
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
 from pathlib import Path
-from typing import Any
 
+import fakes
 import jsonschema
 import pytest
 
+from streaming_asr import report
 from streaming_asr.corpora import manifest
+from streaming_asr.errors import UserError
 from streaming_asr.events import check
 from streaming_asr.events.record import Ending, Header, Opening
+from streaming_asr.files import replacing, write_text
+from streaming_asr.method import NULL, Batched, Update, Word, display_text
 from streaming_asr.schemas import violation
 from streaming_asr.score.document import Document
 
@@ -22,7 +27,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("file", PUBLISHED, ids=lambda file: file.name)
-def test_the_published_schema_is_that_of_the_struct(file: Path) -> None:
+def test_the_published_schema_is_that_of_the_struct(file):
     text = json.dumps(PUBLISHED[file], indent=2) + "\n"
     assert file.read_text("utf-8") == text, f"write to {file}:\n{text}"
 
@@ -39,7 +44,7 @@ STRUCTS = {
 HEADER = {"kind": "header", "schema": 1}
 OPENING = {"kind": "utterance", "utt": "u", "text": "", "duration_samples": 0}
 ENDING = {"kind": "end", "utt": "u", "status": "ok"}
-CASES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+CASES = [
     ("manifest", ROW, {}, ""),
     ("manifest", ROW, {"text": ""}, ""),
     ("manifest", ROW, {"text": None}, "text must be `str`: None"),
@@ -111,25 +116,122 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "row", "change", "text"), CASES)
-def test_a_change_is_accepted_or_refused_with_place_rule_and_value(
-    kind: str, row: dict[str, Any], change: dict[str, Any], text: str
-) -> None:
+def test_a_change_is_accepted_or_refused_with_place_rule_and_value(kind, row, change, text):
     fault = violation(row | change, STRUCTS[kind])
     assert (fault is None) == (not text)
     assert fault is None or fault.text("the line").startswith(text)
 
 
 @pytest.mark.parametrize(("kind", "row", "change", "text"), CASES)
-def test_the_published_schema_agrees(
-    kind: str, row: dict[str, Any], change: dict[str, Any], text: str
-) -> None:
+def test_the_published_schema_agrees(kind, row, change, text):
     schema = manifest.SCHEMA if kind == "manifest" else check.SCHEMA
     if kind != "document":
         assert jsonschema.Draft202012Validator(schema).is_valid(row | change) == (not text)
 
 
-def test_a_checked_value_stays_as_it_is() -> None:
+def test_a_checked_value_stays_as_it_is():
     document = {"metrics": {"wer": 1.0, "rtf": "2"}, "config": {"batch": 4.0}}
     fault = violation(document, Document)
     assert fault is not None and fault.place == ("metrics", "rtf")
     assert repr(document) == "{'metrics': {'wer': 1.0, 'rtf': '2'}, 'config': {'batch': 4.0}}"
+
+
+# -- Files --
+
+
+def test_a_writer_that_breaks_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = write_text(tmp_path / "new" / "page.html", "whole")
+    with pytest.raises(RuntimeError, match="killed"), replacing(path) as scratch:
+        scratch.write_text("ha")
+        raise RuntimeError("killed")
+    assert path.read_text() == "whole"
+    assert [file.name for file in path.parent.iterdir()] == ["page.html"]
+
+
+def test_a_folder_replaces_a_folder_with_all_its_files(tmp_path):
+    place = tmp_path / "best"
+    for names in (("a", "b"), ("c",)):
+        with replacing(place) as folder:
+            folder.mkdir()
+            for name in names:
+                (folder / name).touch()
+    assert [file.name for file in place.iterdir()] == ["c"]
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_folder_whose_successor_breaks_stays(tmp_path):
+    place = tmp_path / "best"
+    place.mkdir()
+    (place / "weights").write_text("good")
+    with pytest.raises(UserError, match="best: cannot be written"), replacing(place) as folder:
+        folder.mkdir()
+        raise OSError(28, "No space left on device")
+    assert (place / "weights").read_text() == "good"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_place_that_is_no_folder_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be written"):
+        write_text(tmp_path / "file" / "metrics.json", "{}")
+
+
+def test_a_page_that_could_not_be_finished_is_not_there(tmp_path, monkeypatch):
+    from report_cells import write_cell
+
+    cell = write_cell(tmp_path / "cell", texts={"a": ("call a taxi", "call a taxi")})
+    before = Path.write_text
+
+    def torn(path, text, **settings):
+        before(path, text[: len(text) // 2], **settings)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", torn)
+    with pytest.raises(UserError, match=r"report\.html: cannot be written"):
+        report.build(cell)
+    assert not (cell / "report.html").exists()
+    monkeypatch.undo()
+    assert report.build(cell).read_text().rstrip().endswith("</html>")
+
+
+# -- The protocol --
+
+
+def test_words_join_as_they_are_and_outer_blanks_go():
+    assert display_text([Word(" It's"), Word(" ten"), Word(" o'clock.")]) == "It's ten o'clock."
+    assert display_text([Word("你"), Word("好")]) == "你好"
+    assert display_text([]) == ""
+
+
+def test_an_update_says_nothing_by_default_and_cannot_be_changed():
+    update = Update()
+    assert (update.committed, update.partial, update.endpoint, update.retracted) == (
+        (),
+        (),
+        False,
+        0,
+    )
+    with pytest.raises(FrozenInstanceError):
+        update.retracted = 1
+
+
+def test_only_a_method_with_step_many_is_batched():
+    assert isinstance(fakes.BatchedTicker(), Batched)
+    assert not isinstance(fakes.Ticker(), Batched)
+
+
+def test_the_null_recorder_takes_everything_and_lets_errors_through():
+    NULL.count(frames_real=1)
+    with pytest.raises(ZeroDivisionError), NULL.part("encode"):
+        raise ZeroDivisionError
+
+
+def test_the_light_modules_import_no_heavy_package():
+    modules = "corpora, errors, events.log, machine, method, metrics.clocks, simulate.feeds"
+    imports = "; ".join(f"import streaming_asr.{name}" for name in modules.split(", "))
+    # The settings of a run are checked, and its weights are hashed, before torch loads.
+    imports += "; from streaming_asr.config.settle import compose; compose(['model=mini'])"
+    heavy = "'torch', 'transformers', 'matplotlib', 'wandb', 'scipy', 'soundfile'"
+    code = f"import sys; {imports}; print(*{{{heavy}}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import soundfile
 from align_fake import FakeAligner
 from corpora_layouts import sound, write
 from omegaconf import open_dict
 from tiny import noise, tiny_folder
 
+from streaming_asr.align import heard
 from streaming_asr.align.cache import AlignmentCache
 from streaming_asr.align.command import align, choose
 from streaming_asr.align.quality import lines, measure
@@ -24,17 +24,15 @@ from streaming_asr.align.whisper import TOKEN_FRAMES, WhisperAligner, cut, trim_
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.corpora import MINI, Manifest
 from streaming_asr.errors import UserError
+from streaming_asr.events.log import EventWriter, Step, UtteranceLog, read_log
 from streaming_asr.references import problems
+from streaming_asr.score.folder import score_folder
+from streaming_asr.score.results import read_results
+from streaming_asr.score.table import remarks_of
 from streaming_asr.utterance import TimedWord, Utterance
 
 
-def utterance(
-    name: str,
-    text: str,
-    words: Sequence[tuple[str, float, float]] = (),
-    seconds: float = 1.0,
-    language: str | None = None,
-) -> Utterance:
+def utterance(name, text, words=(), seconds=1.0, language=None):
     return Utterance(
         id=name,
         text=text,
@@ -49,11 +47,11 @@ def utterance(
 
 
 @pytest.mark.parametrize(("n_rows", "n_frames"), [(1, 4), (2, 4), (3, 6), (3, 8), (4, 9), (4, 5)])
-def test_the_cut_is_the_best_of_all_there_are(n_rows: int, n_frames: int) -> None:
+def test_the_cut_is_the_best_of_all_there_are(n_rows, n_frames):
     weights = np.random.default_rng(n_rows * n_frames).standard_normal((n_rows, n_frames))
     least = TOKEN_FRAMES if n_frames >= TOKEN_FRAMES * n_rows else 1
 
-    def value(starts: Sequence[int]) -> float:
+    def value(starts):
         ends = [*starts[1:], n_frames]
         lengths = [end - start for start, end in zip(starts, ends, strict=True)]
         if min(lengths) < 1 or min(lengths[:-1], default=least) < least:
@@ -70,7 +68,7 @@ def test_the_cut_is_the_best_of_all_there_are(n_rows: int, n_frames: int) -> Non
     assert tuple(cut(weights)) == best
 
 
-def test_a_word_ends_where_its_sound_does() -> None:
+def test_a_word_ends_where_its_sound_does():
     samples = np.zeros(16_000, np.float32)
     samples[3200:6400] = 0.5  # 0.2 .. 0.4 s
     samples[9600:12_800] = -0.5  # 0.6 .. 0.8 s
@@ -82,7 +80,7 @@ def test_a_word_ends_where_its_sound_does() -> None:
     assert loud_frames(samples).sum() == 20
 
 
-def test_words_are_what_stands_between_spaces_but_for_punctuation() -> None:
+def test_words_are_what_stands_between_spaces_but_for_punctuation():
     assert words_of(utterance("u", "Yes - no, 3%!")) == ["Yes", "no,", "3%!"]
     with pytest.raises(UserError, match="u: has no text to align"):
         words_of(utterance("u", " - "))
@@ -99,13 +97,11 @@ UNSPACED = {
 
 
 @pytest.mark.parametrize(("language", "text", "characters"), [(k, *v) for k, v in UNSPACED.items()])
-def test_the_words_of_a_language_without_spaces_are_its_characters(
-    language: str, text: str, characters: list[str]
-) -> None:
+def test_the_words_of_a_language_without_spaces_are_its_characters(language, text, characters):
     assert words_of(utterance("u", text, language=language)) == characters
 
 
-def test_a_language_without_spaces_is_aligned_by_its_characters() -> None:
+def test_a_language_without_spaces_is_aligned_by_its_characters():
     text, characters = UNSPACED["zh"]
     said = utterance("u", text, seconds=3.0, language="zh")
     (result,) = WhisperAligner(str(tiny_folder(multilingual=True))).align([said])
@@ -116,7 +112,7 @@ def test_a_language_without_spaces_is_aligned_by_its_characters() -> None:
     assert (quality.n_words, quality.n_placed) == (len(characters), len(characters))
 
 
-def test_times_of_words_and_of_characters_are_compared_by_characters() -> None:
+def test_times_of_words_and_of_characters_are_compared_by_characters():
     said = utterance("u", "今天 好", [("今天", 0.0, 0.4), ("好", 0.5, 0.7)], language="zh")
     spans = [("今", 0.0, 0.2), ("天", 0.2, 0.45), ("好", 0.5, 0.7)]
     quality = measure([Aligned(said, tuple(TimedWord(*span) for span in spans))], 0.1)
@@ -128,11 +124,11 @@ def test_times_of_words_and_of_characters_are_compared_by_characters() -> None:
 
 
 @pytest.fixture(scope="module")
-def whisper() -> WhisperAligner:
+def whisper():
     return WhisperAligner(str(tiny_folder()), trim_pauses=False)
 
 
-def test_every_word_gets_a_stretch_of_its_own_in_order(whisper: WhisperAligner) -> None:
+def test_every_word_gets_a_stretch_of_its_own_in_order(whisper):
     said = utterance("u", "The quick brown fox - runs away.", seconds=3.0)
     (result,) = whisper.align([said])
     assert result.words is not None and result.reason == ""
@@ -155,9 +151,7 @@ def test_every_word_gets_a_stretch_of_its_own_in_order(whisper: WhisperAligner) 
         ("the dog runs " * 12, 4.0, "the model has room for"),
     ],
 )
-def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(
-    whisper: WhisperAligner, text: str, seconds: float, reason: str
-) -> None:
+def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(whisper, text, seconds, reason):
     bad, good = whisper.align([utterance("bad", text, seconds=seconds), utterance("g", "the dog")])
     assert bad.words is None and bad.reason.startswith("bad: ") and reason in bad.reason
     assert good.words is not None
@@ -166,7 +160,7 @@ def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(
 # -- quality --------------------------------------------------------------------------------
 
 
-def test_the_report_gives_the_share_placed_and_the_boundaries_errors() -> None:
+def test_the_report_gives_the_share_placed_and_the_boundaries_errors():
     true = [("a", 0.0, 0.2), ("b", 0.2, 0.5), ("c", 0.5, 0.9)]
     first = Aligned(
         utterance("u1", "a b - c", true),
@@ -197,7 +191,7 @@ def test_the_report_gives_the_share_placed_and_the_boundaries_errors() -> None:
 
 
 @pytest.fixture
-def manifest(tmp_path: Path) -> Path:
+def manifest(tmp_path):
     rows = []
     for i in range(6):
         sound(tmp_path / f"a{i}.wav", 0.5, seed=i)
@@ -205,7 +199,7 @@ def manifest(tmp_path: Path) -> Path:
     return write(tmp_path / "test.jsonl", *map(json.dumps, rows))
 
 
-def config(manifest: Path, *overrides: str) -> Any:
+def config(manifest, *overrides):
     import streaming_asr.align.command  # registers the schema
 
     assert streaming_asr.align.command
@@ -218,23 +212,23 @@ def config(manifest: Path, *overrides: str) -> Any:
     return made
 
 
-def quiet(_: str) -> None:
+def quiet(_):
     pass
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> None:
+def fresh():
     FakeAligner.asked.clear()
 
 
-def rewrite(manifest: Path, i: int, text: str) -> None:
+def rewrite(manifest, i, text):
     rows = [json.loads(line) for line in manifest.read_text().splitlines()]
     rows[i]["text"] = text
     write(manifest, *map(json.dumps, rows))
 
 
-def test_what_is_aligned_lies_beside_the_manifest_and_times_its_words(manifest: Path) -> None:
-    said: list[str] = []
+def test_what_is_aligned_lies_beside_the_manifest_and_times_its_words(manifest):
+    said = []
     quality = align(config(manifest), said.append)
     assert (quality.n_aligned, quality.placed) == (6, 100.0)
     (folder,) = (manifest.parent / "alignments").glob("*/*")
@@ -250,7 +244,7 @@ def test_what_is_aligned_lies_beside_the_manifest_and_times_its_words(manifest: 
         Manifest(manifest, alignments=folder).utterances()
 
 
-def test_a_second_call_aligns_only_what_is_new_changed_or_failed(manifest: Path) -> None:
+def test_a_second_call_aligns_only_what_is_new_changed_or_failed(manifest):
     rewrite(manifest, 0, "bad")
     assert align(config(manifest), quiet).n_aligned == 5
     FakeAligner.asked.clear()
@@ -263,7 +257,7 @@ def test_a_second_call_aligns_only_what_is_new_changed_or_failed(manifest: Path)
     assert FakeAligner.asked == ["a0", "a3"]
 
 
-def test_a_killed_call_goes_on_where_it_was(manifest: Path) -> None:
+def test_a_killed_call_goes_on_where_it_was(manifest):
     rewrite(manifest, 4, "kill")
     with pytest.raises(KeyboardInterrupt):
         align(config(manifest), quiet)
@@ -276,7 +270,7 @@ def test_a_killed_call_goes_on_where_it_was(manifest: Path) -> None:
     assert FakeAligner.asked == ["a4", "a5"]
 
 
-def test_the_last_word_on_an_utterance_is_that_it_was_aligned(tmp_path: Path) -> None:
+def test_the_last_word_on_an_utterance_is_that_it_was_aligned(tmp_path):
     said = utterance("u", "yes")
     words = (TimedWord("yes", 0.1, 0.5),)
     for first, second in ((None, words), (words, None)):
@@ -287,7 +281,7 @@ def test_the_last_word_on_an_utterance_is_that_it_was_aligned(tmp_path: Path) ->
             assert cache.results([said]) == [Aligned(said, words, "")]
 
 
-def test_other_settings_do_not_mix_with_what_is_there(manifest: Path) -> None:
+def test_other_settings_do_not_mix_with_what_is_there(manifest):
     align(config(manifest), quiet)
     changed = config(manifest)
     with open_dict(changed):
@@ -304,14 +298,12 @@ def test_other_settings_do_not_mix_with_what_is_there(manifest: Path) -> None:
         ("out=/proc/nowhere", "/proc/nowhere.*cannot be written.*give out="),
     ],
 )
-def test_bad_settings_are_answered_with_a_remedy(
-    manifest: Path, override: str, message: str
-) -> None:
+def test_bad_settings_are_answered_with_a_remedy(manifest, override, message):
     with pytest.raises(UserError, match=message):
         align(config(manifest, override), quiet)
 
 
-def test_whisper_aligns_a_manifest_end_to_end(manifest: Path) -> None:
+def test_whisper_aligns_a_manifest_end_to_end(manifest):
     folder = tiny_folder()
     chosen = config(manifest, "aligner=whisper", f"model.path={folder}", "limit=2")
     quality = align(chosen, quiet)
@@ -326,9 +318,7 @@ U2_ON_MINI = MINI / "weights" / "u2" / "any_chunk"
 
 @pytest.mark.parametrize("split", ["clean", "other"])
 @pytest.mark.parametrize("aligner", ["whisper", "ctc"])
-def test_on_mini_nearly_every_word_is_placed_within_60_ms(
-    tmp_path: Path, aligner: str, split: str
-) -> None:
+def test_on_mini_nearly_every_word_is_placed_within_60_ms(tmp_path, aligner, split):
     settings = ["model=mini", f"aligner={aligner}", f"data.split={split}", f"out={tmp_path}"]
     if aligner == "whisper":
         settings += ["limit=6"]
@@ -354,9 +344,7 @@ def test_on_mini_nearly_every_word_is_placed_within_60_ms(
         (["model=mini"], {"en"}, "whisper", "mini"),
     ],
 )
-def test_without_an_aligner_the_language_and_the_model_choose_it(
-    settings: list[str], languages: set[str], kind: str, model: str
-) -> None:
+def test_without_an_aligner_the_language_and_the_model_choose_it(settings, languages, kind, model):
     composed = compose_raw([*settings, "device=cuda"], config_name="align")
     with open_dict(composed):
         composed.pop("hydra")
@@ -369,7 +357,7 @@ def test_without_an_aligner_the_language_and_the_model_choose_it(
 
 
 @pytest.mark.parametrize("question", [["--help"], ["--cfg", "job"]])
-def test_a_question_to_align_or_data_imports_no_model_code(question: list[str]) -> None:
+def test_a_question_to_align_or_data_imports_no_model_code(question):
     import subprocess
     import sys
 
@@ -386,3 +374,56 @@ def test_a_question_to_align_or_data_imports_no_model_code(question: list[str]) 
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert len(done.stdout) > 150
+
+
+# -- Times of what was heard --
+
+
+TEXTS = {"a_method": "the cat", "b_method": "the hat sat", "c_method": ""}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Three methods' logs of a recording; an aligner that gives each word a second."""
+    sound = tmp_path / "talk.wav"
+    soundfile.write(sound, np.zeros(64_000), 16_000)
+    for name, text in TEXTS.items():
+        header = {"config": {"method": {"name": name}, "data": {"name": "talk"}, "chunk": "1s"}}
+        step = Step(
+            "flush", 64_000, {"wall": 10**9}, committed=[f" {word}" for word in text.split()]
+        )
+        log = UtteranceLog("talk", "", 64_000, steps=[step], audio_path=str(sound))
+        with EventWriter(tmp_path / "out" / f"method={name}" / "events.jsonl", header) as writer:
+            writer.write_utterance(log)
+        score_folder(tmp_path / "out" / f"method={name}")
+
+    class Aligner:
+        def align(self, utterances: list) -> list[SimpleNamespace]:
+            words = utterances[0].text.split()
+            return [SimpleNamespace(words=[(w, i + 0.1, i + 0.9) for i, w in enumerate(words)])]
+
+    chosen = SimpleNamespace(name="ctc-toy", config=SimpleNamespace(aligner=None))
+    monkeypatch.setattr(heard.AutoAligner, "choose", lambda *_: chosen)
+    monkeypatch.setattr(heard, "build", lambda _: Aligner())
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize(
+    ("order", "first"),
+    [
+        ([], "a_method"),
+        (["a_method", "b_method"], "a_method"),
+        (["b_method", "a_method"], "b_method"),
+        (["c_method", "b_method", "a_method"], "b_method"),  # c has no words
+        (["c_method"], "a_method"),
+    ],
+)
+def test_the_words_are_those_of_the_first_method_of_the_command_line(order, first, place):
+    results = heard.time_results(place, [place / f"method={name}" for name in order])
+    for name in TEXTS:
+        (log,) = read_log(place / f"method={name}" / "events.jsonl").utterances
+        assert [word.text for word in log.words or ()] == TEXTS[first].split()
+    assert {result.words_from for result in results} == {f"method={first}"}
+    remark = remarks_of(read_results(place))[0]
+    assert f"of the words of {first}, which favours it: all of its words count" in remark
+    assert "streaming-asr compare" not in remark  # this is it

@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from streaming_asr.utterance import Utterance
 BLANK = 0
 
 
-def utterance(text: str, samples: Any = None, name: str = "u") -> Utterance:
+def utterance(text, samples=None, name="u"):
     audio = noise(2.0) if samples is None else samples
     return Utterance(id=name, text=text, audio=lambda: audio, duration_s=len(audio) / 16_000)
 
@@ -33,12 +32,12 @@ def utterance(text: str, samples: Any = None, name: str = "u") -> Utterance:
 # -- the best path --------------------------------------------------------------------------
 
 
-def collapse(path: Sequence[int]) -> list[int]:
+def collapse(path):
     return [k for k, _ in itertools.groupby(path) if k != BLANK]
 
 
 @pytest.mark.parametrize("tokens", [[1], [1, 2], [1, 1], [2, 1, 2], [1, 1, 1], [1, 2, 2]])
-def test_the_path_is_the_best_of_all_that_spell_the_text(tokens: list[int]) -> None:
+def test_the_path_is_the_best_of_all_that_spell_the_text(tokens):
     random = np.random.default_rng(len(tokens))
     for n_frames in (3, 5, 6):
         log_probs = np.log(random.dirichlet(np.ones(3), n_frames)).astype(np.float32)
@@ -61,12 +60,12 @@ def test_the_path_is_the_best_of_all_that_spell_the_text(tokens: list[int]) -> N
         assert found == spans
 
 
-def test_a_blank_that_is_not_class_zero() -> None:
+def test_a_blank_that_is_not_class_zero():
     log_probs = np.log(np.array([[0.1, 0.9], [0.8, 0.2], [0.1, 0.9]], np.float32))
     assert align(log_probs, [0], blank=1) == [(1, 2)]
 
 
-def test_anything_takes_all_sounds_between_its_neighbours() -> None:
+def test_anything_takes_all_sounds_between_its_neighbours():
     """A 1 x x 2 with blanks at the edges: what is not in the alphabet is between 1 and 2."""
     frames = [0, 1, 0, 3, 0, 4, 3, 0, 0, 2, 0]
     log_probs = np.log(np.full((len(frames), 5), 0.01, np.float32))
@@ -74,7 +73,7 @@ def test_anything_takes_all_sounds_between_its_neighbours() -> None:
     assert align(log_probs, [1, ANYTHING, 2], BLANK) == [(1, 2), (3, 7), (9, 10)]
 
 
-def test_no_text_and_too_much_text() -> None:
+def test_no_text_and_too_much_text():
     log_probs = np.zeros((2, 3), np.float32)
     assert align(log_probs, [], BLANK) == []
     assert align(log_probs, [1, 1], BLANK) is None  # three frames: a blank stands between
@@ -83,7 +82,7 @@ def test_no_text_and_too_much_text() -> None:
 # -- words ----------------------------------------------------------------------------------
 
 
-def test_spikes_grow_over_the_sound_around_them_to_the_middle_at_most() -> None:
+def test_spikes_grow_over_the_sound_around_them_to_the_middle_at_most():
     samples = np.zeros(16_000, np.float32)
     samples[1600:8000] = 0.5  # 0.1 .. 0.5 s: two words without a pause
     samples[11_200:14_400] = 0.5  # 0.7 .. 0.9 s
@@ -110,14 +109,12 @@ class Known:
         return [{"a": 1, "b": 2}.get(c, ANYTHING) for c in word.lower()]
 
 
-def aligner(
-    monkeypatch: pytest.MonkeyPatch, frames: Sequence[int], delay_s: float = 0.0
-) -> CtcAligner:
+def aligner(monkeypatch, frames, delay_s=0.0):
     monkeypatch.setattr(ctc, "emitter", lambda *_: Known(frames))
     return CtcAligner("known", "none", delay_s=delay_s)
 
 
-def test_a_text_gets_the_times_that_the_model_emits_it_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_gets_the_times_that_the_model_emits_it_at(monkeypatch):
     tone = np.sin(np.arange(32_000) / 5).astype(np.float32)
     tone[9600:16_000] = 0  # a pause at 0.6 .. 1.0 s
     frames = [0, 1, 0, 2, 0, 0, 0, 0, 3, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0]  # of 100 ms
@@ -127,9 +124,7 @@ def test_a_text_gets_the_times_that_the_model_emits_it_at(monkeypatch: pytest.Mo
     np.testing.assert_allclose([w[1:] for w in result.words], [(0.0, 0.6), (1.0, 2.0)], atol=0.021)
 
 
-def test_no_space_lies_between_the_characters_of_a_language_without_spaces(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_space_lies_between_the_characters_of_a_language_without_spaces(monkeypatch):
     noise = np.full(8000, 0.3, np.float32)
     said = replace(utterance("Ab ba", noise), language="zh")
     (result,) = aligner(monkeypatch, [1, 2, 0, 2, 1]).align([said])
@@ -139,7 +134,7 @@ def test_no_space_lies_between_the_characters_of_a_language_without_spaces(
     )
 
 
-def test_what_a_causal_model_emits_late_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_causal_model_emits_late_is_put_back(monkeypatch):
     noise = np.full(32_000, 0.3, np.float32)  # sound everywhere: words meet between their spikes
     frames = [0, 1, 0, 2, 0, 0, 0, 0, 3, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0]  # of 100 ms
     late = [0, 0, *frames[:-2]]
@@ -156,9 +151,7 @@ def test_what_a_causal_model_emits_late_is_put_back(monkeypatch: pytest.MonkeyPa
         aligner(monkeypatch, frames, delay_s=-0.1)
 
 
-def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(monkeypatch):
     said = [utterance("aaa", name="long"), utterance("", name="none"), utterance("xyz", name="x")]
     long, none, other, good = aligner(monkeypatch, [0, 1, 0]).align([*said, utterance("a")])
     assert "3 tokens of text for 3 frames of 667 ms" in long.reason
@@ -171,7 +164,7 @@ def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(
 
 
 @pytest.fixture(scope="module")
-def wav2vec2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wav2vec2(tmp_path_factory):
     """A folder of a wav2vec 2.0 with capitals, weights at random."""
     import torch
     from transformers import (
@@ -205,7 +198,7 @@ def wav2vec2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_any_ctc_model_of_transformers_aligns(wav2vec2: Path) -> None:
+def test_any_ctc_model_of_transformers_aligns(wav2vec2):
     made = CtcAligner(str(wav2vec2), "none")
     (result,) = made.align([utterance("Don't pay 12 euros - now.")])
     assert result.words is not None
@@ -214,7 +207,7 @@ def test_any_ctc_model_of_transformers_aligns(wav2vec2: Path) -> None:
     assert edges == sorted(edges) and edges[0] >= 0.0 and edges[-1] <= 2.0
 
 
-def test_letters_take_the_case_of_the_vocabulary_and_numbers_are_anything(wav2vec2: Path) -> None:
+def test_letters_take_the_case_of_the_vocabulary_and_numbers_are_anything(wav2vec2):
     model = TransformersCtc(str(wav2vec2), "cpu", "float32", None)
     spelled = [model.spell(word) for word in ("Don't", "é!", "4th")]
     ids = {letter: 6 + i for i, letter in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZ")}
@@ -225,9 +218,7 @@ def test_letters_take_the_case_of_the_vocabulary_and_numbers_are_anything(wav2ve
     np.testing.assert_allclose(np.exp(log_probs).sum(1), 1, atol=1e-4)
 
 
-def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(
-    wav2vec2: Path, tmp_path: Path
-) -> None:
+def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(wav2vec2, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(wav2vec2, folder)
     vocabulary = json.loads((folder / "vocab.json").read_text())
@@ -237,7 +228,7 @@ def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(
         CtcAligner(str(folder), "none")
 
 
-def test_without_a_model_it_says_which_there_are() -> None:
+def test_without_a_model_it_says_which_there_are():
     with pytest.raises(UserError, match=r"not loaded as a CTC model .*; give a Hugging Face"):
         CtcAligner("./nowhere", "none")
 
@@ -245,14 +236,12 @@ def test_without_a_model_it_says_which_there_are() -> None:
 # -- the package's model of English ---------------------------------------------------------
 
 
-def test_the_packages_branch_and_its_adapter_are_the_frozen_ones() -> None:
+def test_the_packages_branch_and_its_adapter_are_the_frozen_ones():
     card = read_branch(english.branch_folder("none"), "none")  # it checks the adapter's sha256
     assert (card.classes, card.adapter[:12]) == (501, "408474e3a4b3")
 
 
-def test_files_of_another_training_do_not_time_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_another_training_do_not_time_words(tmp_path, monkeypatch):
     copy = tmp_path / "aligner"
     shutil.copytree(english.branch_folder("none"), copy)
     monkeypatch.setattr(english, "HOME", copy)
@@ -267,12 +256,12 @@ def test_files_of_another_training_do_not_time_words(
         english.branch_folder("none")
 
 
-def test_the_packages_branch_is_refused_on_another_whisper() -> None:
+def test_the_packages_branch_is_refused_on_another_whisper():
     with pytest.raises(UserError, match=r"runs on tiny.en, and model.path=.* give model=tiny.en"):
         CtcAligner(None, str(tiny_folder()))
 
 
-def test_the_packages_branch_aligns_no_other_language(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_packages_branch_aligns_no_other_language(monkeypatch):
     monkeypatch.setattr(ctc, "emitter", lambda *_: Known([0, 1, 0]))
     clips = [replace(utterance("a"), language=language) for language in ("de", "en", None)]
     german, *rest = CtcAligner(None, "none").align(clips)
@@ -280,7 +269,7 @@ def test_the_packages_branch_aligns_no_other_language(monkeypatch: pytest.Monkey
     assert all(each.words for each in rest)
 
 
-def test_data_align_ctc_names_the_aligner_and_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_align_ctc_names_the_aligner_and_its_files(monkeypatch):
     monkeypatch.setattr(auto, "find", lambda path: Found(tiny_folder(), False, "here"))
     monkeypatch.setattr(english, "branch_folder", lambda path: None)
     chosen = auto.AutoAligner.choose("ctc", {"en"})
@@ -295,7 +284,7 @@ def test_data_align_ctc_names_the_aligner_and_its_files(monkeypatch: pytest.Monk
 # -- our own heads --------------------------------------------------------------------------
 
 
-def test_the_head_that_training_u2_leaves_aligns(tmp_path: Path) -> None:
+def test_the_head_that_training_u2_leaves_aligns(tmp_path):
     from streaming_asr.methods.u2.head import embedding_head, save_head
     from streaming_asr.whisper.load import load_whisper
 

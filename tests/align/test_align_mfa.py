@@ -12,9 +12,8 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -112,14 +111,14 @@ if n_aligned == 0:
 """
 
 
-def program(path: Path, content: str) -> Path:
+def program(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
 
 
-def stand_in(folder: Path, version_status: int = 0) -> Path:
+def stand_in(folder, version_status=0):
     content = STAND_IN.format(
         python=sys.executable,
         support=str(SUPPORT),
@@ -133,26 +132,26 @@ def stand_in(folder: Path, version_status: int = 0) -> Path:
 
 
 @pytest.fixture
-def mfa(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mfa(tmp_path, monkeypatch):
     path = stand_in(tmp_path / "bin")
     monkeypatch.setenv("PATH", str(path.parent))
     return path
 
 
-def utterance(name: str, text: str, speaker: str | None = "ann") -> Utterance:
+def utterance(name, text, speaker="ann"):
     return Utterance(id=name, text=text, audio=lambda: noise(1.0), duration_s=1.0, speaker=speaker)
 
 
-def recorded(name: str, text: str) -> Utterance:
+def recorded(name, text):
     """An utterance whose TextGrid the real MFA wrote."""
     return Utterance(id=name, text=text, audio=lambda: noise(3.5), duration_s=3.5, speaker="ann")
 
 
-def times(words: Sequence[TimedWord] | None) -> list[tuple[float, float]]:
+def times(words):
     return [(word.start, word.end) for word in words or ()]
 
 
-def test_mfa_gets_its_corpus_and_its_textgrids_time_the_written_words(mfa: Path) -> None:
+def test_mfa_gets_its_corpus_and_its_textgrids_time_the_written_words(mfa):
     utterances = [
         utterance("1089-1", "Don't feed the lions, please."),
         utterance("b/2", "Hello - there.", speaker="A. B/c"),
@@ -174,12 +173,12 @@ def test_mfa_gets_its_corpus_and_its_textgrids_time_the_written_words(mfa: Path)
     assert "--no_use_postgres" in arguments and "--single_speaker" not in arguments
 
 
-def test_one_speaker_for_a_corpus_that_names_none_is_a_setting(mfa: Path) -> None:
+def test_one_speaker_for_a_corpus_that_names_none_is_a_setting(mfa):
     list(MfaAligner(single_speaker=True).align([utterance("u", "yes", speaker=None)]))
     assert "--single_speaker" in (mfa.parent / "arguments").read_text().split("\n")
 
 
-def test_what_mfa_leaves_out_or_aligns_as_other_words_is_reported(mfa: Path) -> None:
+def test_what_mfa_leaves_out_or_aligns_as_other_words_is_reported(mfa):
     utterances = [
         utterance("good", "yes"),
         utterance("noisy", "unalignable"),
@@ -202,9 +201,7 @@ def test_what_mfa_leaves_out_or_aligns_as_other_words_is_reported(mfa: Path) -> 
         ("Is [to] <be> {or} (not).", ["Is", "[to]", "<be>", "{or}", "(not)."]),
     ],
 )
-def test_apostrophes_and_brackets_lose_no_utterance(
-    mfa: Path, text: str, written: list[str]
-) -> None:
+def test_apostrophes_and_brackets_lose_no_utterance(mfa, text, written):
     (result,) = MfaAligner().align([utterance("u", text)])
     assert [w.text for w in result.words or ()] == written
     step = 0.8 / len(written)
@@ -212,9 +209,7 @@ def test_apostrophes_and_brackets_lose_no_utterance(
     np.testing.assert_allclose(times(result.words), edges, atol=1e-6)
 
 
-def test_without_the_options_the_stand_in_joins_them_as_mfa_does(
-    mfa: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_options_the_stand_in_joins_them_as_mfa_does(mfa, monkeypatch):
     """So the test above fails where the option or the brackets' removal is lost."""
     monkeypatch.setattr("streaming_asr.align.mfa.BRACKETS", {})
     (result,) = MfaAligner().align([utterance("u", "It is (to believe that) so.")])
@@ -248,9 +243,7 @@ REAL = {
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_what_the_real_mfa_wrote_is_laid_on_the_text(
-    mfa: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_what_the_real_mfa_wrote_is_laid_on_the_text(mfa, monkeypatch, name):
     text, first, untimed = REAL[name]
     lab = text.replace("(", "").replace(")", "")
     monkeypatch.setenv("MFA_GRIDS", json.dumps({lab: name}))
@@ -260,18 +253,14 @@ def test_what_the_real_mfa_wrote_is_laid_on_the_text(
     assert [w.text for w in result.words or () if not is_timed(w)] == untimed
 
 
-def test_the_clean_up_of_the_real_mfa_would_lose_the_utterance(
-    mfa: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_clean_up_of_the_real_mfa_would_lose_the_utterance(mfa, monkeypatch):
     text = "And it is dogs' tempting to believe that the danger is behind us."
     monkeypatch.setenv("MFA_GRIDS", json.dumps({text: "possessive_s_cleaned_up"}))
     (result,) = MfaAligner().align([utterance("u", text)])
     assert result.words is None and "dogs'tempting" in result.reason
 
 
-def test_an_utterance_of_unknown_words_only_is_not_aligned(
-    mfa: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_utterance_of_unknown_words_only_is_not_aligned(mfa, monkeypatch):
     text = "zorblax zorblaxian brillig slithy toves gyre gimble"
     monkeypatch.setenv("MFA_GRIDS", json.dumps({text: "alloov"}))
     (result,) = MfaAligner().align([utterance("u", text)])
@@ -285,7 +274,7 @@ class Corpus:
 
     def __init__(self, folder: Path, texts: Sequence[str], *settings: str) -> None:
         self.folder, self.settings = folder, settings
-        self.lines: list[str] = []
+        self.lines = []
         self.write(texts)
 
     def write(self, texts: Sequence[str]) -> None:
@@ -312,9 +301,7 @@ class Corpus:
         return [json.loads(line) for line in part.read_text().splitlines()]
 
 
-def test_words_outside_the_dictionary_are_reported_and_have_no_times(
-    mfa: Path, tmp_path: Path
-) -> None:
+def test_words_outside_the_dictionary_are_reported_and_have_no_times(mfa, tmp_path):
     corpus = Corpus(tmp_path, ["The zebra runs and zebra's run", "yes no"])
     quality = corpus.align()
     assert (quality.n_aligned, quality.n_words, quality.n_placed, quality.n_untimed) == (2, 8, 6, 2)
@@ -333,7 +320,7 @@ def test_words_outside_the_dictionary_are_reported_and_have_no_times(
     assert not (mfa.parent / "arguments").exists()
 
 
-def test_a_second_call_of_a_successful_command_succeeds(mfa: Path, tmp_path: Path) -> None:
+def test_a_second_call_of_a_successful_command_succeeds(mfa, tmp_path):
     corpus = Corpus(tmp_path, ["yes", "unalignable"])
     first = corpus.align()
     assert (first.n_aligned, first.n_utterances) == (1, 2)
@@ -344,7 +331,7 @@ def test_a_second_call_of_a_successful_command_succeeds(mfa: Path, tmp_path: Pat
     )
 
 
-def test_a_changed_text_that_fails_is_reported(mfa: Path, tmp_path: Path) -> None:
+def test_a_changed_text_that_fails_is_reported(mfa, tmp_path):
     corpus = Corpus(tmp_path, ["yes", "no"])
     assert corpus.align().n_aligned == 2
     corpus.write(["yes", "unalignable"])
@@ -360,9 +347,7 @@ def test_a_changed_text_that_fails_is_reported(mfa: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_batch_that_mfa_cannot_align_does_not_block_the_rest(
-    mfa: Path, tmp_path: Path, place: int
-) -> None:
+def test_a_batch_that_mfa_cannot_align_does_not_block_the_rest(mfa, tmp_path, place):
     texts = ["yes", "no", "maybe"]
     texts[place] = "unalignable"
     quality = Corpus(tmp_path, texts, "aligner.batch=1").align()
@@ -373,9 +358,7 @@ def test_a_batch_that_mfa_cannot_align_does_not_block_the_rest(
     ("name", "error"),
     [("no_alignments", "FeatureGenerationError"), ("no_alignments2", "NoAlignmentsError")],
 )
-def test_none_of_this_batch_is_known_by_the_recorded_errors(
-    mfa: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: str
-) -> None:
+def test_none_of_this_batch_is_known_by_the_recorded_errors(mfa, monkeypatch, name, error):
     monkeypatch.setenv("MFA_REPLAY", f"{name} 1")
     results = list(MfaAligner().align([utterance("u", "yes"), utterance("v", "no")]))
     assert [result.words for result in results] == [None, None]
@@ -394,9 +377,7 @@ ADVICE = [
 
 
 @pytest.mark.parametrize(("replay", "advice"), ADVICE)
-def test_the_advice_fits_the_recorded_error(
-    mfa: Path, monkeypatch: pytest.MonkeyPatch, replay: str, advice: str | None
-) -> None:
+def test_the_advice_fits_the_recorded_error(mfa, monkeypatch, replay, advice):
     monkeypatch.setenv("MFA_REPLAY", replay)
     with pytest.raises(UserError, match=f"ended with status {replay[-1]}") as caught:
         list(MfaAligner().align([utterance("u", "yes")]))
@@ -409,7 +390,7 @@ def test_the_advice_fits_the_recorded_error(
         assert advice in message
 
 
-def test_what_mfa_could_not_export_is_quoted(mfa: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_mfa_could_not_export_is_quoted(mfa, monkeypatch):
     content = mfa.read_text().replace(
         "if n_aligned == 0:",
         'Path(output, "output_errors.txt").write_text("OSError: No space left on device\\n\\n")\n'
@@ -421,14 +402,12 @@ def test_what_mfa_could_not_export_is_quoted(mfa: Path, monkeypatch: pytest.Monk
     assert bad.reason == "b: MFA could not align it (OSError: No space left on device)"
 
 
-def test_mfa_that_waits_for_ever_ends_with_its_workers(
-    mfa: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mfa_that_waits_for_ever_ends_with_its_workers(mfa, monkeypatch):
     worker = mfa.parent / "arguments.worker"
-    limits: list[float | None] = []
+    limits = []
     communicate = subprocess.Popen.communicate
 
-    def until_limit(process: Any, input: None = None, timeout: float | None = None) -> Any:
+    def until_limit(process, input=None, timeout=None):
         limits.append(timeout)
         if timeout != 1801:
             return communicate(process, input, timeout)
@@ -448,14 +427,14 @@ def test_mfa_that_waits_for_ever_ends_with_its_workers(
     wait_until(lambda: not is_running(int(worker.read_text())))
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
+def wait_until(condition):
     deadline_s = time.monotonic() + HANG_S
     while not condition():
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
 
 
-def is_running(pid: int) -> bool:
+def is_running(pid):
     """Whether the process is there and not a corpse that nobody has collected yet."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -464,9 +443,7 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
-def test_a_killed_mfa_says_what_to_do_and_earlier_batches_are_kept(
-    mfa: Path, tmp_path: Path
-) -> None:
+def test_a_killed_mfa_says_what_to_do_and_earlier_batches_are_kept(mfa, tmp_path):
     corpus = Corpus(tmp_path, ["yes", "no", "killed", "later"], "aligner.batch=2")
     with pytest.raises(
         UserError, match=r"(?s)was killed \(signal 9.*the same command goes on"
@@ -479,7 +456,7 @@ def test_a_killed_mfa_says_what_to_do_and_earlier_batches_are_kept(
 
 
 @pytest.mark.parametrize("key", ["dictionary", "acoustic", "g2p"])
-def test_a_model_given_as_a_file_counts_by_its_content(mfa: Path, tmp_path: Path, key: str) -> None:
+def test_a_model_given_as_a_file_counts_by_its_content(mfa, tmp_path, key):
     model = tmp_path / "model.zip"
     corpus = Corpus(tmp_path, ["yes"], f"aligner.{key}={model}", f"out={tmp_path}/out")
     model.write_bytes(b"before")
@@ -494,7 +471,7 @@ def test_a_model_given_as_a_file_counts_by_its_content(mfa: Path, tmp_path: Path
         corpus.align()
 
 
-def test_settings_of_named_models_are_their_names(mfa: Path, tmp_path: Path) -> None:
+def test_settings_of_named_models_are_their_names(mfa, tmp_path):
     settings = settings_of(Corpus(tmp_path, ["yes"]).config())
     assert settings["dictionary"] == settings["acoustic"] == "english_mfa"
     assert settings["single_speaker"] is False
@@ -502,24 +479,20 @@ def test_settings_of_named_models_are_their_names(mfa: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("key", ["dictionary", "acoustic", "g2p"])
 @pytest.mark.parametrize("name", ["nowhere/model", "model.zip", "~/nowhere.dict"])
-def test_a_path_to_no_model_is_refused_before_mfa_starts(mfa: Path, key: str, name: str) -> None:
+def test_a_path_to_no_model_is_refused_before_mfa_starts(mfa, key, name):
     with pytest.raises(UserError, match=rf"aligner\.{key}=\S+: no such file; correct the path"):
-        MfaAligner(**{key: name})  # type: ignore[arg-type]
+        MfaAligner(**{key: name})
     assert not (mfa.parent / "arguments").exists()
 
 
-def test_without_mfa_it_says_how_to_install_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_mfa_it_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="neither mfa nor conda is on PATH") as caught:
         find_mfa("aligner")
     assert "conda create -n aligner -c conda-forge montreal-forced-aligner" in str(caught.value)
 
 
-def test_a_broken_mfa_on_path_gives_way_to_one_in_an_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_mfa_on_path_gives_way_to_one_in_an_environment(tmp_path, monkeypatch):
     stand_in(tmp_path / "bin", version_status=1)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(UserError, match=r"`mfa version` fails: Please specify .*MFA_ROOT_DIR"):
@@ -549,8 +522,8 @@ def test_a_broken_mfa_on_path_gives_way_to_one_in_an_environment(
     ],
 )
 def test_mfa_without_the_programs_it_calls_gives_way_to_one_in_an_environment(
-    mfa: Path, missing: list[str], message: str
-) -> None:
+    mfa, missing, message
+):
     assert find_mfa("aligner") == [str(mfa)]
     for name in missing:
         (mfa.parent / name).unlink()
@@ -561,6 +534,6 @@ def test_mfa_without_the_programs_it_calls_gives_way_to_one_in_an_environment(
 
 
 @pytest.mark.parametrize("setting", ["jobs", "batch"])
-def test_bad_settings_are_refused_before_mfa_is_looked_for(setting: str) -> None:
+def test_bad_settings_are_refused_before_mfa_is_looked_for(setting):
     with pytest.raises(UserError, match=rf"aligner\.{setting}=0: 1 or more"):
-        MfaAligner(**{setting: 0})  # type: ignore[arg-type]
+        MfaAligner(**{setting: 0})

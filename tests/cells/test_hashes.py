@@ -1,14 +1,11 @@
 """The code's hash: what it follows, what it ignores, and that every Python makes the same one."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,12 +48,12 @@ def g(*, w):
 STORED = "1850ebdfd3ed09df"
 
 
-def test_the_digest_is_the_same_on_every_python() -> None:
+def test_the_digest_is_the_same_on_every_python():
     assert hashes.digest(PROGRAM) == STORED
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
-def test_another_python_makes_the_stored_digest(version: str, tmp_path: Path) -> None:
+def test_another_python_makes_the_stored_digest(version, tmp_path):
     python = shutil.which(f"python{version}")
     if python is None:
         pytest.skip(f"there is no python{version} here")
@@ -92,7 +89,7 @@ def test_another_python_makes_the_stored_digest(version: str, tmp_path: Path) ->
         ("for i in a:\n    b()\nelse:\n    c()\n", "for i in a:\n    b()\nc()\n", False),
     ],
 )  # fmt: skip
-def test_a_digest_is_of_the_program_not_of_its_text(before: str, after: str, is_same: bool) -> None:
+def test_a_digest_is_of_the_program_not_of_its_text(before, after, is_same):
     assert (hashes.digest(before) == hashes.digest(after)) == is_same
 
 
@@ -100,22 +97,20 @@ def test_a_digest_is_of_the_program_not_of_its_text(before: str, after: str, is_
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def package(tmp_path_factory):
     copy = tmp_path_factory.mktemp("copy") / "package"
     shutil.copytree(hashes.HERE, copy, ignore=shutil.ignore_patterns("data", "__pycache__"))
     return copy
 
 
 @pytest.fixture
-def changed(
-    package: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str, str], set[str]]]:
+def changed(package, monkeypatch):
     """A function that adds text to a module and returns the methods whose hash it changes."""
     monkeypatch.setattr(hashes, "HERE", package)
     before = {name: hashes.modules(target) for name, target in TARGETS.items()}
-    originals: dict[Path, str] = {}
+    originals = {}
 
-    def change(module: str, text: str) -> set[str]:
+    def change(module, text):
         file = package / module
         originals.setdefault(file, file.read_text())
         file.write_text(originals[file] + text)
@@ -174,15 +169,13 @@ WHISPERS = ALL  # language detection loads Whisper before any method
         ("track/tracker.py", ()),
     ],
 )
-def test_a_statement_changes_the_methods_that_reach_it_and_a_comment_none(
-    module: str, methods: set[str], changed: Callable[[str, str], set[str]]
-) -> None:
+def test_a_statement_changes_the_methods_that_reach_it_and_a_comment_none(module, methods, changed):
     assert changed(module, "\n# a comment\n") == set()
     assert changed(module, "\n_ADDED = 1\n") == set(methods)
 
 
-def test_every_folder_of_code_has_a_row_above() -> None:
-    (mark,) = test_a_statement_changes_the_methods_that_reach_it_and_a_comment_none.pytestmark  # type: ignore[attr-defined]
+def test_every_folder_of_code_has_a_row_above():
+    (mark,) = test_a_statement_changes_the_methods_that_reach_it_and_a_comment_none.pytestmark
     in_rows = {Path(module).parts[0] for module, _ in mark.args[1]}
     folders = {file.parent.name for file in hashes.HERE.glob("*/__init__.py")}
     assert folders - in_rows == {"data"}
@@ -229,7 +222,7 @@ HARMLESS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_what_a_method_imports_is_hashed_or_harmless(name: str) -> None:
+def test_what_a_method_imports_is_hashed_or_harmless(name):
     ended = subprocess.run(
         [sys.executable, "-c", IMPORTS, name], capture_output=True, text=True, cwd=ROOT
     )
@@ -237,7 +230,7 @@ def test_what_a_method_imports_is_hashed_or_harmless(name: str) -> None:
     hashed = hashes.modules(TARGETS[name])
     missing = []
     for module in ended.stdout.split():
-        file = Path(importlib.util.find_spec(module).origin)  # type: ignore
+        file = Path(importlib.util.find_spec(module).origin)
         is_harmless = any(
             module == each or (each.endswith(".") and module.startswith(each)) for each in HARMLESS
         )
@@ -250,14 +243,12 @@ def test_what_a_method_imports_is_hashed_or_harmless(name: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["none", "cut", "flipped", "no JSON", "a folder", "read-only"])
-def test_the_cache_of_programs_changes_no_digest(
-    damage: str, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_of_programs_changes_no_digest(damage, own, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = tmp_path / "cache" / "streaming_asr" / "hashes" / "programs.json"
     target = "my_methods.parrot.Parrot"
 
-    def fresh() -> dict[str, str]:  # as another process
+    def fresh():  # as another process
         hashes._programs.cache_clear()
         return hashes.modules(target)
 
@@ -287,7 +278,7 @@ def test_the_cache_of_programs_changes_no_digest(
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own(tmp_path, monkeypatch):
     files = {
         "my_methods/__init__.py": "",
         "my_methods/parrot.py": """
@@ -326,9 +317,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("my_methods/other.py", False),
     ],
 )
-def test_the_modules_next_to_a_users_method_count_where_it_imports_them(
-    name: str, counts: bool, own: Path
-) -> None:
+def test_the_modules_next_to_a_users_method_count_where_it_imports_them(name, counts, own):
     target = "my_methods.parrot.Parrot"
     before = hashes.modules(target)
     assert {"numpy", "my_methods.other"}.isdisjoint(before)
@@ -338,12 +327,12 @@ def test_the_modules_next_to_a_users_method_count_where_it_imports_them(
     assert (hashes.modules(target) != before) == counts
 
 
-def test_targets_of_a_configuration_are_found_at_any_depth() -> None:
+def test_targets_of_a_configuration_are_found_at_any_depth():
     node = {"_target_": "a.A", "inner": {"_target_": "b.B"}, "list": [{"_target_": "c.C"}, 1]}
     assert hashes.targets_of(node) == ["a.A", "b.B", "c.C"]
 
 
-def test_a_change_of_settings_is_named() -> None:
+def test_a_change_of_settings_is_named():
     before = {"chunk": "1s", "method": {"beam": 0, "n": 2}, "name": "a", "limit": 3}
     now = {"chunk": "1s", "method": {"beam": 3, "n": 2, "x": None}, "name": "b", "limit": None}
     assert hashes.changed_settings(before, now) == ["method.beam 0 -> 3", "limit 3 -> null"]

@@ -1,10 +1,7 @@
 """One cell over several jobs: split, joined, completed, and kept apart from what is not its own."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from run_fakes import RUN, arguments, cu_scores, program, texts
@@ -21,15 +18,15 @@ CELL = "method=parrot,chunk=300ms,data=phrases,model=none"
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def cell(root: Path, name: str = "default") -> Path:
+def cell(root, name="default"):
     return root / "outputs" / name / CELL
 
 
-def test_a_cell_in_pieces_equals_one_that_ran_whole(tmp_path: Path) -> None:
+def test_a_cell_in_pieces_equals_one_that_ran_whole(tmp_path):
     assert run.main(arguments(tmp_path, "pieces=3")) == 0
     assert run.main(arguments(tmp_path, "name=whole")) == 0
     ours, whole = cell(tmp_path), cell(tmp_path, "whole")
@@ -46,9 +43,7 @@ def test_a_cell_in_pieces_equals_one_that_ran_whole(tmp_path: Path) -> None:
     assert [each.folder.name for each in read_results(tmp_path / "outputs" / "default")] == [CELL]
 
 
-def test_a_finished_cell_is_skipped_whole_or_in_pieces(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_cell_is_skipped_whole_or_in_pieces(tmp_path, capsys):
     counter = tmp_path / "steps"
     command = arguments(tmp_path, f"method.counter={counter}")
     assert run.main([*command, "pieces=2"]) == 0
@@ -60,7 +55,7 @@ def test_a_finished_cell_is_skipped_whole_or_in_pieces(
     assert counter.stat().st_size == n_steps
 
 
-def test_a_killed_sweep_in_pieces_is_completed_by_the_same_command(tmp_path: Path) -> None:
+def test_a_killed_sweep_in_pieces_is_completed_by_the_same_command(tmp_path):
     command = ["-m", *arguments(tmp_path, "chunk=100ms,300ms", "pieces=3")]
     killed = program(tmp_path, RUN, *command, KILL_AT="60")
     assert killed.returncode == -9
@@ -75,9 +70,7 @@ def test_a_killed_sweep_in_pieces_is_completed_by_the_same_command(tmp_path: Pat
         assert texts(one) == texts(tmp_path / "outputs" / "unbroken" / one.name)
 
 
-def test_a_lost_piece_is_told_and_completed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lost_piece_is_told_and_completed(tmp_path, capsys):
     command = arguments(tmp_path, "pieces=3")
     for k in (1, 3):
         assert run.main([*command, f"piece={k}"]) == 0
@@ -91,7 +84,7 @@ def test_a_lost_piece_is_told_and_completed(
     assert len(read_log(cell(tmp_path) / "events.jsonl").utterances) == 5
 
 
-def test_score_joins_pieces_that_were_finished_elsewhere(tmp_path: Path) -> None:
+def test_score_joins_pieces_that_were_finished_elsewhere(tmp_path):
     command = arguments(tmp_path, "pieces=2")
     assert run.main(command) == 0
     for name in ("events.jsonl", "metrics.json", "utterances.jsonl"):
@@ -112,17 +105,15 @@ def test_score_joins_pieces_that_were_finished_elsewhere(tmp_path: Path) -> None
         (["-m", "pieces=2,3"], "pieces=2,3: a command has one number of pieces"),
     ],
 )
-def test_a_wrong_number_of_pieces_is_refused_before_anything_runs(
-    given: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_number_of_pieces_is_refused_before_anything_runs(given, told, tmp_path, capsys):
     assert run.main(arguments(tmp_path, *given)) == 2
     assert told in capsys.readouterr().err
     assert not (tmp_path / "outputs").exists()
 
 
 def test_a_worker_with_other_code_is_named_and_its_piece_computed_anew(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, capsys, monkeypatch
+):
     command = arguments(tmp_path, "pieces=3")
     with monkeypatch.context() as other:
         other.setattr(cell_module, "modules", lambda *targets: {"my.parrot": "0ther"})
@@ -137,9 +128,7 @@ def test_a_worker_with_other_code_is_named_and_its_piece_computed_anew(
     assert header["hashes"]["code"] == hashes.hash_of(hashes.modules("run_fakes.Parrot"))
 
 
-def test_a_piece_of_another_sweep_is_not_joined(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_piece_of_another_sweep_is_not_joined(tmp_path, capsys):
     command = arguments(tmp_path, "pieces=2")
     assert run.main([*command, "piece=1"]) == 0
     pieces = cell(tmp_path) / "pieces"
@@ -152,7 +141,7 @@ def test_a_piece_of_another_sweep_is_not_joined(
     assert not (cell(tmp_path) / "events.jsonl").exists()
 
 
-def test_pieces_of_changed_data_do_not_overwrite_the_cell_that_ran_whole(tmp_path: Path) -> None:
+def test_pieces_of_changed_data_do_not_overwrite_the_cell_that_ran_whole(tmp_path):
     assert run.main(arguments(tmp_path)) == 0
     conf = tmp_path / "conf" / "data" / "phrases.yaml"
     changed = arguments(tmp_path, "pieces=2")
@@ -164,7 +153,7 @@ def test_pieces_of_changed_data_do_not_overwrite_the_cell_that_ran_whole(tmp_pat
     assert result["hashes"]["data"] == "2-5-clean"
 
 
-def test_joined_pieces_name_every_processor(tmp_path: Path) -> None:
+def test_joined_pieces_name_every_processor(tmp_path):
     assert run.main(arguments(tmp_path, "pieces=2")) == 0
     log = cell(tmp_path) / "pieces" / "2-of-2" / "events.jsonl"
     first, _, rest = log.read_text().partition("\n")
@@ -178,9 +167,7 @@ def test_joined_pieces_name_every_processor(tmp_path: Path) -> None:
     assert joined.header["machine"]["cpu"] == f"{mine} and abacus"
 
 
-def test_pieces_of_a_number_that_no_split_has_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pieces_of_a_number_that_no_split_has_are_refused(tmp_path, capsys):
     folder = tmp_path / "pieces" / "1-of-99999999999"
     folder.mkdir(parents=True)
     (folder / "metrics.json").write_text("{}")

@@ -20,7 +20,7 @@ from streaming_asr.score import score_folder
 from streaming_asr.score.results import BUSY, read_results
 
 
-def test_a_quick_method_carries_more_and_two_runs_give_a_spread(tmp_path: Path) -> None:
+def test_a_quick_method_carries_more_and_two_runs_give_a_spread(tmp_path):
     write_cell(tmp_path / "a" / "method=whisperrt,chunk=300ms", compute_s=0.01)
     write_cell(tmp_path / "b" / "method=whisperrt,chunk=300ms", compute_s=0.02)
     write_cell(tmp_path / "a" / "method=ufal,chunk=300ms", compute_s=0.1)
@@ -35,7 +35,7 @@ def test_a_quick_method_carries_more_and_two_runs_give_a_spread(tmp_path: Path) 
     assert served["star"] == [0]  # its step takes longer than the chunk
 
 
-def test_what_cannot_be_judged_is_named_and_left_out(tmp_path: Path) -> None:
+def test_what_cannot_be_judged_is_named_and_left_out(tmp_path):
     write_cell(tmp_path / "method=offline,chunk=300ms")
     with pytest.raises(UserError, match="no cell can be judged"):
         judged([tmp_path])
@@ -48,7 +48,7 @@ def test_what_cannot_be_judged_is_named_and_left_out(tmp_path: Path) -> None:
     assert notes == ["left out: star 300ms: no weights"]
 
 
-def test_a_failed_recording_is_named_and_counts_with_an_empty_text(tmp_path: Path) -> None:
+def test_a_failed_recording_is_named_and_counts_with_an_empty_text(tmp_path):
     cell = write_cell(tmp_path / "method=ufal,chunk=300ms")
     opening = {"kind": "utterance", "utt": "u3", "text": SENTENCE, "duration_samples": 16_000}
     end = {"kind": "end", "utt": "u3", "status": "failed", "error": "no sound"}
@@ -61,7 +61,7 @@ def test_a_failed_recording_is_named_and_counts_with_an_empty_text(tmp_path: Pat
     assert notes == ["ufal 300ms: 1 of 3 recordings failed; they count with an empty text"]
 
 
-def test_a_busy_machine_is_named_as_in_the_table(tmp_path: Path) -> None:
+def test_a_busy_machine_is_named_as_in_the_table(tmp_path):
     """The streams that such a log carries are fewer than a quiet machine has."""
     for method, cpu_share in (("ufal", 0.5), ("star", 0.9)):
         cell = write_cell(tmp_path / f"method={method},chunk=300ms")
@@ -82,13 +82,7 @@ def test_a_busy_machine_is_named_as_in_the_table(tmp_path: Path) -> None:
         (["lag=20ms"], 1, None),
     ],
 )
-def test_the_answer_is_within_the_budget(
-    budget: list[str],
-    status: int,
-    use: str | None,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_answer_is_within_the_budget(budget, status, use, tmp_path, capsys):
     """UFAL makes no error and carries few streams, WhisperRT the other way round."""
     cells = {"ufal": (0.1, SENTENCE), "whisperrt,method.beam=3": (0.01, SENTENCE[:-4])}
     for method, (compute_s, text) in cells.items():
@@ -115,20 +109,14 @@ def test_the_answer_is_within_the_budget(
         (["--minutes", "0"], "--minutes=0.0: 0.1 or more"),
     ],
 )
-def test_bad_input_is_refused_before_anything_loads(
-    words: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_bad_input_is_refused_before_anything_loads(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "outputs").exists()
 
 
-def test_a_change_of_speed_is_reported(tmp_path: Path) -> None:
+def test_a_change_of_speed_is_reported(tmp_path):
     write_cell(tmp_path / "method=ufal,chunk=300ms", compute_s=0.1)
     (result,) = read_results(tmp_path)
     rtf = result.metrics["rtf_total"] or 0.0
@@ -142,9 +130,7 @@ def test_a_change_of_speed_is_reported(tmp_path: Path) -> None:
 SETTINGS = ["model=mini", "method=whisperrt", "chunk=1s", "--minutes", "0.2"]
 
 
-def test_too_little_audio_is_refused_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_too_little_audio_is_refused_before_anything_is_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("talks").mkdir()
     soundfile.write("talks/a.wav", np.zeros(1), 16_000)
@@ -230,15 +216,8 @@ class Machine:
     ],
 )
 def test_measuring_stops_after_its_minutes_and_names_what_is_left_out(
-    minutes: str,
-    slowdown: float,
-    seconds: float,
-    n: int,
-    left_out: list[str],
-    is_changed: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    minutes, slowdown, seconds, n, left_out, is_changed, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     Path("talks").mkdir()
     noise = np.random.default_rng(0).normal(0, 0.1, 160_000)
@@ -264,9 +243,7 @@ def test_measuring_stops_after_its_minutes_and_names_what_is_left_out(
     assert len(changes) == is_changed
 
 
-def test_of_one_long_recording_the_beginning_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_one_long_recording_the_beginning_is_used(tmp_path, monkeypatch):
     """The cost takes 0.5 s, so 5.5 s are left for 0.1 s per second of audio."""
     monkeypatch.chdir(tmp_path)
     soundfile.write("talk.wav", np.random.default_rng(0).normal(0, 0.1, 960_000), 16_000)
@@ -284,11 +261,8 @@ def test_of_one_long_recording_the_beginning_is_used(
 @pytest.mark.slow
 @pytest.mark.parametrize("has_text", [True, False])
 def test_recordings_are_measured_and_the_line_to_use_is_given(
-    has_text: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    has_text, tmp_path, monkeypatch, capsys
+):
     """Five seconds of one recording suffice for an answer, though not for an interval."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("streaming_asr.commands.advise.LEAST_S", 60.0)
@@ -309,9 +283,7 @@ def test_recordings_are_measured_and_the_line_to_use_is_given(
 
 
 @pytest.mark.slow
-def test_a_recording_without_speech_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recording_without_speech_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("streaming_asr.commands.advise.KEEPS_UP", 1e9)
     soundfile.write("talk.wav", np.zeros(5 * 16_000, np.float32), 16_000)

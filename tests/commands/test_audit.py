@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,12 +18,10 @@ from hypothesis import strategies as st
 from remote_fakes import websocket
 from traces import a_trace
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import ServerConnection
 
 from streaming_asr.commands import audit as audit_command
 from streaming_asr.commands.audit import main
 from streaming_asr.events.log import EventWriter, Step, UtteranceLog
-from streaming_asr.metrics import Trace
 from streaming_asr.metrics.accuracy import word_errors
 from streaming_asr.metrics.intervals import Clusters
 from streaming_asr.metrics.losses import PARTS, blocks, counts
@@ -35,12 +32,12 @@ SHORT = "the harbour opens at noon"
 DELTA = "conversation.item.input_audio_transcription.delta"
 
 
-def parts_of(trace: Trace) -> dict[str, int]:
+def parts_of(trace):
     found = counts(blocks(trace, trace.normalise.words(trace.reference)))
     return {part: n for part, n in found.items() if n}
 
 
-def a_stream(*texts: str, reference: str = SAID, **fields: object) -> Trace:
+def a_stream(*texts, reference=SAID, **fields):
     """A trace whose steps, a second apart, commit these texts one behind the other."""
     whole = [" ".join(texts[: k + 1]) for k in range(len(texts))]
     return a_trace(reference, [(k + 1.0, 0.1, text, "") for k, text in enumerate(whole)], **fields)
@@ -64,13 +61,13 @@ def a_stream(*texts: str, reference: str = SAID, **fields: object) -> Trace:
         (("",), {"tail": 11}),
     ],
 )
-def test_each_fault_is_in_its_own_part(texts: tuple[str, ...], parts: dict[str, int]) -> None:
+def test_each_fault_is_in_its_own_part(texts, parts):
     trace = a_stream(*texts)
     assert parts_of(trace) == parts
     assert sum(parts.values()) == word_errors(trace, trace.normalise).errors
 
 
-def test_words_in_a_pause_are_invented_and_a_failed_recording_is_its_own_part() -> None:
+def test_words_in_a_pause_are_invented_and_a_failed_recording_is_its_own_part():
     steps = [
         (2.0, 0.1, "the cat", ""),
         (5.0, 0.1, "the cat you", ""),
@@ -88,9 +85,7 @@ WORDS = st.lists(
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=4))
-def test_the_parts_add_up_to_the_difference_of_the_error_rates(
-    drawn: list[tuple[list[str], list[str], list[str]]],
-) -> None:
+def test_the_parts_add_up_to_the_difference_of_the_error_rates(drawn):
     drawn.append((["cat"], ["cat"], ["cat"]))
     pairs = []
     for reference, mine, other in drawn:
@@ -113,9 +108,7 @@ def test_the_parts_add_up_to_the_difference_of_the_error_rates(
 
 
 @pytest.mark.parametrize(("seconds", "slope"), [(60.0, 6.0), (29.0, None)])
-def test_the_lag_grows_by_the_slope_over_a_long_recording(
-    seconds: float, slope: float | None
-) -> None:
+def test_the_lag_grows_by_the_slope_over_a_long_recording(seconds, slope):
     """Lags of 1 s at 10 s and of 4 s at 40 s: three seconds in half a minute."""
     steps = [(11.0, 0.0, "the", ""), (44.0, 0.0, "the cat", "")]
     trace = a_trace("the cat", steps, ends=[10.0, 40.0], duration_s=seconds)
@@ -126,11 +119,11 @@ def test_the_lag_grows_by_the_slope_over_a_long_recording(
 # -- a server -------------------------------------------------------------------------------------
 
 
-def realtime(texts: list[str]) -> Callable[[ServerConnection], None]:
+def realtime(texts):
     """A Realtime server that gives one text after the other, each half a second of audio apart."""
 
-    def handler(connection: ServerConnection) -> None:
-        def tell(kind: str, **fields: object) -> None:
+    def handler(connection):
+        def tell(kind, **fields):
             connection.send(json.dumps({"type": kind, **fields}))
 
         tell("session.created", session={})
@@ -152,7 +145,7 @@ def realtime(texts: list[str]) -> Callable[[ServerConnection], None]:
 
 
 @contextmanager
-def uploads(status: int = 200, text: str = SHORT) -> Iterator[str]:
+def uploads(status=200, text=SHORT):
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
@@ -177,7 +170,7 @@ def uploads(status: int = 200, text: str = SHORT) -> Iterator[str]:
 
 
 @pytest.fixture
-def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def recordings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "talks"
     folder.mkdir()
@@ -189,7 +182,7 @@ def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def audited(url: str, upload: str, folder: Path, *more: str) -> tuple[int, dict[str, float]]:
+def audited(url, upload, folder, *more):
     command = [url, f"data.path={folder}", "limit=6", "--upload", upload, "--json", "answer.json"]
     status = main([*command, *more])
     answer = json.loads(Path("answer.json").read_text()) if status < 2 else {"parts": []}
@@ -205,7 +198,7 @@ PLANTED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", PLANTED)
-def test_a_fault_planted_in_a_server_is_found_in_its_own_part(part: str, recordings: Path) -> None:
+def test_a_fault_planted_in_a_server_is_found_in_its_own_part(part, recordings):
     texts, n = PLANTED[part]
     with websocket(realtime(texts)) as url, uploads() as upload:
         status, parts = audited(url, upload, recordings)
@@ -227,13 +220,7 @@ def test_a_fault_planted_in_a_server_is_found_in_its_own_part(part: str, recordi
         (["x", "--worse=-1"], "--worse=-1.0: 0 or more, 100 at most"),
     ],
 )
-def test_what_cannot_be_audited_is_refused(
-    command: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_cannot_be_audited_is_refused(command, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(command) == 2
     assert said in capsys.readouterr().err
@@ -246,21 +233,14 @@ def test_what_cannot_be_audited_is_refused(
         (503, 'no text came back: 503: {"text": "the harbour opens at noon"}'),
     ],
 )
-def test_a_server_that_takes_no_upload_is_named(
-    status: int, error: str, recordings: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_takes_no_upload_is_named(status, error, recordings, capsys):
     with uploads(status) as upload:
         command = ["ws://127.0.0.1:9", f"data.path={recordings}", "limit=4", "--upload", upload]
         assert main(command) == 2
     assert error in capsys.readouterr().err
 
 
-def a_cell(
-    folder: Path,
-    audio: Path | None = None,
-    changes: dict[str, object] | None = None,
-    **texts: str | None,
-) -> Path:
+def a_cell(folder, audio=None, changes=None, **texts):
     """A cell of one step for each recording; None is a recording that failed. changes: fields of
     each recording."""
     with EventWriter(folder / "events.jsonl", {"config": {"normaliser": "whisper"}}) as writer:
@@ -328,7 +308,7 @@ NO_LIST = {
 }
 
 
-def saved(folder: Path, settings: str) -> Path:
+def saved(folder, settings):
     cell = a_cell(folder / "cell", a=SHORT)
     (cell / ".hydra").mkdir()
     (cell / ".hydra/overrides.yaml").write_text(settings)
@@ -336,12 +316,7 @@ def saved(folder: Path, settings: str) -> Path:
 
 
 @pytest.mark.parametrize("setting", REFUSED)
-def test_a_setting_that_a_folder_saved_is_refused_by_name(
-    setting: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_setting_that_a_folder_saved_is_refused_by_name(setting, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     cell = saved(tmp_path, json.dumps(["method=ufal", "model=mini", "data=mini", setting]))
     assert main([str(cell), "--yes"]) == 2
@@ -352,11 +327,8 @@ def test_a_setting_that_a_folder_saved_is_refused_by_name(
 
 @pytest.mark.parametrize("content", NO_LIST.values(), ids=NO_LIST)
 def test_saved_settings_that_are_no_list_of_texts_are_refused(
-    content: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    content, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     assert main([str(saved(tmp_path, content))]) == 2
     assert "overrides.yaml: is no list of settings" in capsys.readouterr().err
@@ -377,16 +349,11 @@ TAKEN = ["model=mini", "data=mini", "limit=2", "seed=1", "language=en", "data.sp
     ],
 )
 def test_saved_settings_are_shown_before_they_run_and_paths_need_yes(
-    place: str | None,
-    yes: bool,
-    runs: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    place, yes, runs, tmp_path, monkeypatch, capsys
+):
     ran = []
 
-    def run(settings: list[str]) -> Path:
+    def run(settings):
         assert "overrides.yaml: model=mini" in capsys.readouterr().err  # shown before
         ran.extend(settings)
         return a_cell(tmp_path / "batch", a=SHORT)
@@ -405,9 +372,7 @@ def test_saved_settings_are_shown_before_they_run_and_paths_need_yes(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium or chromedriver here")
-def test_the_page_fits_a_telephone_and_plays_its_places(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_fits_a_telephone_and_plays_its_places(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     soundfile.write("talk.wav", np.zeros(32_000, np.float32), 16_000)
     name = "method=whisperrt,chunk=300ms,limit=20,method.beam=3,model=tiny.en"
@@ -429,9 +394,7 @@ def test_the_page_fits_a_telephone_and_plays_its_places(
         assert window.console() == []
 
 
-def test_two_logs_need_no_model_and_a_failed_recording_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_logs_need_no_model_and_a_failed_recording_counts(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     stream = a_cell(tmp_path / "stream", a=SHORT, b=None, c="the harbour opens at")
     batch = a_cell(tmp_path / "batch", a=SHORT, b=SHORT, c=SHORT)
@@ -444,7 +407,7 @@ def test_two_logs_need_no_model_and_a_failed_recording_counts(
     assert "failed in the stream: 1 recordings" in capsys.readouterr().out
 
 
-def test_two_long_names_have_two_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_long_names_have_two_pages(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     batch = a_cell(tmp_path / "batch", a=SHORT)
     for end in ("a", "b"):
@@ -466,22 +429,14 @@ def test_two_long_names_have_two_pages(tmp_path: Path, monkeypatch: pytest.Monke
         ),
     ],
 )
-def test_logs_of_different_tasks_and_lengths_are_refused(
-    changes: dict[str, object],
-    texts: dict[str, str],
-    error: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_logs_of_different_tasks_and_lengths_are_refused(changes, texts, error, tmp_path, capsys):
     stream = a_cell(tmp_path / "stream", changes={"audio_hash": "one"}, a=SHORT)
     batch = a_cell(tmp_path / "batch", changes={"audio_hash": "one"} | changes, **texts)
     assert main([str(stream), "--batch", str(batch)]) == 2
     assert error in capsys.readouterr().err
 
 
-def test_recordings_without_speech_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_recordings_without_speech_are_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     cells = []
     for name, text in (("stream", "you you"), ("batch", "")):

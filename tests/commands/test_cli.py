@@ -1,7 +1,5 @@
 """The console script: what it prints, what it refuses, what it does not import."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -11,21 +9,23 @@ import signal
 import subprocess
 import sys
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 from places import HANG_S
 from run_fakes import arguments, program
 
 from streaming_asr import __version__
-from streaming_asr.commands import cli
+from streaming_asr.commands import cli, doctor
+from streaming_asr.commands import list as listing
+from streaming_asr.commands.doctor import Check, examine
 from streaming_asr.config.schema import RunConfig
 from streaming_asr.files import CONF_DIR
+from streaming_asr.metrics import METRICS
 
 HEAVY = ("torch", "transformers", "peft", "matplotlib", "wandb", "faster_whisper", "jiwer")
 
 
-def test_help_teaches_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_teaches_the_commands(capsys):
     assert cli.main(["--help"]) == 0
     out = capsys.readouterr().out
     assert "streaming-asr method=whisperrt chunk=300ms" in out
@@ -44,7 +44,7 @@ def test_help_teaches_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         ["serve", "--help"],
     ],
 )
-def test_a_question_imports_nothing_heavy(question: list[str], tmp_path: Path) -> None:
+def test_a_question_imports_nothing_heavy(question, tmp_path):
     code = (
         "import json, sys\n"
         "from streaming_asr.commands.cli import main\n"
@@ -79,12 +79,12 @@ sys.exit(main())
 @pytest.mark.parametrize(
     "module", ["numpy", "datetime", "streaming_asr.terminal", "streaming_asr.score"]
 )
-def test_ctrl_c_during_the_imports_is_one_line(module: str, tmp_path: Path) -> None:
+def test_ctrl_c_during_the_imports_is_one_line(module, tmp_path):
     asked = program(tmp_path, INTERRUPT, "score", ".", AT=module)
     assert (asked.returncode, asked.stdout, asked.stderr) == (130, "", "stopped by SIGINT\n")
 
 
-def test_the_handler_of_ctrl_c_is_back_after_the_imports() -> None:
+def test_the_handler_of_ctrl_c_is_back_after_the_imports():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert cli.main(["--version"]) == 0
@@ -96,7 +96,7 @@ def test_the_handler_of_ctrl_c_is_back_after_the_imports() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_the_configuration_names_the_defaults_and_the_choices(tmp_path: Path) -> None:
+def test_the_configuration_names_the_defaults_and_the_choices(tmp_path):
     code = "import sys; from streaming_asr.commands.cli import main; sys.exit(main())"
     asked = program(tmp_path, code, "--cfg", "job")
     assert "_target_: streaming_asr.methods.whisperrt.WhisperRT" in asked.stdout
@@ -137,13 +137,7 @@ def test_the_configuration_names_the_defaults_and_the_choices(tmp_path: Path) ->
         ("check method=remote", "method=remote: a server keeps no contract"),
     ],
 )
-def test_a_wrong_command_is_refused(
-    command: str,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_wrong_command_is_refused(command, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     try:
         status = cli.main(command.split())
@@ -154,9 +148,7 @@ def test_a_wrong_command_is_refused(
     assert message in shown and "Traceback" not in shown
 
 
-def test_sync_without_a_login_says_how_to_log_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sync_without_a_login_says_how_to_log_in(tmp_path, monkeypatch, capsys):
     (tmp_path / "wandb" / "offline-run-1").mkdir(parents=True)
     (tmp_path / "wandb" / "offline-run-1" / "run.wandb").touch()
     (tmp_path / "metrics.json").touch()
@@ -166,12 +158,12 @@ def test_sync_without_a_login_says_how_to_log_in(
     assert "there is no login of W&B; give `wandb login`" in capsys.readouterr().err
 
 
-def test_the_version_is_ours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_ours(capsys):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"streaming_asr {__version__}\n"
 
 
-def test_list_and_doctor_answer_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_and_doctor_answer_in_json(capsys):
     assert cli.main(["list", "methods", "--json"]) == 0
     methods = json.loads(capsys.readouterr().out)["methods"]
     assert set(methods) == {file.stem for file in (CONF_DIR / "method").glob("*.yaml")}
@@ -183,9 +175,7 @@ def test_list_and_doctor_answer_in_json(capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-def test_list_has_experiments_and_a_users_own_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_list_has_experiments_and_a_users_own_files(tmp_path, capsys):
     assert cli.main(["list", "experiments", "--json"]) == 0
     experiments = json.loads(capsys.readouterr().out)["experiments"]
     assert set(experiments) == {file.stem for file in (CONF_DIR / "experiment").glob("*.yaml")}
@@ -197,20 +187,20 @@ def test_list_has_experiments_and_a_users_own_files(
     assert re.search("mine +My own way", printed) and "whisperrt" in printed
 
 
-def test_bare_settings_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bare_settings_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flag, conf, *settings = arguments(tmp_path, "limit=1")
     assert cli.main([*settings, flag, conf]) == 0
     assert list((tmp_path / "outputs").glob("*/*/metrics.json"))
 
 
-def test_every_command_that_is_offered_exists() -> None:
+def test_every_command_that_is_offered_exists():
 
     for module, _ in cli.COMMANDS.values():
         assert importlib.util.find_spec(f"streaming_asr.{module}"), module
 
 
-def test_the_callers_arguments_are_left_as_they_were() -> None:
+def test_the_callers_arguments_are_left_as_they_were():
     before = list(sys.argv)
     cli.main(["chunk=300"])
     assert sys.argv == before
@@ -244,7 +234,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
         ("streaming-asr data.sn", {"data.snr_db="}),
     ],
 )
-def test_bash_completes_choices_and_settings(line: str, offered: set[str], tmp_path: Path) -> None:
+def test_bash_completes_choices_and_settings(line, offered, tmp_path):
     script = tmp_path / "bin" / "streaming-asr"
     script.parent.mkdir()
     script.write_text(SCRIPT)
@@ -263,7 +253,7 @@ def test_bash_completes_choices_and_settings(line: str, offered: set[str], tmp_p
 
 
 @pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
-def test_each_shell_has_its_script(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_each_shell_has_its_script(shell, capfd):
     from streaming_asr.run import command as run
 
     assert run.main(["-sc", f"install={shell}"]) == 0
@@ -292,25 +282,102 @@ FAULTS = {  # a class that breaks the contract, and a part of the sentence
 }
 
 
-def own(folder: Path, target: str) -> list[str]:
+def own(folder, target):
     (folder / "method").mkdir(exist_ok=True)
     (folder / "method" / "mine.yaml").write_text(f"_target_: {target}\n")
     return ["check", "method=mine", "-cd", str(folder)]
 
 
 @pytest.mark.parametrize("target", FAULTS)
-def test_a_planted_fault_is_a_sentence(
-    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_planted_fault_is_a_sentence(target, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(own(tmp_path, target)) == 1
     shown = capsys.readouterr().out
     assert FAULTS[target] in shown and "mine: breaks " in shown
 
 
-def test_a_method_that_keeps_the_contract_passes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_method_that_keeps_the_contract_passes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(own(tmp_path, "fakes.BatchedTicker")) == 0
     assert "mine: keeps the contract" in capsys.readouterr().out
+
+
+# -- doctor and list --
+
+
+def by_name(checks):
+    return {check.name: check for check in checks}
+
+
+@pytest.fixture
+def bare(tmp_path, monkeypatch):
+    """A machine with no programs, no login and no hub cache."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("WANDB_API_KEY", "NETRC", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_what_is_not_there_is_absent_and_says_what_it_is_for(bare, monkeypatch):
+    checks = by_name(examine(offline=True))
+    assert checks["MFA"].state == "absent" and checks["MFA"].remedy
+    assert checks["torch"].state == checks["mini"].state == "ok"
+    assert (checks["W&B"].state, checks["W&B"].seen) == ("absent", "no login")
+    assert "not tried" in checks["model hub"].seen
+    monkeypatch.setenv("WANDB_API_KEY", "x")
+    assert by_name(examine(offline=True))["W&B"].state == "ok"
+
+
+def test_only_what_is_needed_decides_the_exit_status(monkeypatch, capsys):
+    checks = [
+        Check("torch", True, "2", "pip install it", needed=True),
+        Check("MFA", False, "not found", "conda install it"),
+    ]
+    monkeypatch.setattr(doctor, "examine", lambda offline: checks)
+    assert doctor.main(["--offline"]) == 0
+    assert "absent  MFA    not found: conda install it" in capsys.readouterr().out
+    checks.append(Check("mini model", False, "not in x", "install again", needed=True))
+    assert doctor.main([]) == 1
+    assert "broken: mini model" in capsys.readouterr().out
+
+
+def test_a_needed_package_that_is_missing_is_broken():
+    check = doctor._package("no-such-package")
+    assert (check.state, check.remedy) == ("broken", "pip install -e .")
+
+
+def test_list_shows_every_configuration_with_what_it_is(capsys):
+    from streaming_asr.files import CONF_DIR
+
+    assert listing.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert listing.main(["experiments"]) == 0
+    lines += capsys.readouterr().out.splitlines()
+    for group in listing.GROUPS.values():
+        for file in (CONF_DIR / group).glob("*.yaml"):
+            named = [line for line in lines if line.startswith(f"{file.stem} ")]
+            assert named and all(len(line.split()) > 3 for line in named), file.stem
+    assert any(line.startswith(f"{len(METRICS)} metrics") for line in lines)
+
+
+def test_list_takes_one_kind_and_refuses_others(capsys):
+    assert listing.main(["models"]) == 0
+    out = capsys.readouterr().out
+    assert "whisper" in out and "methods" not in out
+    assert listing.main(["metrics"]) == 0
+    assert "headroom" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        listing.main(["mehtods"])
+
+
+def test_a_description_ends_with_its_first_sentence(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text("# One thing,\n# told in two lines.\n# More.\nkey: 1\n# not this\n")
+    assert listing.about(file) == "One thing, told in two lines."
+
+
+def test_a_missing_package_is_named_though_other_checks_need_it(bare, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # its import now fails
+    monkeypatch.delitem(sys.modules, "huggingface_hub.constants", raising=False)
+    last = doctor.examine(offline=True)[-1]
+    assert (last.name.partition(".")[0], last.state) == ("huggingface_hub", "broken")

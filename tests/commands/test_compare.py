@@ -1,10 +1,6 @@
 """Runs beside their baseline: paired differences, and what cannot be compared."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,22 +14,22 @@ from streaming_asr.utterance import TimedWord
 
 
 def a_cell(
-    folder: Path,
+    folder,
     *,
-    wrong: int = 0,
-    late_s: float = 0.0,
-    n: int = 36,
-    n_speakers: int = 12,
-    cpu: str = "abacus",
-    chunk: str = "300ms",
-    n_expected: int | None = None,
-    **fields: object,
-) -> Path:
+    wrong=0,
+    late_s=0.0,
+    n=36,
+    n_speakers=12,
+    cpu="abacus",
+    chunk="300ms",
+    n_expected=None,
+    **fields,
+):
     """`n` utterances of "big fish swim home"; every `wrong`-th has an error, words come `late_s`
     later."""
     text = "big fish swim home"
     folder.mkdir(parents=True)
-    header: dict[str, Any] = {"config": {"chunk": chunk}, "machine": {"cpu": cpu}}
+    header = {"config": {"chunk": chunk}, "machine": {"cpu": cpu}}
     if n_expected is not None:
         header["n_utterances"] = n_expected
     with EventWriter(folder / "events.jsonl", header) as writer:
@@ -50,12 +46,12 @@ def a_cell(
     return folder
 
 
-def rows_of(*folders: Path, against: str | None = None) -> dict[tuple[str, str], dict]:
+def rows_of(*folders, against=None):
     runs = read_runs([str(folder) for folder in folders])
     return {(row["metric"], row["run"]): row for row in table(compare(runs, against))}
 
 
-def test_a_difference_is_run_minus_baseline_and_paired_over_speakers(tmp_path: Path) -> None:
+def test_a_difference_is_run_minus_baseline_and_paired_over_speakers(tmp_path):
     rows = rows_of(a_cell(tmp_path / "a", wrong=1), a_cell(tmp_path / "b", wrong=3, late_s=0.3))
     wer = rows["wer", "b"]
     assert wer["difference"] == pytest.approx(100 * (12 - 36) / 144)
@@ -69,9 +65,7 @@ def test_a_difference_is_run_minus_baseline_and_paired_over_speakers(tmp_path: P
         assert late["n_differ"] == 12
 
 
-def test_where_few_speakers_differ_there_is_no_p_and_it_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_few_speakers_differ_there_is_no_p_and_it_is_said(tmp_path, capsys):
     cells = [a_cell(tmp_path / name, wrong=wrong) for name, wrong in (("a", 2), ("b", 6))]
     row = rows_of(*cells)["wer", "b"]
     assert row["difference"] == pytest.approx(100 * (6 - 18) / 144)
@@ -81,7 +75,7 @@ def test_where_few_speakers_differ_there_is_no_p_and_it_is_said(
     assert "4 of 12" in printed and "no interval, no p: fewer than 6 differ" in printed
 
 
-def test_p_values_are_corrected_for_all_runs_of_the_table(tmp_path: Path) -> None:
+def test_p_values_are_corrected_for_all_runs_of_the_table(tmp_path):
     folders = [
         a_cell(tmp_path / name, wrong=w) for name, w in zip("abcd", (1, 3, 3, 3), strict=True)
     ]
@@ -91,9 +85,7 @@ def test_p_values_are_corrected_for_all_runs_of_the_table(tmp_path: Path) -> Non
     assert rows["wer", "b"]["p_holm"] == 3 * alone["p_value"] == 6 / 2**8
 
 
-def test_below_ten_speakers_it_draws_utterances_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_below_ten_speakers_it_draws_utterances_and_says_so(tmp_path, capsys):
     cells = [a_cell(tmp_path / name, wrong=3, n_speakers=4) for name in "ab"]
     assert main(["compare", *map(str, cells)]) == 0
     printed = capsys.readouterr().out
@@ -103,7 +95,7 @@ def test_below_ten_speakers_it_draws_utterances_and_says_so(
     assert "4 speakers" in result["note"]
 
 
-def test_failed_and_silent_utterances_stay_in_n(tmp_path: Path) -> None:
+def test_failed_and_silent_utterances_stay_in_n(tmp_path):
     whole = a_cell(tmp_path / "a")
     half = a_cell(tmp_path / "b", status="failed", error="out of memory")
     rows = rows_of(whole, half)
@@ -112,7 +104,7 @@ def test_failed_and_silent_utterances_stay_in_n(tmp_path: Path) -> None:
     assert "difference" not in rows["word_latency_committed_p50_ca_s", "b"]
 
 
-def test_streaming_minus_offline_finds_the_baseline_of_each_corpus(tmp_path: Path) -> None:
+def test_streaming_minus_offline_finds_the_baseline_of_each_corpus(tmp_path):
     for n in (24, 36):
         for method, wrong in (("offline", 6), ("whisperrt", 3)):
             a_cell(tmp_path / f"method={method},n={n}", wrong=wrong, n=n)
@@ -122,7 +114,7 @@ def test_streaming_minus_offline_finds_the_baseline_of_each_corpus(tmp_path: Pat
     }
 
 
-def test_a_baseline_of_several_chunks_is_paired_at_the_run_s_own(tmp_path: Path) -> None:
+def test_a_baseline_of_several_chunks_is_paired_at_the_run_s_own(tmp_path):
     for chunk, late_s in (("300ms", 0.5), ("1s", 2.0)):
         a_cell(tmp_path / f"method=reencode,chunk={chunk}", chunk=chunk, late_s=late_s)
         a_cell(tmp_path / f"method=ufal,chunk={chunk}", chunk=chunk)
@@ -136,9 +128,7 @@ def test_a_baseline_of_several_chunks_is_paired_at_the_run_s_own(tmp_path: Path)
     }
 
 
-def test_the_command_prints_and_writes_the_comparison(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_and_writes_the_comparison(tmp_path, capsys):
     a, b = a_cell(tmp_path / "a", wrong=2), a_cell(tmp_path / "b", wrong=6, cpu="slide rule")
     out = tmp_path / "out.json"
     assert main(["compare", str(a), str(b), "--json", str(out)]) == 0
@@ -149,12 +139,12 @@ def test_the_command_prints_and_writes_the_comparison(
     assert rows[0]["metric"] == "wer" and len(rows) == 3
 
 
-def test_a_batched_run_is_compared_in_wer_alone(tmp_path: Path) -> None:
+def test_a_batched_run_is_compared_in_wer_alone(tmp_path):
     rows = rows_of(a_cell(tmp_path / "a"), a_cell(tmp_path / "b", wrong=4, batch=8))
     assert {metric for metric, _ in rows} == {"wer"}
 
 
-def test_logs_of_other_corpora_are_refused(tmp_path: Path) -> None:
+def test_logs_of_other_corpora_are_refused(tmp_path):
     a = a_cell(tmp_path / "a")
     for name, fields, said in (
         ("fewer", {"n": 30}, "36, of which both have 30|30 and 36, of which both have 30"),
@@ -162,12 +152,10 @@ def test_logs_of_other_corpora_are_refused(tmp_path: Path) -> None:
         ("noise", {"audio_hash": "other"}, "another audio for utterance u0"),
     ):
         with pytest.raises(UserError, match=said):
-            rows_of(a, a_cell(tmp_path / name, **fields))  # type: ignore[arg-type]
+            rows_of(a, a_cell(tmp_path / name, **fields))
 
 
-def test_what_cannot_be_compared_is_answered_with_a_remedy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_compared_is_answered_with_a_remedy(tmp_path, capsys):
     a = a_cell(tmp_path / "sweep" / "a")
     assert main(["compare", str(a)]) == 2
     assert "give two runs or more" in capsys.readouterr().err
@@ -187,9 +175,7 @@ def test_what_cannot_be_compared_is_answered_with_a_remedy(
     assert "written in schema 2" in capsys.readouterr().err
 
 
-def test_a_latency_that_an_imported_log_cannot_tell_is_not_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_latency_that_an_imported_log_cannot_tell_is_not_compared(tmp_path, capsys):
     cells = [a_cell(tmp_path / name, wrong=3) for name in "ab"]
     log = cells[1] / "events.jsonl"
     header, _, rest = log.read_text().partition("\n")
@@ -202,9 +188,7 @@ def test_a_latency_that_an_imported_log_cannot_tell_is_not_compared(
     assert "b: no latency" in capsys.readouterr().out
 
 
-def test_a_run_that_was_broken_off_says_how_far_it_came(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_was_broken_off_says_how_far_it_came(tmp_path, capsys):
     a = a_cell(tmp_path / "a", n=30, n_expected=40)
     b = a_cell(tmp_path / "b", n=30, wrong=2, n_expected=40)
     whole = a_cell(tmp_path / "whole", n=30, n_expected=30)
@@ -217,9 +201,7 @@ def test_a_run_that_was_broken_off_says_how_far_it_came(
     assert "a: broken off after 30 of 40 recordings" in remarks
 
 
-def test_other_speakers_of_the_same_utterances_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_speakers_of_the_same_utterances_are_refused(tmp_path, capsys):
     a = a_cell(tmp_path / "a", n_speakers=12)
     b = a_cell(tmp_path / "b", n_speakers=9, wrong=2)
     unknown = a_cell(tmp_path / "unknown", speaker=None)

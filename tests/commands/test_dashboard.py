@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ LINES = {  # title -> axis, metric
 
 
 @pytest.fixture
-def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def sweep(tmp_path, monkeypatch):
     """Two finished cells, and no login."""
     for name in ("DATA", "CACHE", "CONFIG"):
         monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name.lower()))
@@ -42,7 +41,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def panels_of(specification: Any) -> list[dict[str, Any]]:
+def panels_of(specification):
     """Every panel of a workspace's or a report's specification."""
     if isinstance(specification, dict):
         own = [specification] if "viewType" in specification else []
@@ -51,7 +50,7 @@ def panels_of(specification: Any) -> list[dict[str, Any]]:
     return [panel for each in nested for panel in panels_of(each)]
 
 
-def check_panels(specification: Any) -> None:
+def check_panels(specification):
     lines = {
         panel["config"]["chartTitle"]: panel["config"]
         for panel in panels_of(specification)
@@ -63,14 +62,14 @@ def check_panels(specification: Any) -> None:
     assert kinds == {"Run History Line Plot", "Scatter Plot", "Bar Chart", "Weave"}
 
 
-def rows_of(log: Path) -> list[list[Any]]:
+def rows_of(log):
     (table,) = log.parent.glob("files/media/table/cells*.json")
     content = json.loads(table.read_text())
     columns = [content["columns"].index(name) for name in ("series", "chunk_ms", "wer")]
     return [[row[i] for i in columns] for row in content["data"]]
 
 
-def test_without_a_login_the_specification_is_written(sweep: Path, capsys) -> None:
+def test_without_a_login_the_specification_is_written(sweep, capsys):
     assert dashboard.main([str(sweep)]) == 0
     written()
     shown = capsys.readouterr().out
@@ -91,7 +90,7 @@ class Server:
     """Takes views and answers as W&B does; keeps what it is sent."""
 
     def __init__(self) -> None:
-        self.views: list[dict[str, Any]] = []
+        self.views = []
 
     def __call__(self, query: str, variables: dict[str, Any]) -> Any:
         project = {
@@ -116,10 +115,10 @@ class Server:
         }
 
 
-def test_workspace_and_report_are_saved(sweep: Path, monkeypatch, capsys) -> None:
+def test_workspace_and_report_are_saved(sweep, monkeypatch, capsys):
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    sent: list[tuple[Any, ...]] = []
+    sent = []
     monkeypatch.setattr(dashboard, "_send_cells", lambda *given, mode: sent.append((*given, mode)))
     server = Server()
     with stand_in(server) as address:
@@ -144,7 +143,7 @@ def test_workspace_and_report_are_saved(sweep: Path, monkeypatch, capsys) -> Non
     assert "workspace: http" in shown and "report: http" in shown
 
 
-def test_a_server_that_refuses_is_one_sentence(sweep: Path, monkeypatch, capsys) -> None:
+def test_a_server_that_refuses_is_one_sentence(sweep, monkeypatch, capsys):
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     monkeypatch.setattr(dashboard, "_send_cells", lambda *_, mode: None)
 
@@ -160,9 +159,7 @@ def test_a_server_that_refuses_is_one_sentence(sweep: Path, monkeypatch, capsys)
     assert (sweep / "dashboard/specification.json").read_text() == "{}"
 
 
-def test_what_cannot_be_made_is_said_before_anything_is_sent(
-    sweep: Path, monkeypatch, capsys
-) -> None:
+def test_what_cannot_be_made_is_said_before_anything_is_sent(sweep, monkeypatch, capsys):
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert dashboard.main([str(sweep)]) == 2
     assert "WANDB_MODE=disabled: switches W&B off" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """Export: the merged folder answers as model and adapter do, here and in CTranslate2; the card."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -21,21 +19,21 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def settings(adapter: Path, *more: str) -> list[str]:
+def settings(adapter, *more):
     return [
         "method=whisperrt", "chunk=300ms", "model=whisper", f"model.path={tiny_folder()}",
         f"model.weights={adapter.parents[1]}", *more,
     ]  # fmt: skip
 
 
-def logits(model) -> torch.Tensor:
+def logits(model):
     torch.manual_seed(2)
     mel, ids = torch.randn(1, 80, 400), torch.tensor([[331, 40, 41, 42]])
     with torch.inference_mode():
         return model(input_features=mel, decoder_input_ids=ids).logits
 
 
-def test_the_exported_folder_answers_as_model_and_adapter_do(adapter, tmp_path, capsys) -> None:
+def test_the_exported_folder_answers_as_model_and_adapter_do(adapter, tmp_path, capsys):
     out = tmp_path / "out"
     assert main([str(out), *settings(adapter)]) == 0
     assert f"model.path={out} method.weights=none chunk=300ms" in capsys.readouterr().out
@@ -51,7 +49,7 @@ def test_the_exported_folder_answers_as_model_and_adapter_do(adapter, tmp_path, 
         tiny_folder()).tokenizer("the fox").input_ids  # fmt: skip
 
 
-def test_ctranslate2_computes_with_the_merged_weights(adapter, tmp_path) -> None:
+def test_ctranslate2_computes_with_the_merged_weights(adapter, tmp_path):
     import ctranslate2
 
     out = tmp_path / "out"
@@ -65,7 +63,7 @@ def test_ctranslate2_computes_with_the_merged_weights(adapter, tmp_path) -> None
     assert (out / "ctranslate2" / "tokenizer.json").is_file()
 
 
-def test_the_card_tells_configuration_data_and_metrics(adapter, tmp_path) -> None:
+def test_the_card_tells_configuration_data_and_metrics(adapter, tmp_path):
     others = str(adapter.parent / "random")
     for used, wer in ((str(adapter), 9.0), (others, 99.0), (None, 77.0)):
         folder = tmp_path / "results" / f"method=whisperrt,chunk=300ms,seed={wer:.0f}"
@@ -93,7 +91,7 @@ def test_the_card_tells_configuration_data_and_metrics(adapter, tmp_path) -> Non
     assert "blocks that never look ahead" in card
 
 
-def test_without_results_the_card_says_not_run(adapter, tmp_path) -> None:
+def test_without_results_the_card_says_not_run(adapter, tmp_path):
     out = tmp_path / "out"
     assert main([str(out), *settings(adapter, "method.weights=none")]) == 0
     card = (out / "README.md").read_text()
@@ -102,8 +100,8 @@ def test_without_results_the_card_says_not_run(adapter, tmp_path) -> None:
     assert "there is no training.json" in card
 
 
-def test_what_cannot_be_exported_is_told_before_weights_load(adapter, tmp_path, capsys) -> None:
-    def told(*arguments: str) -> str:
+def test_what_cannot_be_exported_is_told_before_weights_load(adapter, tmp_path, capsys):
+    def told(*arguments):
         assert main([*arguments]) == 2
         return capsys.readouterr().err
 
@@ -121,7 +119,7 @@ def test_what_cannot_be_exported_is_told_before_weights_load(adapter, tmp_path, 
     assert not Path(out).exists()
 
 
-def test_a_method_without_an_adapter_has_nothing_to_merge(tmp_path, capsys) -> None:
+def test_a_method_without_an_adapter_has_nothing_to_merge(tmp_path, capsys):
     assert main([str(tmp_path / "out"), "method=ufal", "model=mini"]) == 2
     told = capsys.readouterr().err
     assert "method=ufal: has no adapter here, so there is nothing to merge" in told

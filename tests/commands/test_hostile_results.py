@@ -38,7 +38,7 @@ class Payload:
         return os.system, ("touch WRITTEN",)
 
 
-def hostile(folder: Path) -> None:
+def hostile(folder):
     """A cell whose every file tries to run a command, to read a variable, or to write elsewhere."""
     node = {"_target_": "os.system", "_args_": ["touch WRITTEN"], "command": "touch WRITTEN"}
     secret = "${oc.env:SECRET}"
@@ -78,11 +78,8 @@ def hostile(folder: Path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of wandb_workspaces
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_strangers_results_run_nothing_and_write_nowhere_else(
-    command: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+    command, tmp_path, monkeypatch, capfd
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SECRET", SECRET)
     monkeypatch.setenv("WANDB_MODE", "offline")

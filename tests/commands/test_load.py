@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,13 +11,12 @@ from remote_fakes import remote, websocket
 from websockets.sync.server import ServerConnection
 
 from streaming_asr.commands.load import main, measure
-from streaming_asr.method import Samples
 from streaming_asr.utterance import TimedWord, Utterance
 
 DONE = "conversation.item.input_audio_transcription.completed"
 
 
-def silence() -> Samples:
+def silence():
     return np.zeros(3200, np.float32)
 
 
@@ -46,7 +43,7 @@ class Server:
                 connection.send(json.dumps({"type": DONE, "transcript": "hello"}))
 
 
-def test_more_streams_are_tried_while_the_lag_is_within_the_budget() -> None:
+def test_more_streams_are_tried_while_the_lag_is_within_the_budget():
     server = Server()
     with websocket(server) as url:
         method = remote(url, "openai_realtime")
@@ -62,16 +59,14 @@ def test_more_streams_are_tried_while_the_lag_is_within_the_budget() -> None:
         assert row.p95 is None  # no word was right: nothing can be said of lag
 
 
-def test_a_dead_server_carries_no_stream_and_the_status_says_so(
-    corpus: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dead_server_carries_no_stream_and_the_status_says_so(corpus, capsys):
     with websocket(Server(most=0)) as url:
         given = [url, "streams=1,2", "budget=900s", "data=manifest", corpus]
         assert main(given) == 1
     assert "not one stream within a lag p95" in capsys.readouterr().out
 
 
-def test_sessions_that_a_server_refuses_are_counted_with_their_reason() -> None:
+def test_sessions_that_a_server_refuses_are_counted_with_their_reason():
     with websocket(Server(most=2)) as url:
         rows = list(
             measure(remote(url, "openai_realtime"), [SPOKEN], [1, 2], budget_s=1000.0, chunk=1600)
@@ -81,7 +76,7 @@ def test_sessions_that_a_server_refuses_are_counted_with_their_reason() -> None:
 
 
 @pytest.fixture()
-def corpus(tmp_path: Path) -> Iterator[str]:
+def corpus(tmp_path):
     soundfile.write(tmp_path / "u1.wav", np.zeros(3200), 16_000)
     line = {"id": "u1", "audio_filepath": "u1.wav", "duration": 0.2, "text": "hello",
             "words": [["hello", 0.05, 0.1]]}  # fmt: skip
@@ -89,9 +84,7 @@ def corpus(tmp_path: Path) -> Iterator[str]:
     yield f"data.path={tmp_path / 'm.jsonl'}"
 
 
-def test_the_command_prints_and_writes_the_table(
-    tmp_path: Path, corpus: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_and_writes_the_table(tmp_path, corpus, capsys):
     table = tmp_path / "load.md"
     with websocket(Server()) as url:
         given = [url, "streams=1,2", "budget=900s", "data=manifest", corpus, f"table={table}"]
@@ -118,16 +111,12 @@ def test_the_command_prints_and_writes_the_table(
         (["ws://x", "method.protocl=deepgram"], "protocol"),
     ],
 )
-def test_wrong_settings_are_refused(
-    given: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_settings_are_refused(given, told, capsys):
     assert main(given) == 2
     assert told in capsys.readouterr().err
 
 
-def test_words_without_times_have_no_lag(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_words_without_times_have_no_lag(tmp_path, capsys):
     soundfile.write(tmp_path / "talk.wav", np.zeros(3200), 16_000)
     (tmp_path / "talk.txt").write_text("hello")
     assert main(["ws://x", "data=folder", f"data.path={tmp_path}"]) == 2

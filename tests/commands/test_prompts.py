@@ -1,13 +1,10 @@
 """The telephone prompts, from packages that stand in for Debian's: synthetic sound, own words."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
 import os
 import stat
-from pathlib import Path
 
 import av
 import numpy as np
@@ -67,7 +64,7 @@ mkdir -p "$3" && cp -r "$TREE/." "$3"
 """
 
 
-def g722(samples: np.ndarray) -> bytes:
+def g722(samples):
     """int16 samples at 16 kHz as G.722."""
     written = io.BytesIO()
     with av.open(written, "w", format="g722") as container:
@@ -80,12 +77,12 @@ def g722(samples: np.ndarray) -> bytes:
     return written.getvalue()
 
 
-def tone(seconds: float) -> np.ndarray:
+def tone(seconds):
     t = np.arange(round(seconds * 16_000)) / 16_000
     return (8000 * np.sin(2 * np.pi * 440 * t)).astype(np.int16)
 
 
-def unpacked(root: Path, transcripts: str = TRANSCRIPTS) -> Path:
+def unpacked(root, transcripts=TRANSCRIPTS):
     """What unpacking both packages leaves."""
     voice = root / "usr/share/asterisk/sounds/en_US_f_Speaker"
     for name in ("one-two", "three", "dir/four", "beep", "silence/10", "colon"):
@@ -99,7 +96,7 @@ def unpacked(root: Path, transcripts: str = TRANSCRIPTS) -> Path:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     """An empty cache, and fake apt-get and dpkg-deb before the real ones."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -113,7 +110,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_transcripts_stand_as_shipped_and_notes_and_short_ones_are_left_out() -> None:
+def test_transcripts_stand_as_shipped_and_notes_and_short_ones_are_left_out():
     assert prompts.texts("\ufeff" + TRANSCRIPTS) == {
         "three": "These are three.",
         "dir/four": "... one two\u2028three",
@@ -122,7 +119,7 @@ def test_transcripts_stand_as_shipped_and_notes_and_short_ones_are_left_out() ->
     }
 
 
-def test_prompts_are_fetched_once_and_read_as_a_corpus(home: Path) -> None:
+def test_prompts_are_fetched_once_and_read_as_a_corpus(home):
     corpus = build(compose_raw(["data=prompts", "data.align=none"]).data)
     found = {u.id: u for u in corpus.utterances()}
     assert list(found) == ["three", "dir/four", "colon"]
@@ -141,7 +138,7 @@ def test_prompts_are_fetched_once_and_read_as_a_corpus(home: Path) -> None:
     assert len((home / "asked").read_text().splitlines()) == 1
 
 
-def test_test_and_dev_are_all_of_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_and_dev_are_all_of_it(home, monkeypatch):
     monkeypatch.setattr(prompts, "N_TEST", 2)
     whole = build(compose_raw(["data=prompts"]).data)
     test = build(compose_raw(["data=prompts", "data.split=test"]).data)
@@ -155,7 +152,7 @@ def test_test_and_dev_are_all_of_it(home: Path, monkeypatch: pytest.MonkeyPatch)
         build(compose_raw(["data=prompts", "data.split=train"]).data)
 
 
-def test_another_recording_changes_the_hash_of_the_data(home: Path) -> None:
+def test_another_recording_changes_the_hash_of_the_data(home):
     first = build(compose_raw(["data=prompts"]).data).data_hash()
     voice = home / "tree/usr/share/asterisk/sounds/en_US_f_Speaker"
     (voice / "three.g722").write_bytes(g722(-tone(0.5)))  # of the same length
@@ -163,7 +160,7 @@ def test_another_recording_changes_the_hash_of_the_data(home: Path) -> None:
     assert build(compose_raw(["data=prompts"]).data).data_hash() != first
 
 
-def test_check_prints_the_licence_of_the_language(home: Path) -> None:
+def test_check_prints_the_licence_of_the_language(home):
     corpus = build(compose_raw(["data=prompts"]).data)
     printed = "\n".join(lines(corpus, check(corpus)))
     assert "CC-BY-SA-3.0, copyright 2003-2010, A. Speaker" in printed
@@ -171,9 +168,7 @@ def test_check_prints_the_licence_of_the_language(home: Path) -> None:
     assert italian.startswith("CC-BY-3.0, copyright 2012 C. Voice")
 
 
-def test_without_apt_packages_unpacked_by_hand_are_taken(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_apt_packages_unpacked_by_hand_are_taken(home, monkeypatch):
     monkeypatch.setenv("PATH", str(home / "empty"))
     with pytest.raises(UserError, match=r"no apt-get.*apt-get download asterisk-core-sounds-en"):
         prompts.fetch_prompts("en")
@@ -188,9 +183,7 @@ def test_without_apt_packages_unpacked_by_hand_are_taken(
         ("BROKEN", "1", "_1.6.1-1_all.deb: is no whole Debian package .*unexpected end of file"),
     ],
 )
-def test_a_failure_is_one_sentence_and_leaves_nothing(
-    home: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
-) -> None:
+def test_a_failure_is_one_sentence_and_leaves_nothing(home, monkeypatch, variable, value, message):
     monkeypatch.setenv(variable, value)
     with pytest.raises(UserError, match=message):
         prompts.fetch_prompts("en")
@@ -199,9 +192,7 @@ def test_a_failure_is_one_sentence_and_leaves_nothing(
     assert len(json.loads((prompts.fetch_prompts("en") / "source.json").read_text())) == 3
 
 
-def test_without_package_lists_they_are_read_into_a_folder_of_their_own(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_package_lists_they_are_read_into_a_folder_of_their_own(home, monkeypatch):
     monkeypatch.setenv("FAIL", "Unable to locate package asterisk-core-sounds-en")
     with pytest.raises(UserError, match="Unable to locate"):
         prompts.fetch_prompts("en")
@@ -210,13 +201,13 @@ def test_without_package_lists_they_are_read_into_a_folder_of_their_own(
     assert f"Dir::State::lists={home}" in update and f"Dir::State::lists={home}" in second
 
 
-def test_a_language_there_is_not_is_answered_with_those_there_are() -> None:
+def test_a_language_there_is_not_is_answered_with_those_there_are():
     with pytest.raises(UserError, match="language=de: the prompts are in en, es, fr, it, ru"):
         build(compose_raw(["data=prompts", "language=de"]).data)
     assert build(compose_raw(["data=prompts", "language=fr"]).data).split == "fr"
 
 
-def test_mini_does_not_run_on_human_speech() -> None:
+def test_mini_does_not_run_on_human_speech():
     with pytest.raises(UserError, match=r"data=prompts: is natural speech.*model=tiny\.en"):
         compose(["method=offline", "model=mini", "data=prompts"])
 
@@ -233,15 +224,11 @@ def test_mini_does_not_run_on_human_speech() -> None:
     ],
 )
 def test_the_demo_takes_the_best_that_can_be_had_and_says_what_it_does_without(
-    lacking: tuple[str, ...],
-    overrides: list[str],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    asked: list[str] = []
+    lacking, overrides, said, monkeypatch, capsys
+):
+    asked = []
 
-    def obtain(name: str) -> None:
+    def obtain(name):
         asked.append(name)
         if name in lacking:
             raise UserError("no network")
@@ -255,11 +242,11 @@ def test_the_demo_takes_the_best_that_can_be_had_and_says_what_it_does_without(
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[CommandLine]:
+def started(monkeypatch):
     """What the demo runs, without running it."""
-    lines: list[CommandLine] = []
+    lines = []
 
-    def run(argv: list[str], *present: object) -> int:
+    def run(argv, *present):
         lines.append(CommandLine(argv))
         return 0
 
@@ -272,9 +259,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[CommandLine]:
 @pytest.mark.parametrize(
     ("given", "split"), [([], "dev"), (["data=prompts"], "dev"), (["data=mini"], None)]
 )
-def test_the_demo_names_the_split_of_its_own_corpus_only(
-    given: list[str], split: str | None, started: list[CommandLine]
-) -> None:
+def test_the_demo_names_the_split_of_its_own_corpus_only(given, split, started):
     assert demo.main(given) == 0
     assert [line.get("data.split") for line in started] == [split, split]
 
@@ -289,19 +274,15 @@ def test_the_demo_names_the_split_of_its_own_corpus_only(
         (["-m", "method=ufal,u2"], [(True, "ufal,u2", "300ms", "15")]),
     ],
 )
-def test_the_demo_compares_methods_where_none_is_named(
-    given: list[str], cells: list[tuple[bool, str, str, str]], started: list[CommandLine]
-) -> None:
+def test_the_demo_compares_methods_where_none_is_named(given, cells, started):
     assert demo.main(given) == 0
     keys = ("method", "chunk", "limit")
     assert [(line.multirun, *(line.get(key) for key in keys)) for line in started] == cells
     assert {line.get("name") for line in started} == {"demo"}
 
 
-def test_ctrl_c_in_one_sweep_ends_the_demo(
-    started: list[CommandLine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(argv: list[str], *present: object) -> int:
+def test_ctrl_c_in_one_sweep_ends_the_demo(started, monkeypatch):
+    def stopped(argv, *present):
         started.append(CommandLine(argv))
         return 130
 

@@ -1,7 +1,5 @@
 """Published weights by their name on the hub, from a hub on this machine."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from pathlib import Path
@@ -11,9 +9,8 @@ import published_toys
 import pytest
 import torch
 from chunkformer_tiny import tiny_folder as tiny_chunkformer
-from loopback_hub import COMMIT
 from native_tiny import nemotron_folder
-from published_toys import CARD, CHUNKFORMER, WHISPERRT, only_hub
+from published_toys import CARD, CHUNKFORMER, COMMIT, WHISPERRT, only_hub
 from tiny import tiny_folder
 from transformers import WhisperForConditionalGeneration
 
@@ -38,7 +35,7 @@ def hub(tmp_path, monkeypatch):
         yield served
 
 
-def checkpoint(**dims) -> bytes:
+def checkpoint(**dims):
     return published_toys.checkpoint(tiny_folder(), **dims)
 
 
@@ -50,7 +47,7 @@ def whisperrt(hub):
     return files
 
 
-def settings(weights: str) -> list[str]:
+def settings(weights):
     model = f"model.path={tiny_folder()}"
     return ["method=whisperrt", "model=whisper", model, f"method.weights={weights}", "chunk=300ms"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import shutil
 from itertools import pairwise
@@ -19,11 +20,11 @@ from streaming_asr.commands import compare, transcribe
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.settle import compose
 from streaming_asr.corpora import Folder, Mini
-from streaming_asr.corpora.audio import load_audio
+from streaming_asr.corpora.audio import doubts, load_audio
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import UtteranceLog, committed_words, read_log
+from streaming_asr.events.log import committed_words, read_log
 from streaming_asr.live import command as live
-from streaming_asr.method import Update, Word
+from streaming_asr.method import SAMPLE_RATE, Update, Word
 from streaming_asr.run import command as run
 from streaming_asr.run import obtain as get
 from streaming_asr.text.subtitles import Segment, add_timed, cues, lasting, lines, srt, vtt
@@ -33,16 +34,14 @@ MINI = ("model=mini", "chunk=1s")
 
 
 @pytest.fixture(scope="module")
-def talk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def talk(tmp_path_factory):
     """A short clip of mini's as a phone would have recorded it."""
     clip = min(Mini().utterances(), key=lambda each: each.duration_s)
     track = Track("aac", 16_000, sound=tuple(clip.load()))
     return write_recording(tmp_path_factory.mktemp("phone") / "talk.m4a", [track])
 
 
-def test_good_files_are_transcribed_and_bad_ones_named(
-    talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_good_files_are_transcribed_and_bad_ones_named(talk, tmp_path, capsys):
     bad = tmp_path / "bad.webm"
     bad.write_bytes(b"no audio")
     names = [str(talk), str(bad), str(tmp_path / "none.wav")]
@@ -64,8 +63,8 @@ def test_good_files_are_transcribed_and_bad_ones_named(
 
 
 def test_another_audio_track_is_transcribed_and_a_url_and_a_playlist_are_named(
-    talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    talk, tmp_path, capsys
+):
     from scipy.signal import resample_poly
 
     speech, rate = load_audio(talk), 48_000
@@ -89,9 +88,7 @@ def test_another_audio_track_is_transcribed_and_a_url_and_a_playlist_are_named(
         assert ": must be a number from 1 to 9999, as in" in capsys.readouterr().err
 
 
-def test_one_good_file_is_its_text_alone_and_status_0(
-    talk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_good_file_is_its_text_alone_and_status_0(talk, capsys):
     assert transcribe.main([str(talk), *MINI]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1
 
@@ -109,28 +106,20 @@ def test_one_good_file_is_its_text_alone_and_status_0(
     ],
 )
 def test_what_cannot_run_is_refused_before_weights_load(
-    arguments: list[str],
-    message: str,
-    talk: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    arguments, message, talk, monkeypatch, capsys
+):
     monkeypatch.setattr(transcribe, "method_of", lambda config: pytest.fail("weights load"))
     assert transcribe.main([*(a.format(talk=talk) for a in arguments), "model=mini"]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_setting_that_the_method_refuses_is_no_fault_of_the_recording(
-    talk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_setting_that_the_method_refuses_is_no_fault_of_the_recording(talk, capsys):
     assert transcribe.main([str(talk), *MINI, "method.beam=abc"]) == 2
     told = capsys.readouterr().err.splitlines()
     assert told[-1] == "error: beam=abc: must be int, as SimulWhisper states" and len(told) == 2
 
 
-def test_a_path_with_blanks_that_the_shell_took_apart_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_path_with_blanks_that_the_shell_took_apart_is_known(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("my talks").mkdir()
     Path("my talks/my talk.wav").touch()
@@ -140,9 +129,7 @@ def test_a_path_with_blanks_that_the_shell_took_apart_is_known(
     )
 
 
-def test_a_name_that_begins_with_a_dash_is_written_as_a_path(
-    talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_begins_with_a_dash_is_written_as_a_path(talk, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("-dash.wav", "--srt.wav"):
         Path(name).write_bytes(b"no audio")
@@ -154,9 +141,7 @@ def test_a_name_that_begins_with_a_dash_is_written_as_a_path(
             assert f"error: {name}: not readable as audio" in capsys.readouterr().err
 
 
-def test_what_could_not_be_transcribed_is_counted_among_all_that_was_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_could_not_be_transcribed_is_counted_among_all_that_was_named(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe.wav")
     (tmp_path / "folder.wav").mkdir()
     (tmp_path / "bad.wav").write_bytes(b"no audio")
@@ -165,9 +150,7 @@ def test_what_could_not_be_transcribed_is_counted_among_all_that_was_named(
     assert "4 of 4 recordings could not be transcribed" in capsys.readouterr().err
 
 
-def test_two_recordings_of_one_name_do_not_write_one_file(
-    talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_recordings_of_one_name_do_not_write_one_file(talk, tmp_path, capsys):
     one, other = tmp_path / "talk.wav", tmp_path / "talk.m4a"
     for file in (one, other):
         file.write_bytes(b"")
@@ -175,9 +158,7 @@ def test_two_recordings_of_one_name_do_not_write_one_file(
     assert "talk.srt: of two recordings; rename one of them" in capsys.readouterr().err
 
 
-def test_files_of_one_name_keep_their_folders(
-    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_one_name_keep_their_folders(talk, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for day in ("day1", "day2"):
         (tmp_path / "meetings" / day).mkdir(parents=True)
@@ -189,9 +170,7 @@ def test_files_of_one_name_keep_their_folders(
         assert written == ["out/day1/audio1.srt", "out/day2/audio1.srt"]
 
 
-def test_what_is_replaced_is_kept(
-    talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_replaced_is_kept(talk, tmp_path, capsys):
     mine = b"mine\r\n\xff\n"
     (tmp_path / "talk.srt").write_bytes(mine)
     command = [str(talk), *MINI, "--srt", "--out", str(tmp_path)]
@@ -207,9 +186,7 @@ def test_what_is_replaced_is_kept(
     assert contents == {"talk.srt": ours, "talk.srt.bak": mine, "talk.srt.bak1": b"corrected"}
 
 
-def test_names_of_any_length_and_bytes(
-    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_of_any_length_and_bytes(talk, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = [f"interview_with_guest_number_{n}.m4a" for n in range(12)]
     names += [os.fsdecode(b"caf\xe9.m4a"), "zz.m4a"]
@@ -232,9 +209,9 @@ def test_names_of_any_length_and_bytes(
 
 
 def test_a_channel_or_each_of_two_speakers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+    tmp_path, monkeypatch, capsys,
+    caplog
+):  # fmt: skip
     monkeypatch.chdir(tmp_path)
     clips = sorted(Mini().utterances(), key=lambda each: each.duration_s)[:2]
     sounds = [clip.load() for clip in clips]
@@ -273,7 +250,7 @@ def test_a_channel_or_each_of_two_speakers(
     assert [u.utt for u in read_log(log).utterances] == ["call-channel1", "call-channel2"]
 
 
-def test_a_method_that_fails_or_takes_words_back_is_told_right(talk: Path) -> None:
+def test_a_method_that_fails_or_takes_words_back_is_told_right(talk):
     class Wavering:
         lookahead_samples = 0
 
@@ -305,7 +282,7 @@ def test_a_method_that_fails_or_takes_words_back_is_told_right(talk: Path) -> No
         (errno.ECONNRESET, UserError),  # of a method that asks a server
     ):
 
-        def show(_: object, number: int = number) -> None:
+        def show(_, number=number):
             raise OSError(number, os.strerror(number))
 
         with pytest.raises(kind) as error:
@@ -313,7 +290,7 @@ def test_a_method_that_fails_or_takes_words_back_is_told_right(talk: Path) -> No
         assert isinstance(error.value, UserError) == (kind is UserError)
 
 
-def spoken(text: str, start: float = 0.0, word_s: float = 0.3) -> list[Word]:
+def spoken(text, start=0.0, word_s=0.3):
     """The words of a text, said one after the other."""
     return [
         Word(f" {word}", start + i * word_s, start + (i + 1) * word_s)
@@ -368,7 +345,7 @@ LIGHT = "the sun rises early over the quiet hills and it lights up the whole wid
         ([], []),
     ],
 )  # fmt: skip
-def test_subtitles_break_where_a_reader_would(words: list[Word], shown: list[str]) -> None:
+def test_subtitles_break_where_a_reader_would(words, shown):
     found = cues(words)
     assert [cue.text for cue in found] == shown
     assert [word.start for word in words[:1]] == [cue.start for cue in found[:1]]
@@ -378,7 +355,7 @@ def test_subtitles_break_where_a_reader_would(words: list[Word], shown: list[str
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_cue_lasts_never_overlaps_the_next_and_never_ends_before_its_words(seed: int) -> None:
+def test_a_cue_lasts_never_overlaps_the_next_and_never_ends_before_its_words(seed):
     """Words in order of their starts, some without duration, some over each other."""
     rng = np.random.default_rng(seed)
     starts = np.cumsum(rng.choice([0.0, 0.02, 0.3, 0.6, 2.0], 60))
@@ -398,7 +375,7 @@ def test_a_cue_lasts_never_overlaps_the_next_and_never_ends_before_its_words(see
         assert cue.end >= max(word.end or 0.0 for word in inside)
 
 
-def test_words_of_one_moment_make_one_cue_and_a_short_one_is_shown_into_the_pause() -> None:
+def test_words_of_one_moment_make_one_cue_and_a_short_one_is_shown_into_the_pause():
     words = [Word(" It", 1.0, 1.0), Word(" rains.", 1.0, 1.0), Word(" No.", 1.2, 1.4)]
     assert cues(words) == [Segment(1.0, pytest.approx(11 / 6), "It rains. No.")]
     pair = [Segment(0.0, 0.1, "a"), Segment(0.5, 0.6, "b"), Segment(5.0, 6.0, "c")]
@@ -429,7 +406,7 @@ def test_words_of_one_moment_make_one_cue_and_a_short_one_is_shown_into_the_paus
         ),
     ],
 )
-def test_a_long_cue_has_two_lines_the_lower_one_the_longer(text: str, shown: list[str]) -> None:
+def test_a_long_cue_has_two_lines_the_lower_one_the_longer(text, shown):
     assert lines(text).splitlines() == shown
     assert srt([Segment(0, 1, text)]).splitlines()[2:] == shown
     assert vtt([Segment(0, 1, text)]).splitlines()[3:] == shown
@@ -440,9 +417,7 @@ def test_a_long_cue_has_two_lines_the_lower_one_the_longer(text: str, shown: lis
     ("letters", "stops", "most"),
     [("今天气很好我们起去公园散步", "，。！", 16), ("きょうはとてもいいてんき桜を", "、。", 13)],
 )
-def test_lines_of_wide_letters_are_short_and_none_begins_with_a_stop(
-    seed: int, letters: str, stops: str, most: int
-) -> None:
+def test_lines_of_wide_letters_are_short_and_none_begins_with_a_stop(seed, letters, stops, most):
     rng = np.random.default_rng(seed)
     text = "".join(
         rng.choice(list(letters)) + (rng.choice(list(stops)) if rng.random() < 0.1 else "")
@@ -458,8 +433,8 @@ def test_lines_of_wide_letters_are_short_and_none_begins_with_a_stop(
         assert not any(line.startswith(tuple(stops)) for line in shown)
 
 
-def test_words_without_times_share_what_was_heard_and_none_lasts_no_time() -> None:
-    words: list[Word] = []
+def test_words_without_times_share_what_was_heard_and_none_lasts_no_time():
+    words = []
     assert add_timed(words, 0, [Word(" a"), Word(" cat's")], 4.0) == 0
     assert [(w.start, w.end) for w in words] == [(0.0, 1.0), (1.0, 4.0)]  # 2 and 6 letters
     # the flush after the last chunk hears nothing more: its words share the last one's time
@@ -469,7 +444,7 @@ def test_words_without_times_share_what_was_heard_and_none_lasts_no_time() -> No
     assert (words[-1].start, words[-1].end) == (4.5, 5.0)  # the method's own
 
 
-def test_subtitles_are_written_as_srt_and_vtt() -> None:
+def test_subtitles_are_written_as_srt_and_vtt():
     assert vtt([Segment(0, 1, "A --> B & C")]).splitlines()[3] == "A --&gt; B &amp; C"
     shown = [Segment(0.0, 1.2, "a < b"), Segment(3661.5, 3662.0, "c")]
     assert srt(shown) == (
@@ -483,12 +458,10 @@ def test_subtitles_are_written_as_srt_and_vtt() -> None:
 # -- the model that is taken -----------------------------------------------------------------
 
 
-def test_real_whisper_is_taken_and_obtained_unless_another_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_real_whisper_is_taken_and_obtained_unless_another_is_asked_for(monkeypatch, capsys):
     obtained = []
 
-    def obtain(model: object) -> get.Got:
+    def obtain(model):
         obtained.append(getattr(model, "model", None))
         return get.Got(Path(), "", "MIT", "")
 
@@ -507,10 +480,8 @@ def test_real_whisper_is_taken_and_obtained_unless_another_is_asked_for(
     assert "tiny.en: licence MIT" in capsys.readouterr().err
 
 
-def test_where_the_default_model_cannot_be_had_run_takes_mini_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(model: object) -> None:
+def test_where_the_default_model_cannot_be_had_run_takes_mini_and_says_so(monkeypatch, capsys):
+    def refuse(model):
         raise UserError("no network")
 
     monkeypatch.setattr(get, "find_here", lambda name: None)
@@ -545,22 +516,16 @@ def test_where_the_default_model_cannot_be_had_run_takes_mini_and_says_so(
     ],
 )
 def test_a_slip_is_answered_before_weights_are_downloaded(
-    program: object,
-    command: list[str],
-    message: str,
-    talk: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    obtained: list[object] = []
+    program, command, message, talk, tmp_path, monkeypatch, capsys
+):
+    obtained = []
     monkeypatch.chdir(tmp_path)
     Path("bad.mp3").write_bytes(b"no audio")
     monkeypatch.setattr("streaming_asr.models.find.find_packaged", lambda model: None)
     monkeypatch.setattr("streaming_asr.models.find.cached", lambda source: None)
     monkeypatch.setattr(get, "get_model", obtained.append)
     given = [word.format(talk=talk) for word in command]
-    assert program.main(given) in (1, 2) and obtained == []  # type: ignore[attr-defined]
+    assert program.main(given) in (1, 2) and obtained == []
     assert message in capsys.readouterr().err
 
 
@@ -573,14 +538,12 @@ def test_a_slip_is_answered_before_weights_are_downloaded(
         (["chunk=1s"], ["chunk=1s"]),
     ],
 )
-def test_a_path_alone_is_a_corpus(given: list[str], meant: list[str]) -> None:
+def test_a_path_alone_is_a_corpus(given, meant):
     (line := CommandLine(given)).default_data()
     assert line.settings == meant
 
 
-def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(monkeypatch):
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     get.obtain_models([])
     assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
@@ -593,10 +556,10 @@ def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
 
 
 def test_compare_runs_each_method_on_the_recording_and_shows_the_page(
-    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    talk, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
-    opened: list[str] = []
+    opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     command = [f"audio={talk}", "method=whisperrt,reencode", *MINI]
     assert compare.main(command) == 0 and opened == []
@@ -608,13 +571,13 @@ def test_compare_runs_each_method_on_the_recording_and_shows_the_page(
 
 
 def test_compare_times_the_words_of_a_recording_of_any_name_and_tells_both_methods(
-    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    talk, tmp_path, monkeypatch, capsys
+):
     odd = tmp_path / "it's [odd], method=x.m4a"
     shutil.copy(talk, odd)
     monkeypatch.chdir(tmp_path)
 
-    def times(heard: list[tuple[str, UtteranceLog]], *_: object) -> tuple[str, list, str]:
+    def times(heard, *_):
         text = "".join(word for word, _ in committed_words(heard[0][1].steps)).strip()
         words = text.split()
         each_s = heard[0][1].duration_s / max(len(words), 1)
@@ -632,14 +595,12 @@ def test_compare_times_the_words_of_a_recording_of_any_name_and_tells_both_metho
 
 
 @pytest.mark.parametrize("command", [["method=ufal"], ["audio=none.wav", "method=ufal"]])
-def test_compare_without_a_recording_is_refused(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_without_a_recording_is_refused(command, capsys):
     assert compare.main(command) == 2
     assert "audio" in capsys.readouterr().err
 
 
-def test_a_recording_whose_text_is_a_full_stop_has_no_word(talk: Path) -> None:
+def test_a_recording_whose_text_is_a_full_stop_has_no_word(talk):
     class FullStop:
         lookahead_samples = 0
 
@@ -652,3 +613,65 @@ def test_a_recording_whose_text_is_a_full_stop_has_no_word(talk: Path) -> None:
     told = transcribe.transcript(FullStop(), np.zeros(32_000, np.float32), talk, compose(MINI))
     assert (told.words, told.text, told.written("srt")) == ([], "", "")
     assert json.loads(told.written("json"))["words"] == []
+
+
+# -- Recordings that a microphone or an editor has spoilt --
+
+
+RATE = SAMPLE_RATE
+
+
+def tone(peak=0.5, offset=0.0):
+    return (peak * np.sin(np.arange(RATE) * 0.3) + offset).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("samples", "told"),
+    [
+        (np.zeros(RATE, np.float32), "is silent: all of its samples are 0"),
+        (tone(5e-4), "is almost silent, its peak is -66 dB"),
+        (np.clip(tone(3.0), -1, 1), "is clipped: 79 % of its samples are at full scale"),
+        (tone(0.3, 0.2), "has a DC offset of 0.20"),
+        (tone(), None),
+        (tone(0.3, 0.05), None),
+        (np.array([0.1], np.float32)[:1] * 0 + 0.05, None),
+    ],
+)
+def test_what_is_wrong_with_a_sound_is_said_in_words(samples, told):
+    found = doubts(samples)
+    assert found is told if told is None or found is None else found.startswith(told)
+
+
+def test_a_stereo_file_in_antiphase_is_heard_by_its_first_channel_and_said(tmp_path, caplog):
+    left = tone()
+    for name, right in (("anti", -left), ("wide", tone(0.1)), ("half", 0 * left)):
+        soundfile.write(tmp_path / f"{name}.wav", np.stack([left, right], 1), RATE, "FLOAT")
+    assert np.array_equal(load_audio(tmp_path / "anti.wav"), left)
+    assert "anti.wav: its channels cancel each other; only the first is used" in caplog.text
+    caplog.clear()
+    assert np.abs(load_audio(tmp_path / "wide.wav")).max() == pytest.approx(0.3, abs=0.01)
+    assert np.array_equal(load_audio(tmp_path / "half.wav"), left / 2) and not caplog.text
+
+
+def test_spoilt_recordings_are_transcribed_or_their_silence_is_said(tmp_path, capsys, caplog):
+    speech = min(Mini().utterances(), key=lambda each: each.duration_s).load()
+    noise = np.random.default_rng(1).normal(0, 0.1, 4 * RATE)
+    sounds = {
+        "plain": speech,
+        "anti": np.stack([speech, -speech], 1),
+        "zeros": np.zeros(2 * RATE),
+        "sample": np.full(1, 0.1),
+        "noise": noise,
+    }
+    for name, samples in sounds.items():
+        soundfile.write(tmp_path / f"{name}.wav", samples, RATE, "FLOAT")
+    files = [str(tmp_path / f"{name}.wav") for name in sounds]
+    with caplog.at_level(logging.WARNING):
+        assert transcribe.main([*files, "model=mini", "chunk=1s"]) == 0
+    told = capsys.readouterr()
+    texts = [block.partition(":\n")[2].strip() for block in told.out.split("\n\n")]
+    assert len(texts[0].split()) > 3 and texts[1] == texts[0]
+    assert texts[2:4] == ["", ""] and len(texts[4].split()) < 4
+    assert "sample.wav: no words were found; gate=none lets other sounds through\n" in told.err
+    assert "plain.wav: no words" not in told.err and "zeros.wav: no words" not in told.err
+    assert "zeros.wav: is silent" in told.err and "anti.wav: its channels" in caplog.text

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ class Reads:
 
     def __init__(self, on_step: Callable[[float], None] = lambda heard_s: None) -> None:
         self.on_step = on_step
-        self.heard_s: list[float] = []  # of each stream
+        self.heard_s = []  # of each stream
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> dict[str, Any]:
         self.heard_s.append(0.0)
@@ -52,12 +51,12 @@ class Reads:
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> Path:
+def talk(tmp_path):
     """20 s: second s says the number s from 0.2 to 0.6 s; nothing is said in the seconds 7, 8."""
     audio = np.zeros(20 * SAMPLE_RATE, np.float32)
     for s in [*range(7), *range(9, 20)]:
@@ -69,28 +68,22 @@ def talk(tmp_path: Path) -> Path:
 ALL = [f"w{s + 1}" for s in [*range(7), *range(9, 20)]]
 
 
-def run(
-    monkeypatch: pytest.MonkeyPatch, method: Reads, *arguments: object
-) -> tuple[int, io.StringIO]:
+def run(monkeypatch, method, *arguments):
     out = io.StringIO()
     monkeypatch.setattr(transcribe, "method_of", lambda config: (method, lambda: None))
     monkeypatch.setattr(sys, "stdout", out)
     return transcribe.main([*map(str, arguments), *GIVEN]), out
 
 
-def test_a_pipe_gets_the_words_as_they_become_final(
-    talk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-    method = Reads(lambda heard_s: seen.append(sys.stdout.getvalue()))  # type: ignore[attr-defined]
+def test_a_pipe_gets_the_words_as_they_become_final(talk, monkeypatch):
+    seen = []
+    method = Reads(lambda heard_s: seen.append(sys.stdout.getvalue()))
     status, out = run(monkeypatch, method, talk)
     assert (status, out.getvalue()) == (0, " ".join(ALL) + "\n")
     assert seen[:4] == ["", "w1", "w1 w2", "w1 w2 w3"]
 
 
-def test_words_that_are_taken_back_are_said_again_on_a_line_of_their_own(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_words_that_are_taken_back_are_said_again_on_a_line_of_their_own(capsys):
     one, two, other = Word(" one", 0, 1), Word(" two", 1, 2), Word(" too", 1, 2)
     told = transcribe.Transcript("talk.wav", 2.0, [one, two])
     with transcribe._Shown("") as shown:
@@ -101,11 +94,11 @@ def test_words_that_are_taken_back_are_said_again_on_a_line_of_their_own(
 
 
 def test_files_grow_and_a_killed_command_goes_on_in_a_quiet_place(
-    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    talk, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(transcribe, "GROWS_S", 2.0)
 
-    def kill(heard_s: float) -> None:
+    def kill(heard_s):
         if heard_s > 12:
             raise KeyboardInterrupt
 
@@ -133,11 +126,11 @@ def test_files_grow_and_a_killed_command_goes_on_in_a_quiet_place(
     assert run(monkeypatch, again, *wanted)[0] == 0 and again.heard_s[-1] == 20.0
 
 
-def words(*spans: tuple[float, float]) -> list[Word]:
+def words(*spans):
     return [Word(f" w{i}", a, b) for i, (a, b) in enumerate(spans)]
 
 
-def loud_but(seconds: float, *quiet: tuple[float, float]) -> Samples:
+def loud_but(seconds, *quiet):
     audio = np.full(round(seconds * SAMPLE_RATE), 0.1, np.float32)
     for a, b in quiet:
         audio[round(a * SAMPLE_RATE) : round(b * SAMPLE_RATE)] = 0.001
@@ -156,17 +149,12 @@ def loud_but(seconds: float, *quiet: tuple[float, float]) -> Samples:
         ([(4.0, 9.0)], [(0.0, 3.0), (10.0, 14.0)], 1, 8.75),  # the last of equals
     ],
 )
-def test_a_recording_is_taken_up_in_the_last_quietest_half_second(
-    quiet: Sequence[tuple[float, float]],
-    said: Sequence[tuple[float, float]],
-    n_kept: int,
-    at_s: float,
-) -> None:
+def test_a_recording_is_taken_up_in_the_last_quietest_half_second(quiet, said, n_kept, at_s):
     kept, found_s = taken_up(words(*said), loud_but(50.0, *quiet))
     assert (kept, found_s) == (words(*said)[:n_kept], pytest.approx(at_s, abs=0.01))
 
 
-def test_a_journal_keeps_what_was_revised_and_passes_over_a_torn_line() -> None:
+def test_a_journal_keeps_what_was_revised_and_passes_over_a_torn_line():
     samples = loud_but(10.0, (2.0, 3.0))
     journal = Journal({"chunk": "1s"}, samples)
     said = words((0, 1), (1, 2), (3, 4), (5, 9))

@@ -1,33 +1,34 @@
 """What a newcomer gets wrong, and the remedy he is told, each before weights load."""
 
-from __future__ import annotations
-
+import random
+import re
 import sys
-from collections.abc import Callable
-from dataclasses import Field, fields, replace
-from pathlib import Path
+from dataclasses import fields, replace
 
 import pytest
 from run_fakes import Phrases, arguments, errors_of
 
 from streaming_asr import align, serve, train
 from streaming_asr.commands import compare, export, transcribe
+from streaming_asr.config.build import by_hydra
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.config.schema import RunConfig
+from streaming_asr.config.settle import compose
 from streaming_asr.corpora import Folder
+from streaming_asr.data import command as data
 from streaming_asr.errors import UserError
 from streaming_asr.files import HERE
 from streaming_asr.live import command as live
 from streaming_asr.run import command as run
-from streaming_asr.utterance import Utterance
+from streaming_asr.terminal import exit_status
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def status(program: Callable[..., int], *arguments: list[str]) -> object:
+def status(program, *arguments):
     """The exit status of a program, which Hydra may end by itself."""
     try:
         return program(*arguments)
@@ -39,7 +40,7 @@ TEXTS = [each for each in fields(RunConfig) if "str" in str(each.type)]
 
 
 @pytest.mark.parametrize("field", TEXTS, ids=lambda each: each.name)
-def test_a_setting_of_one_value_takes_neither_a_list_nor_a_mapping(field: Field) -> None:
+def test_a_setting_of_one_value_takes_neither_a_list_nor_a_mapping(field):
     for value, shown in (("[a,b]", "['a', 'b']"), ("{x: 1}", "{'x': 1}")):
         with pytest.raises(UserError) as refusal:
             compose_raw([f"{field.name}={value}"])
@@ -148,9 +149,7 @@ def test_a_setting_of_one_value_takes_neither_a_list_nor_a_mapping(field: Field)
         (["model=Tiny.EN"], "model=Tiny.EN: no such model; did you mean tiny.en?"),
     ],
 )
-def test_a_wrong_command_of_run_is_told_its_remedy(
-    command: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_command_of_run_is_told_its_remedy(command, message, capsys):
     assert status(run.main, ["tracker=none", *command]) == 2
     told = capsys.readouterr().err
     told = errors_of(told)
@@ -159,7 +158,7 @@ def test_a_wrong_command_of_run_is_told_its_remedy(
 
 
 @pytest.mark.parametrize("key", ["data.path", "method.weights", "output", "name"])
-def test_a_nul_in_a_file_of_the_configuration_is_named(tmp_path: Path, key: str) -> None:
+def test_a_nul_in_a_file_of_the_configuration_is_named(tmp_path, key):
     (tmp_path / "experiment").mkdir()
     group, _, last = key.rpartition(".")
     line = f'{last}: "a\\0b"\n'
@@ -183,9 +182,7 @@ def test_a_nul_in_a_file_of_the_configuration_is_named(tmp_path: Path, key: str)
         ("collections.Counter", "_target_=collections.Counter: makes no method"),
     ],
 )
-def test_a_target_that_is_no_method_is_refused(
-    target: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_target_that_is_no_method_is_refused(target, message, tmp_path, capsys):
     assert run.main(arguments(tmp_path, f"method._target_={target}")) == 2
     told = capsys.readouterr().err
     assert message in told and "Traceback" not in told
@@ -218,13 +215,8 @@ NO_UPDATES = (
     ],
 )
 def test_the_error_of_a_method_that_breaks_the_protocol_names_class_rule_and_file(
-    members: str,
-    message: str,
-    command: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    members, message, command, tmp_path, monkeypatch, capsys
+):
     """transcribe and live put the method behind the gate, run does not."""
     name = f"own_{command}_{abs(hash(members))}"
     head = "from streaming_asr.method import Update\n\n\n"
@@ -258,13 +250,9 @@ def test_the_error_of_a_method_that_breaks_the_protocol_names_class_rule_and_fil
     ],
 )
 def test_a_long_command_prints_a_line_before_it_reads_its_settings(
-    main: Callable[[], int],
-    line: list[str],
-    first: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def stop(*_: object, **__: object) -> None:
+    main, line, first, monkeypatch, capsys
+):
+    def stop(*_, **__):
         raise UserError("the settings are read")
 
     monkeypatch.setattr("streaming_asr.config.build.compose_raw", stop)
@@ -288,9 +276,7 @@ def test_a_long_command_prints_a_line_before_it_reads_its_settings(
         ("experiment", "method: offline\n", "experiment=own: its file must begin with `# @package"),
     ],
 )
-def test_a_file_that_lacks_what_its_group_needs_is_named(
-    group: str, text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_lacks_what_its_group_needs_is_named(group, text, message, tmp_path, capsys):
     command = arguments(tmp_path, f"{group}=own")
     (tmp_path / "conf" / group).mkdir(exist_ok=True)
     (tmp_path / "conf" / group / "own.yaml").write_text(text)
@@ -301,7 +287,7 @@ def test_a_file_that_lacks_what_its_group_needs_is_named(
 
 
 @pytest.mark.parametrize("name", ["method/offline", "model/tiny.en", "run"])
-def test_an_own_file_with_the_name_of_the_package_s_is_refused(name: str, tmp_path: Path) -> None:
+def test_an_own_file_with_the_name_of_the_package_s_is_refused(name, tmp_path):
     file = tmp_path / "conf" / f"{name}.yaml"
     file.parent.mkdir(parents=True)
     file.write_text("a: 1\n")
@@ -314,9 +300,7 @@ def test_an_own_file_with_the_name_of_the_package_s_is_refused(name: str, tmp_pa
 
 
 @pytest.mark.parametrize("text", ["a: 1\n  b: [1\n", "a: 1\n\tb: 2\n", "a: 1\na: 2\n"])
-def test_a_file_that_is_no_yaml_is_named_with_its_line(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_no_yaml_is_named_with_its_line(text, tmp_path, capsys):
     command = arguments(tmp_path, "method=own")
     (tmp_path / "conf" / "method" / "own.yaml").write_text(text)
     assert run.main(command) == 2
@@ -327,7 +311,7 @@ def test_a_file_that_is_no_yaml_is_named_with_its_line(
 @pytest.mark.parametrize(
     "command", [["data.path=none.wav"], ["data=folder", "data.path=."], ["data.snr_db=900"]]
 )
-def test_a_mistyped_run_leaves_no_row(command: list[str], tmp_path: Path) -> None:
+def test_a_mistyped_run_leaves_no_row(command, tmp_path):
     ran = arguments(tmp_path)
     assert run.main(ran) == 0
     before = sorted(tmp_path.rglob("*"))
@@ -335,9 +319,7 @@ def test_a_mistyped_run_leaves_no_row(command: list[str], tmp_path: Path) -> Non
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_configuration_that_is_nested_too_deep_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_configuration_that_is_nested_too_deep_is_refused(tmp_path, capsys):
     command = arguments(tmp_path, "method=deep")
     (tmp_path / "conf" / "method" / "deep.yaml").write_text("a: " + "[" * 50_000)
     assert run.main(command) == 2
@@ -360,14 +342,10 @@ def test_a_configuration_that_is_nested_too_deep_is_refused(
     ],
 )
 def test_a_wrong_command_of_the_others_is_told_its_remedy(
-    program: object,
-    command: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    program, command, message, monkeypatch, capsys
+):
     monkeypatch.setattr(sys, "argv", ["program", *command])
-    assert status(program.main) == 2  # type: ignore[attr-defined]
+    assert status(program.main) == 2
     assert message in capsys.readouterr().err
 
 
@@ -376,32 +354,27 @@ def test_a_wrong_command_of_the_others_is_told_its_remedy(
     "options", [["-m", "--cfg", "job"], ["--multirun", "--info"], ["--cfg=job", "-r"]]
 )
 def test_options_that_exclude_each_other_are_refused_in_a_line(
-    program: object,
-    options: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    program, options, monkeypatch, capsys
+):
     monkeypatch.setattr(sys, "argv", ["program", *options])
-    assert status(program.main) == 2  # type: ignore[attr-defined]
+    assert status(program.main) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "give one of them" in line
 
 
 @pytest.mark.parametrize("program", [run, train, align])
 def test_help_lists_the_choices_of_its_own_command_without_the_experiments(
-    program: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    program, monkeypatch, capsys
+):
     monkeypatch.setattr(sys, "argv", ["program", "--help"])
-    assert status(program.main) == 0  # type: ignore[attr-defined]
+    assert status(program.main) == 0
     told = capsys.readouterr().out
     assert "\nmodel: base, base.en," in told and "\nTry\n" in told
     assert "table1_mask_alone" not in told
     assert ("\nmethod: " in told) == (program in (run, train))
 
 
-def test_a_method_without_a_recipe_of_ours_takes_one_from_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_method_without_a_recipe_of_ours_takes_one_from_elsewhere(monkeypatch, capsys, tmp_path):
     (tmp_path / "recipe").mkdir()
     recipe = "target: {_target_: my.Recipe}\nfit: {max_steps: 1, max_minutes: 1}\n"
     (tmp_path / "recipe" / "offline.yaml").write_text(recipe)
@@ -412,16 +385,16 @@ def test_a_method_without_a_recipe_of_ours_takes_one_from_elsewhere(
 
 
 def test_a_recording_that_cannot_be_read_is_named_and_makes_the_status_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     made = Phrases.utterances
 
-    def unreadable() -> object:
+    def unreadable():
         raise UserError("phrase-1.wav: not readable as audio")
 
-    def one_broken(self: Phrases, limit: int | None = None) -> list[Utterance]:
+    def one_broken(self, limit=None):
         return [
-            replace(each, audio=unreadable) if each.id == "phrase-1" else each  # type: ignore[arg-type]
+            replace(each, audio=unreadable) if each.id == "phrase-1" else each
             for each in made(self, limit)
         ]
 
@@ -433,7 +406,79 @@ def test_a_recording_that_cannot_be_read_is_named_and_makes_the_status_1(
     assert run.main(arguments(tmp_path)) == 1  # skipped as finished, and still said
 
 
-def test_no_ending_that_can_be_read_is_passed_over_in_a_folder(tmp_path: Path) -> None:
+def test_no_ending_that_can_be_read_is_passed_over_in_a_folder(tmp_path):
     for name in ("a.wav", "b.m4a", "c.mp4", "d.webm", "e.mov", "f.mp3"):
         (tmp_path / name).write_bytes(b"")
     assert [file.name[0] for file in Folder(tmp_path).files()] == list("abcdef")
+
+
+# -- Wrong lines --
+
+
+VALUES = ["[", "]", "a b", "'300ms", '"', "{", "}", "{a", "{a:}", "(1", "1)", "f(", "f(x)",
+          "range(", "range(1,2,3,4)", "int(x)", "extend_list(3)", "${", "${}", "${x", "${x}",
+          "${a.b.c}", "${oc.env:NOPE}", "${nope:1}", "a=b", "ä", "300ms;ls", "<1>", "!x", "#x",
+          "^", "&", "~", "`x`", "a\nb", "\0", "300ms,,1s", "[1s]", "{a: 1}"]  # fmt: skip
+KEYS = ["=3", "+=3", "~=3", "+", "~", "~chunk=9s", "~nope", "~data=nope", "~limit=3", "++",
+        "+chunk=1s", "+method=ufal", "+model.path=x", "method@x=ufal", "method@=ufal", "method:x=1",
+        "+method@x=ufal", "method=/ufal", "method=ufal/", "method=../ufal", "method=null",
+        "model={a:1}", "data=[mini]", "a.b=1", "a..b=1", ".a=1", "a.=1", "model..path=1",
+        "chunk.x=1", "model.path.x=1", "model.path=[a,b]", "model.path={a:b}", "model=3", "hydra=1",
+        "hydra.nope=1", "hydra.verbose=3", "hydra.sweeper=3", "hydra/launcher=nope",
+        "hydra/nope=x", "hydra.mode=X", "defaults=1", "_self_=1", "a b=3", "ä=3",
+        "device=[cpu]"]  # fmt: skip
+FOREIGN = re.compile(
+    "Lexer|ANTLR|NoViable|viable|mismatched|token recog|extraneous|An item is|Could not|full_key|"
+    "object_type|mega[cC]onf|Config(Store|Key|Comp)|append to your|[Dd]efaults list|Hydra[A-Z]|"
+    "nterpolation|Error (parsing|merging)|EOF|ValueType|ListConfig|Traceback"
+)
+
+
+def asked(*options):
+    """The program of `run` that answers `options`."""
+    return lambda argv: exit_status(
+        lambda: by_hydra("run", lambda _: None, [*options, *argv], "run")
+    )
+
+
+def composed(argv):
+    """As transcribe, advise, audit, load and export take their settings."""
+    return exit_status(lambda: compose(argv) and None)
+
+
+COMMANDS = {
+    "transcribe": (composed, ["model=mini"]),
+    "run": (run.main, ["model=mini", "tracker=none"]),
+    "run -m": (run.main, ["-m", "model=mini", "tracker=none", "seed=1,2"]),
+    "--cfg": (asked("--cfg", "job"), ["model=mini"]),
+    "--help": (asked("--help"), ["model=mini"]),
+    "train": (lambda _: train.main(), ["model=mini"]),
+    "train -m": (lambda _: train.main(), ["-m", "model=mini", "seed=1,2"]),
+    "align": (lambda _: align.main(), ["model=mini"]),
+    "data": (lambda _: data.main(), ["check", "data=mini"]),
+    "compare": (compare.main, ["audio=talk.wav", "model=mini"]),
+}
+
+
+def check(name, wrong, capsys, monkeypatch):
+    main, before = COMMANDS[name]
+    monkeypatch.setattr("sys.argv", ["streaming-asr", *before, wrong])
+    try:
+        status = main([*before, wrong])
+    except SystemExit as ended:
+        status = ended.code
+    told = errors_of(capsys.readouterr().err)
+    assert status == 2, wrong
+    assert told.startswith("error: ") and told.count("\n") == 1, (wrong, told)
+    assert not FOREIGN.search(told), (wrong, told)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_wrong_line_is_refused_in_one_line_of_our_words(name, tmp_path, capsys, monkeypatch):
+    """Each command gets a third of the lines, drawn by its name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "talk.wav").write_bytes(b"")
+    lines = [*KEYS, *(f"limit={value}" for value in VALUES)]
+    for wrong in random.Random(name).sample(lines, len(lines) // 3):
+        if "${" not in wrong or not name.startswith("--"):  # these fill nothing in
+            check(name, wrong, capsys, monkeypatch)

@@ -1,11 +1,7 @@
 """Every text file of every corpus, damaged: an error that names it, never another exception."""
 
-from __future__ import annotations
-
 import pickle
 import random
-from collections.abc import Callable
-from pathlib import Path
 
 import corpora_layouts as layouts
 import numpy as np
@@ -19,7 +15,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
 TEXTS = {".tsv", ".csv", ".txt", ".stm", ".json", ".jsonl", ".nlp", ".TextGrid", ""}
-CORPORA: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
+CORPORA = {
     "librispeech": (layouts.librispeech, []),
     "tedlium": (layouts.tedlium, []),
     "mls": (layouts.mls, ["language=german"]),
@@ -30,7 +26,7 @@ CORPORA: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
     "nemo": (layouts.nemo, []),
     "kaldi": (layouts.kaldi, []),
 }
-DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+DAMAGE = {
     "UTF-16": lambda content: content.decode().encode("utf-16"),
     "Latin-1": lambda content: content + b"\xe9t\xe9\n",
     "cut": lambda content: content[: len(content) // 2],
@@ -40,7 +36,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def found_in(name: str, root: Path, settings: list[str]) -> list[object]:
+def found_in(name, root, settings):
     """The utterances of a corpus, and its errors in their places."""
     overrides = [f"data={name}", f"data.path={root}", *(f"data.{each}" for each in settings)]
     try:
@@ -51,7 +47,7 @@ def found_in(name: str, root: Path, settings: list[str]) -> list[object]:
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", CORPORA)
-def test_a_damaged_table_is_an_error_that_names_it(name: str, damage: str, tmp_path: Path) -> None:
+def test_a_damaged_table_is_an_error_that_names_it(name, damage, tmp_path):
     layout, settings = CORPORA[name]
     root = layout(tmp_path)
     texts = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix in TEXTS]
@@ -68,7 +64,7 @@ def test_a_damaged_table_is_an_error_that_names_it(name: str, damage: str, tmp_p
     assert not any(isinstance(each, UserError) for each in found_in(name, root, settings))
 
 
-def test_a_length_of_common_voice_that_is_none_is_unknown(tmp_path: Path) -> None:
+def test_a_length_of_common_voice_that_is_none_is_unknown(tmp_path):
     root = layouts.common_voice(tmp_path)
     durations = root / "clip_durations.tsv"
     for length in ("", "nan", "-1", "soon", "1e999"):
@@ -80,7 +76,7 @@ def test_a_length_of_common_voice_that_is_none_is_unknown(tmp_path: Path) -> Non
 # -- shards ---------------------------------------------------------------------------------------
 
 
-def shard(folder: Path, content: bytes) -> Shards:
+def shard(folder, content):
     write(
         folder / "shard-000.jsonl",
         '{"id": "a", "offset": 0, "n": 8000, "text": "Hi", "speaker": "s", "words": []}',
@@ -89,7 +85,7 @@ def shard(folder: Path, content: bytes) -> Shards:
     return Shards(path=folder)
 
 
-def npy(folder: Path, array: np.ndarray) -> bytes:
+def npy(folder, array):
     np.save(folder / "x.npy", array, allow_pickle=True)
     return (folder / "x.npy").read_bytes()
 
@@ -104,7 +100,7 @@ def npy(folder: Path, array: np.ndarray) -> bytes:
     ],
     ids=["float", "two dimensions", "int64", "objects"],
 )
-def test_a_shard_of_other_numbers_is_refused(array: np.ndarray, tmp_path: Path) -> None:
+def test_a_shard_of_other_numbers_is_refused(array, tmp_path):
     (tmp_path / "shards").mkdir()
     shards = shard(tmp_path / "shards", npy(tmp_path, array) if array.dtype != object else b"")
     if array.dtype == object:
@@ -115,7 +111,7 @@ def test_a_shard_of_other_numbers_is_refused(array: np.ndarray, tmp_path: Path) 
 
 
 @pytest.mark.filterwarnings("ignore:Reading `.npy`")
-def test_a_shard_with_any_damage_to_its_header_is_read_or_refused(tmp_path: Path) -> None:
+def test_a_shard_with_any_damage_to_its_header_is_read_or_refused(tmp_path):
     (tmp_path / "shards").mkdir()
     whole = npy(tmp_path, np.arange(8000, dtype=np.int16))
     shards = shard(tmp_path / "shards", whole)
@@ -153,15 +149,13 @@ def test_a_shard_with_any_damage_to_its_header_is_read_or_refused(tmp_path: Path
         ("corpus/notes.txt", "no audio in it; endings read"),
     ],
 )
-def test_a_corpus_of_another_kind_is_named_and_no_damaged_sound(
-    name: str, remedy: str, tmp_path: Path
-) -> None:
+def test_a_corpus_of_another_kind_is_named_and_no_damaged_sound(name, remedy, tmp_path):
     file = write(tmp_path / name, "u1 a.wav")
     (error,) = found_in("folder", file if file.parent == tmp_path else file.parent, [])
     assert remedy in str(error)
 
 
-def test_a_manifest_with_other_names_is_answered_with_both(tmp_path: Path) -> None:
+def test_a_manifest_with_other_names_is_answered_with_both(tmp_path):
     file = write(tmp_path / "m.jsonl", '{"path": "a.wav", "sentence": "hello"}')
     (error,) = found_in("manifest", file, [])
     assert "no `text`; it has `path`, `sentence`; write the reference" in str(error)

@@ -6,10 +6,8 @@ import functools
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import fakes
 import numpy as np
@@ -18,7 +16,7 @@ import soundfile
 
 from experiments.real import dev, voices
 from experiments.real.packages import ADDRESSES, WORDNET
-from experiments.real.sentences import reserved, said_as_written, split, words_of
+from experiments.real.sentences import reserved
 from experiments.real.voices import HELD_OUT
 from streaming_asr import corpora
 from streaming_asr.config.build import build
@@ -35,17 +33,17 @@ from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord, Utterance
 
 
-def tone(rate: int, seconds: float = 1.0, hz: float = 440.0) -> np.ndarray[Any, Any]:
+def tone(rate, seconds=1.0, hz=440.0):
     return 0.5 * np.sin(2 * np.pi * hz * np.arange(round(rate * seconds)) / rate)
 
 
-def write_manifest(folder: Path, *rows: Any, name: str = "test.jsonl") -> Path:
+def write_manifest(folder, *rows, name="test.jsonl"):
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
     (folder / name).write_text("\n".join(lines) + "\n")
     return folder / name
 
 
-def write_audio(path: Path, samples: Any = None, rate: int = 16_000) -> Path:
+def write_audio(path, samples=None, rate=16_000):
     data = tone(rate) if samples is None else samples
     soundfile.write(path, data, rate, subtype="FLOAT" if path.suffix == ".wav" else None)
     return path
@@ -55,32 +53,32 @@ def write_audio(path: Path, samples: Any = None, rate: int = 16_000) -> Path:
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 44_100, 48_000])
-def test_every_rate_becomes_16_khz(tmp_path: Path, rate: int) -> None:
+def test_every_rate_becomes_16_khz(tmp_path, rate):
     audio = load_audio(write_audio(tmp_path / "a.wav", rate=rate, samples=tone(rate)))
     assert audio.dtype == np.float32 and audio.shape == (16_000,)
     inner = slice(800, -800)  # the filter rings at the edges
     np.testing.assert_allclose(audio[inner], tone(16_000)[inner], atol=2e-3)
 
 
-def test_channels_are_averaged(tmp_path: Path) -> None:
+def test_channels_are_averaged(tmp_path):
     both = np.stack([np.full(400, 0.5), np.full(400, -0.25)], axis=1)
     assert load_audio(write_audio(tmp_path / "a.wav", both)).tolist() == [0.125] * 400
 
 
-def test_overshoot_is_clipped_to_full_scale(tmp_path: Path) -> None:
+def test_overshoot_is_clipped_to_full_scale(tmp_path):
     audio = load_audio(write_audio(tmp_path / "a.wav", np.array([0.0, 1.2, -1.2])))
     assert audio.tolist() == [0.0, 1.0, -1.0]
 
 
-def empty(path: Path) -> None:
+def empty(path):
     write_audio(path, np.zeros(0))
 
 
-def with_nan(path: Path) -> None:
+def with_nan(path):
     write_audio(path, np.array([0.0, np.nan, 0.1]))
 
 
-def integers(path: Path) -> None:
+def integers(path):
     write_audio(path, np.array([0.0, 20_000.0]))
 
 
@@ -96,9 +94,7 @@ def integers(path: Path) -> None:
     ],
     ids=["empty", "nan", "integers", "text", "folder", "missing"],
 )
-def test_bad_audio_is_refused_with_its_name(
-    tmp_path: Path, make: Callable[[Path], object], message: str
-) -> None:
+def test_bad_audio_is_refused_with_its_name(tmp_path, make, message):
     make(tmp_path / "talk.wav")
     with pytest.raises(UserError, match=message) as caught:
         load_audio(tmp_path / "talk.wav")
@@ -108,7 +104,7 @@ def test_bad_audio_is_refused_with_its_name(
 # -- manifests ------------------------------------------------------------------------------
 
 
-def test_a_manifest_line_becomes_an_utterance(tmp_path: Path) -> None:
+def test_a_manifest_line_becomes_an_utterance(tmp_path):
     (tmp_path / "audio").mkdir()
     file = write_audio(tmp_path / "audio" / "a1.wav")
     row = {
@@ -127,7 +123,7 @@ def test_a_manifest_line_becomes_an_utterance(tmp_path: Path) -> None:
     np.testing.assert_array_equal(utterance.load(), load_audio(file))
 
 
-def test_a_duration_that_is_not_given_is_read_from_the_file(tmp_path: Path) -> None:
+def test_a_duration_that_is_not_given_is_read_from_the_file(tmp_path):
     write_audio(tmp_path / "a.wav", tone(8000, 0.75), 8000)
     row = {"audio_filepath": str(tmp_path / "a.wav"), "text": ""}
     (utterance,) = read_manifest(write_manifest(tmp_path, row))
@@ -135,7 +131,7 @@ def test_a_duration_that_is_not_given_is_read_from_the_file(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("tag", ["", " ", "und", "und-Latn", "UND"])
-def test_a_tag_that_names_no_language_is_none(tmp_path: Path, tag: str) -> None:
+def test_a_tag_that_names_no_language_is_none(tmp_path, tag):
     write_audio(tmp_path / "a.wav")
     path = write_manifest(tmp_path, {**GOOD, "language": tag})
     assert read_manifest(path)[0].language is None
@@ -143,7 +139,7 @@ def test_a_tag_that_names_no_language_is_none(tmp_path: Path, tag: str) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 7, -1])
-def test_a_whole_number_as_an_id_is_its_digits(tmp_path: Path, number: int) -> None:
+def test_a_whole_number_as_an_id_is_its_digits(tmp_path, number):
     write_audio(tmp_path / "a.wav")
     row = {"id": number, "audio_filepath": "a.wav", "text": "x"}
     (utterance,) = read_manifest(write_manifest(tmp_path, row))
@@ -154,7 +150,7 @@ def test_a_whole_number_as_an_id_is_its_digits(tmp_path: Path, number: int) -> N
     assert timed.words == (TimedWord("x", 0.1, 0.2),)
 
 
-def test_parts_are_joined_with_their_pauses(tmp_path: Path) -> None:
+def test_parts_are_joined_with_their_pauses(tmp_path):
     write_audio(tmp_path / "a.wav", np.full(1600, 0.5))
     write_audio(tmp_path / "b.wav", np.full(800, -0.5))
     parts = [{"audio_filepath": "a.wav", "gap_s": 0.2}, {"audio_filepath": "b.wav", "gap_s": 0.0}]
@@ -167,12 +163,10 @@ def test_parts_are_joined_with_their_pauses(tmp_path: Path) -> None:
     assert utterance.audio_path is None
 
 
-def test_noise_is_mixed_in_when_the_audio_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[str, float, int]] = []
+def test_noise_is_mixed_in_when_the_audio_is_loaded(tmp_path, monkeypatch):
+    asked = []
 
-    def mix(samples: Any, kind: str, snr_db: float, seed: int) -> Any:
+    def mix(samples, kind, snr_db, seed):
         asked.append((kind, snr_db, seed))
         return samples * 0.5
 
@@ -189,7 +183,6 @@ def test_noise_is_mixed_in_when_the_audio_is_loaded(
 
 
 GOOD = {"audio_filepath": "a.wav", "text": "x"}
-NOISE = {"kind": "white", "snr_db": 10, "seed": 1}
 
 
 @pytest.mark.parametrize(
@@ -203,7 +196,6 @@ NOISE = {"kind": "white", "snr_db": 10, "seed": 1}
         ({**GOOD, "text": None}, "`text` is None; write the reference"),
         ({**GOOD, "duration": "long"}, "`duration` is 'long'"),
         ({**GOOD, "id": 3.5}, "`id` is 3.5; a line needs a text or a whole number"),
-        ({**GOOD, "id": True}, "`id` is True"),
         ({**GOOD, "id": ""}, "`id` is ''"),
         ({**GOOD, "audio_filepath": "a\0.wav"}, "points nowhere"),
         ({**GOOD, "speaker": ["a"]}, "`speaker`"),
@@ -214,25 +206,13 @@ NOISE = {"kind": "white", "snr_db": 10, "seed": 1}
         ({"parts": [GOOD], "text": "x"}, "no `id`; it has `parts`, `text`; a line needs"),
         ({**GOOD, "id": "first"}, "is in line 1 already"),
         ({**GOOD, "duration": float("nan")}, "line 3: not JSON .NaN is no number of JSON"),
-        ({**GOOD, "text": float("nan")}, "not JSON .NaN is no number"),
-        ({**GOOD, "duration": float("inf")}, "not JSON .Infinity is no number"),
         ({**GOOD, "duration": 1e308}, "`duration` is 1e[+]308"),
         ({**GOOD, "duration": -1}, "`duration` is -1"),
         ({"id": "l", "text": "x", "parts": [{**GOOD, "gap_s": 90_000}]}, "gap_s` is 90000"),
-        ({**GOOD, "words": [["x", 0.0, float("inf")]]}, "not JSON .Infinity is no number"),
-        ({**GOOD, "words": [["x", float("nan"), 1.0]]}, "not JSON .NaN is no number"),
-        ({**GOOD, "noise": {**NOISE, "snr_db": float("nan")}}, "not JSON .NaN is no number"),
-        ({**GOOD, "noise": {**NOISE, "snr_db": float("-inf")}}, "not JSON .-Infinity is no number"),
-        (
-            {"id": "l", "text": "x", "parts": [{**GOOD, "gap_s": float("nan")}]},
-            "not JSON .NaN is no number",
-        ),
         ({**GOOD, "text": "\ud800"}, "not JSON .*surrogates not allowed"),
     ],
 )
-def test_a_bad_manifest_line_is_refused_with_its_number(
-    tmp_path: Path, row: Any, message: str
-) -> None:
+def test_a_bad_manifest_line_is_refused_with_its_number(tmp_path, row, message):
     write_audio(tmp_path / "a.wav")
     path = write_manifest(tmp_path, {**GOOD, "id": "first"}, "", row)
     with pytest.raises(UserError, match=message) as caught:
@@ -240,7 +220,7 @@ def test_a_bad_manifest_line_is_refused_with_its_number(
     assert "test.jsonl, line 3" in str(caught.value)
 
 
-def test_a_manifest_that_cannot_be_read_is_a_user_error(tmp_path: Path) -> None:
+def test_a_manifest_that_cannot_be_read_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         read_manifest(tmp_path / "none.jsonl")
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
@@ -254,7 +234,7 @@ def test_a_manifest_that_cannot_be_read_is_a_user_error(tmp_path: Path) -> None:
 # -- corpora --------------------------------------------------------------------------------
 
 
-def test_a_limit_takes_the_same_utterances_whatever_their_order() -> None:
+def test_a_limit_takes_the_same_utterances_whatever_their_order():
     utterances = [fakes.utterance(f"u{i}", seconds=0.1) for i in range(40)]
     few, more = corpora.choose(utterances, 5), corpora.choose(utterances, 12)
     assert len(few) == 5 and len(more) == 12
@@ -266,16 +246,7 @@ def test_a_limit_takes_the_same_utterances_whatever_their_order() -> None:
         corpora.choose(utterances, 0)
 
 
-def test_the_data_hash_follows_references_and_audio(tmp_path: Path) -> None:
-    write_audio(tmp_path / "a.wav")
-    first = Manifest(write_manifest(tmp_path, GOOD)).data_hash()
-    assert Manifest(write_manifest(tmp_path, GOOD)).data_hash() == first
-    assert Manifest(write_manifest(tmp_path, {**GOOD, "text": "y"})).data_hash() != first
-    write_audio(tmp_path / "a.wav", tone(16_000, 1.1))
-    assert Manifest(write_manifest(tmp_path, GOOD)).data_hash() != first
-
-
-def test_a_folder_gives_its_recordings_and_their_texts(tmp_path: Path) -> None:
+def test_a_folder_gives_its_recordings_and_their_texts(tmp_path):
     (tmp_path / "day1").mkdir()
     for name in ("b.flac", "a.wav", "day1/a.wav"):
         write_audio(tmp_path / name)
@@ -292,12 +263,12 @@ def test_a_folder_gives_its_recordings_and_their_texts(tmp_path: Path) -> None:
         Folder(tmp_path).utterances()
 
 
-def test_a_folder_without_texts_can_be_run(tmp_path: Path) -> None:
+def test_a_folder_without_texts_can_be_run(tmp_path):
     write_audio(tmp_path / "a.wav")
     assert [u.text for u in Folder(tmp_path).utterances(limit=1)] == [""]
 
 
-def test_a_folder_that_holds_no_audio_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_holds_no_audio_is_refused(tmp_path):
     with pytest.raises(UserError, match="no audio in it"):
         Folder(tmp_path).utterances()
     with pytest.raises(UserError, match="no such folder"):
@@ -308,9 +279,7 @@ def test_a_folder_that_holds_no_audio_is_refused(tmp_path: Path) -> None:
         Folder(tmp_path).utterances()
 
 
-def test_an_unknown_split_of_mini_is_answered_with_those_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_split_of_mini_is_answered_with_those_there_are(tmp_path, monkeypatch):
     monkeypatch.setattr(corpora, "MINI", tmp_path)
     write_audio(tmp_path / "a.wav")
     write_manifest(tmp_path, GOOD, name="clean.jsonl")
@@ -327,20 +296,20 @@ NAMES = [first + rest for first in ("T", "B", "R", "M") for rest in ("om", "en",
 
 
 @pytest.fixture(scope="module")
-def utterances() -> list[Utterance]:
+def utterances():
     """The clips, each decoded once for all tests."""
     found = build(compose_raw(["data=voices"]).data).utterances()
     return [replace(each, audio=functools.cache(each.audio)) for each in found]
 
 
-def test_there_are_60_clips_ten_of_each_held_out_voice(utterances: list[Utterance]) -> None:
+def test_there_are_60_clips_ten_of_each_held_out_voice(utterances):
     held_out = json.loads(HELD_OUT.read_text("utf-8"))
     assert Counter(u.speaker for u in utterances) == dict.fromkeys(held_out["test"], 10)
     assert Counter(name[:2] for name in held_out["test"]) == {"af": 2, "am": 2, "bf": 1, "bm": 1}
     assert not set(held_out["test"]) & set(held_out["dev"])
 
 
-def test_nothing_is_wrong_with_a_file(utterances: list[Utterance]) -> None:
+def test_nothing_is_wrong_with_a_file(utterances):
     corpus = build(compose_raw(["data=voices"]).data)
     assert (corpus.name, corpus.split) == ("voices", "test")
     assert check(corpus).problems == []
@@ -349,13 +318,7 @@ def test_nothing_is_wrong_with_a_file(utterances: list[Utterance]) -> None:
         assert n_samples == pytest.approx(utterance.duration_s * SAMPLE_RATE, abs=2)
 
 
-def test_clips_last_3_to_21_seconds_and_some_are_long(utterances: list[Utterance]) -> None:
-    lengths_s = [u.duration_s for u in utterances]
-    assert min(lengths_s) > 3.0 and max(lengths_s) < 21.0
-    assert sum(length_s > 10 for length_s in lengths_s) >= 10
-
-
-def test_every_word_has_its_time_in_order_within_the_audio(utterances: list[Utterance]) -> None:
+def test_every_word_has_its_time_in_order_within_the_audio(utterances):
     for utterance in utterances:
         words = utterance.words
         assert words is not None and [w.text for w in words] == utterance.text.split()
@@ -364,7 +327,7 @@ def test_every_word_has_its_time_in_order_within_the_audio(utterances: list[Utte
         assert all(word.start < word.end for word in words)
 
 
-def test_words_are_heard_where_their_times_say(utterances: list[Utterance]) -> None:
+def test_words_are_heard_where_their_times_say(utterances):
     for utterance in utterances:
         samples, words = utterance.load(), utterance.words
         assert words is not None
@@ -376,30 +339,14 @@ def test_words_are_heard_where_their_times_say(utterances: list[Utterance]) -> N
         assert np.sqrt(np.mean(lead**2)) < audible, utterance.id
 
 
-def test_a_voice_has_three_clips_of_two_sentences_with_a_pause(utterances: list[Utterance]) -> None:
-    doubles = [u for u in utterances if len(split(u.text)) == 2]
-    assert Counter(u.speaker for u in doubles) == {u.speaker: 3 for u in utterances}
-    for utterance in doubles:
-        words = utterance.words
-        assert words is not None
-        n_first = len(split(utterance.text)[0].split())
-        assert words[n_first].start - words[n_first - 1].end > 0.4
-
-
-def test_each_sentence_is_kept_from_training_and_occurs_once(utterances: list[Utterance]) -> None:
-    said = [sentence for u in utterances for sentence in split(u.text)]
-    assert len(said) == len({words_of(sentence) for sentence in said}) == 78
-    assert all(reserved(sentence) and said_as_written(sentence) for sentence in said)
-
-
-def test_the_audio_takes_3_mb_at_most_and_every_file_is_named(utterances: list[Utterance]) -> None:
+def test_the_audio_takes_3_mb_at_most_and_every_file_is_named(utterances):
     folder = HELD_OUT.parents[2] / "streaming_asr/data/voices/audio"
     files = list(folder.iterdir())
     assert sum(file.stat().st_size for file in files) < 3e6
     assert {str(file) for file in files} == {u.audio_path for u in utterances}
 
 
-def test_sentences_are_taken_by_length_two_of_one_year_and_never_twice() -> None:
+def test_sentences_are_taken_by_length_two_of_one_year_and_never_twice():
     left = [(1990, "a b c"), (1991, "d e"), (1992, "f g h"), (1990, "i j k"), (1992, "l m n")]
     assert voices.take(left, 1, 2, 2) == ("d e",)
     assert voices.take(left, 2, 3, 9) == ("a b c", "i j k")
@@ -408,7 +355,7 @@ def test_sentences_are_taken_by_length_two_of_one_year_and_never_twice() -> None
         voices.take(left, 2, 1, 2)
 
 
-def test_the_order_of_sentences_depends_on_their_words_and_takes_each_once() -> None:
+def test_the_order_of_sentences_depends_on_their_words_and_takes_each_once():
     kept = [s for s in (f"Word {a}{b}." for a in "abcdefgh" for b in "abcdefgh") if reserved(s)]
     years = {1970: kept, 1971: [*kept[:1], "Not kept."]}
     found = [sentence for _, sentence in voices.ordered(years, "salt")]
@@ -416,9 +363,7 @@ def test_the_order_of_sentences_depends_on_their_words_and_takes_each_once() -> 
     assert found == [sentence for _, sentence in voices.ordered({1970: kept[::-1]}, "salt")]
 
 
-def test_dev_says_no_sentence_of_these_clips_and_none_from_before_1961(
-    tmp_path: Path, utterances: list[Utterance]
-) -> None:
+def test_dev_says_no_sentence_of_these_clips_and_none_from_before_1961(tmp_path, utterances):
     (said,) = (u.text for u in utterances if u.id == "af_river-0")
     new = [f"We said so to {a} and {b}." for a in NAMES for b in NAMES]
     kept = [sentence for sentence in new if reserved(sentence)]
@@ -447,7 +392,7 @@ ROWS = {  # the reference, the run's text, the text that the manifest gets
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     lines = []
     for i, (name, (text, _, _)) in enumerate(ROWS.items()):
         soundfile.write(tmp_path / f"{i}.wav", np.full(16_000, 0.1), 16_000)
@@ -468,13 +413,13 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def command(monkeypatch: pytest.MonkeyPatch, corpus: Path, *settings: str) -> int:
+def command(monkeypatch, corpus, *settings):
     arguments = ["data=manifest", f"data.path={corpus}/corpus.jsonl", f"out={corpus}/out.jsonl"]
     monkeypatch.setattr(sys, "argv", ["data", "manifest", *arguments, *settings])
     return main()
 
 
-def test_texts_take_the_style_and_keep_their_times(monkeypatch, corpus) -> None:
+def test_texts_take_the_style_and_keep_their_times(monkeypatch, corpus):
     assert command(monkeypatch, corpus, f"style={corpus}/run") == 0
     found = {each.id: each for each in read_manifest(corpus / "out.jsonl")}
     assert {name: each.text for name, each in found.items()} == {
@@ -485,7 +430,7 @@ def test_texts_take_the_style_and_keep_their_times(monkeypatch, corpus) -> None:
         assert [word.start for word in each.words] == [k / 4 for k in range(len(each.words))]
 
 
-def test_a_run_over_other_speech_is_refused(monkeypatch, corpus, capsys) -> None:
+def test_a_run_over_other_speech_is_refused(monkeypatch, corpus, capsys):
     rows = (corpus / "corpus.jsonl").read_text().replace('"id": "', '"id": "another ')
     (corpus / "corpus.jsonl").write_text(rows)
     assert command(monkeypatch, corpus, f"style={corpus}/run") != 0
@@ -494,12 +439,12 @@ def test_a_run_over_other_speech_is_refused(monkeypatch, corpus, capsys) -> None
     assert command(monkeypatch, corpus, f"style={corpus}/nothing") != 0
 
 
-def test_a_limit_reads_only_the_lines_that_it_takes(tmp_path: Path) -> None:
+def test_a_limit_reads_only_the_lines_that_it_takes(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.zeros(1600), 16_000)
     rows = [{"id": n, "audio_filepath": "a.wav", "text": "", "language": "en"} for n in range(20)]
     path = tmp_path / "m.jsonl"
 
-    def write(rows: list[dict[str, Any]]) -> Manifest:
+    def write(rows):
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return Manifest(path=path)
 
@@ -515,7 +460,7 @@ def test_a_limit_reads_only_the_lines_that_it_takes(tmp_path: Path) -> None:
             write([*rows, twice]).utterances(3)
 
 
-def test_a_limit_chooses_among_what_a_subclass_scans(tmp_path: Path) -> None:
+def test_a_limit_chooses_among_what_a_subclass_scans(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.zeros(1600), 16_000)
     rows = [{"id": n, "audio_filepath": "a.wav", "text": "", "language": "en"} for n in range(20)]
     path = tmp_path / "m.jsonl"

@@ -1,7 +1,5 @@
 """Decoding in another process: what it fails at is an error of one recording."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -26,14 +24,12 @@ TRACK = Track("libmp3lame", 16_000)
 
 
 @pytest.fixture
-def mp3(tmp_path: Path) -> Path:
+def mp3(tmp_path):
     return write_recording(tmp_path / "a.mp3", [TRACK])
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_an_error_and_the_next_recording_is_read(
-    mp3: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
+def test_a_fault_is_an_error_and_the_next_recording_is_read(mp3, tmp_path, monkeypatch, fault):
     with broken_decoder(tmp_path, monkeypatch, fault):
         for read in (load_audio, lambda path: Reader(path, is_apart=True).read(100)):
             with pytest.raises(UserError, match=rf"a\.mp3: {FAULTS[fault]}"):
@@ -44,7 +40,7 @@ def test_a_fault_is_an_error_and_the_next_recording_is_read(
     assert_words(load_audio(mp3), TRACK)
 
 
-def test_one_process_serves_all_and_a_reader_that_is_left_gives_it_back(mp3: Path) -> None:
+def test_one_process_serves_all_and_a_reader_that_is_left_gives_it_back(mp3):
     whole = load_audio(mp3)
     (process,) = decoder._idle
     for _ in range(3):
@@ -58,7 +54,7 @@ def test_one_process_serves_all_and_a_reader_that_is_left_gives_it_back(mp3: Pat
         np.testing.assert_array_equal(np.concatenate(one), whole)
 
 
-def test_a_process_that_is_killed_in_mid_recording_is_an_error(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_in_mid_recording_is_an_error(tmp_path):
     path = write_recording(tmp_path / "a.mp3", [Track("libmp3lame", 16_000, n_words=150)])
     decoder.end()
     reader = Reader(path)
@@ -70,9 +66,7 @@ def test_a_process_that_is_killed_in_mid_recording_is_an_error(tmp_path: Path) -
     assert len(load_audio(path)) > 10**6
 
 
-def test_a_relative_path_is_of_the_folder_that_is_current(
-    mp3: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_is_of_the_folder_that_is_current(mp3, tmp_path, monkeypatch):
     whole = load_audio(mp3)
     monkeypatch.chdir(tmp_path)
     np.testing.assert_array_equal(load_audio("a.mp3"), whole)
@@ -81,7 +75,7 @@ def test_a_relative_path_is_of_the_folder_that_is_current(
         load_audio("b.mp3")
 
 
-def test_a_forked_process_has_a_decoder_of_its_own(mp3: Path) -> None:
+def test_a_forked_process_has_a_decoder_of_its_own(mp3):
     whole = load_audio(mp3)
     with multiprocessing.get_context("fork").Pool(2) as pool:
         for heard in pool.map(load_audio, 6 * [mp3]):
@@ -89,9 +83,7 @@ def test_a_forked_process_has_a_decoder_of_its_own(mp3: Path) -> None:
     np.testing.assert_array_equal(load_audio(mp3), whole)
 
 
-def test_a_name_of_any_bytes_and_a_decoder_that_cannot_start(
-    mp3: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_of_any_bytes_and_a_decoder_that_cannot_start(mp3, tmp_path, monkeypatch):
     odd = mp3.rename(tmp_path / os.fsdecode(b'caf\xe9 \n"x".mp3'))
     assert_words(load_audio(odd), TRACK)
     decoder.end()
@@ -100,7 +92,7 @@ def test_a_name_of_any_bytes_and_a_decoder_that_cannot_start(
         load_audio(odd)
 
 
-def test_the_process_ends_with_its_parent(mp3: Path) -> None:
+def test_the_process_ends_with_its_parent(mp3):
     program = (
         "import os, psutil; from streaming_asr.corpora.audio import load_audio\n"
         f"load_audio({str(mp3)!r}); print(psutil.Process().children()[0].pid, flush=True)\n"
@@ -115,9 +107,9 @@ def test_the_process_ends_with_its_parent(mp3: Path) -> None:
 
 @pytest.mark.parametrize("fault", ["crash", "hang"])
 def test_transcribe_names_the_recording_and_goes_on(
-    mp3: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    mp3, tmp_path, monkeypatch, fault,
+    capsys
+):  # fmt: skip
     soundfile.write(tmp_path / "b.wav", np.zeros(16_000), 16_000)
     with broken_decoder(tmp_path, monkeypatch, fault):
         names = [str(mp3), str(tmp_path / "b.wav")]
@@ -127,9 +119,7 @@ def test_transcribe_names_the_recording_and_goes_on(
     assert told.out.startswith(f"{names[1]}:\n") and "1 of 2 recordings" in told.err
 
 
-def test_a_corpus_is_checked_and_run_in_spite_of_a_crash(
-    mp3: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_corpus_is_checked_and_run_in_spite_of_a_crash(mp3, tmp_path, monkeypatch, capsys):
     from streaming_asr.data import command as data_command
     from streaming_asr.run import command as run
 

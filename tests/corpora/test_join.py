@@ -1,12 +1,7 @@
 """Joined clips, the corpus speechocean762, and word times made on the way."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,13 +20,13 @@ from streaming_asr.corpora.noise import in_room, telephone_band
 from streaming_asr.corpora.speechocean762 import Speechocean762, frozen_speakers
 from streaming_asr.errors import UserError
 from streaming_asr.run.plan import plan
-from streaming_asr.utterance import TimedWord, Utterance
+from streaming_asr.utterance import TimedWord
 
 TEST, OTHER_TEST = "so0003", "so0044"  # frozen for test
 DEV, TRAIN = "so0006", "so0001"
 
 
-def clips(folder: Path, n: int = 6, **fields: Any) -> Path:
+def clips(folder, n=6, **fields):
     """A manifest of clips of half a second, of two speakers in turn, with word times."""
     rows = []
     for i in range(n):
@@ -45,7 +40,7 @@ def clips(folder: Path, n: int = 6, **fields: Any) -> Path:
 # -- joining --------------------------------------------------------------------------------
 
 
-def test_a_speakers_clips_are_joined_with_pauses_and_their_word_times(tmp_path: Path) -> None:
+def test_a_speakers_clips_are_joined_with_pauses_and_their_word_times(tmp_path):
     path = clips(tmp_path)
     apart = {u.text: u for u in Manifest(path).utterances()}
     joined = Manifest(path, join_s=2.5).utterances()
@@ -67,7 +62,7 @@ def test_a_speakers_clips_are_joined_with_pauses_and_their_word_times(tmp_path: 
             assert not samples[begin + 8000 : begin + 8000 + 4000].any()
 
 
-def test_joined_recordings_are_the_same_whatever_the_order_and_the_limit(tmp_path: Path) -> None:
+def test_joined_recordings_are_the_same_whatever_the_order_and_the_limit(tmp_path):
     path = clips(tmp_path, 12)
     whole = {u.id: (u.text, u.words) for u in Manifest(path, join_s=1.9).utterances()}
     write(path, *reversed(path.read_text().splitlines()))
@@ -76,7 +71,7 @@ def test_joined_recordings_are_the_same_whatever_the_order_and_the_limit(tmp_pat
     assert whole[one.id] == (one.text, one.words)
 
 
-def test_a_clip_without_times_leaves_the_joined_recording_without(tmp_path: Path) -> None:
+def test_a_clip_without_times_leaves_the_joined_recording_without(tmp_path):
     path = clips(tmp_path, words=None)
     assert all(u.words is None for u in Manifest(path, join_s=20).utterances())
 
@@ -90,9 +85,7 @@ def test_a_clip_without_times_leaves_the_joined_recording_without(tmp_path: Path
         ({"noise": {"kind": "pink", "snr_db": 5, "seed": 1}}, 20.0, "c0 has noise of its own"),
     ],
 )
-def test_what_cannot_be_joined_is_refused(
-    tmp_path: Path, fields: dict[str, Any], join_s: float, message: str
-) -> None:
+def test_what_cannot_be_joined_is_refused(tmp_path, fields, join_s, message):
     with pytest.raises(UserError, match=message):
         Manifest(clips(tmp_path, **fields), join_s=join_s).utterances()
 
@@ -100,7 +93,7 @@ def test_what_cannot_be_joined_is_refused(
 # -- speechocean762 -------------------------------------------------------------------------
 
 
-def rows() -> Iterator[tuple[str, str, str, str]]:
+def rows():
     """(part, id, speaker, text) of a tiny speechocean762."""
     yield "train", "000010011", TRAIN, "we call it bear"
     yield "train", "000060011", DEV, "the sun is up"
@@ -110,8 +103,8 @@ def rows() -> Iterator[tuple[str, str, str, str]]:
     yield "test", "000020003", "so0002", "nobody looks at it"  # not frozen for test
 
 
-def as_manifests(root: Path) -> Path:
-    found: dict[str, list[str]] = {"train": [], "test": []}
+def as_manifests(root):
+    found = {"train": [], "test": []}
     for part, name, speaker, text in rows():
         file = sound(root / part / f"{name}.ogg")
         row = {"audio_filepath": f"{part}/{file.name}", "text": text, "speaker": speaker}
@@ -121,8 +114,8 @@ def as_manifests(root: Path) -> Path:
     return root
 
 
-def as_kaldi(root: Path) -> Path:
-    files: dict[tuple[str, str], list[str]] = {}
+def as_kaldi(root):
+    files = {}
     for part, name, speaker, text in rows():
         number = speaker.removeprefix("so")
         place = f"WAVE/SPEAKER{number}/{name}.WAV"
@@ -139,10 +132,10 @@ def as_kaldi(root: Path) -> Path:
     return root
 
 
-def as_datasets(root: Path) -> Path:
+def as_datasets(root):
     from datasets import Audio, Dataset, DatasetDict
 
-    parts: dict[str, dict[str, list[Any]]] = {}
+    parts = {}
     for part, name, speaker, text in rows():
         content = sound(root / f"{name}.wav").read_bytes()
         row = {
@@ -161,10 +154,10 @@ def as_datasets(root: Path) -> Path:
 
 
 @pytest.mark.parametrize("form", [as_manifests, as_kaldi, as_datasets])
-def test_speechocean762_is_the_same_in_its_three_forms(tmp_path: Path, form: Any) -> None:
+def test_speechocean762_is_the_same_in_its_three_forms(tmp_path, form):
     root = form(tmp_path)
 
-    def split(name: str) -> list[tuple[Any, ...]]:
+    def split(name):
         overrides = ["data=speechocean762", f"data.path={root}", f"data.split={name}"]
         corpus = build(compose_raw([*overrides, "data.align=none"]).data)
         found = corpus.utterances()
@@ -179,9 +172,7 @@ def test_speechocean762_is_the_same_in_its_three_forms(tmp_path: Path, form: Any
     ]
 
 
-def test_per_speaker_takes_the_first_recording_of_each_and_limit_some_of_these(
-    tmp_path: Path,
-) -> None:
+def test_per_speaker_takes_the_first_recording_of_each_and_limit_some_of_these(tmp_path):
     speakers = sorted(frozen_speakers()["test"])[:5]
     lines = []
     for i in range(20):
@@ -191,7 +182,7 @@ def test_per_speaker_takes_the_first_recording_of_each_and_limit_some_of_these(
     write(tmp_path / "test.jsonl", *lines)
     write(tmp_path / "train.jsonl", lines[0].replace("a 0", "train").replace(speakers[0], DEV))
 
-    def ids(limit: int | None = None, **settings: Any) -> list[str]:
+    def ids(limit=None, **settings):
         corpus = Speechocean762(path=tmp_path, per_speaker=1, **settings)
         return [utterance.id for utterance in corpus.utterances(limit)]
 
@@ -203,7 +194,7 @@ def test_per_speaker_takes_the_first_recording_of_each_and_limit_some_of_these(
         Speechocean762(path=tmp_path, per_speaker=0)
 
 
-def test_the_speakers_of_dev_and_test_are_frozen() -> None:
+def test_the_speakers_of_dev_and_test_are_frozen():
     speakers = frozen_speakers()
     assert (len(speakers["dev"]), len(speakers["test"])) == (20, 63)
     assert not speakers["dev"] & speakers["test"]
@@ -213,7 +204,7 @@ def test_the_speakers_of_dev_and_test_are_frozen() -> None:
 
 
 @pytest.fixture
-def aligner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def aligner(tmp_path, monkeypatch):
     """A model's folder for data.align, with the fake in the place of Whisper's aligner."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(auto, "fill", filled)
@@ -221,27 +212,25 @@ def aligner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tiny_folder())
 
 
-def filled(cache: Any, utterances: Any, node: Any, *rest: Any) -> None:
+def filled(cache, utterances, node, *rest):
     from streaming_asr.align.command import fill
 
-    fill(cache, utterances, {"_target_": "align_fake.FakeAligner"}, *rest)  # type: ignore[arg-type]
+    fill(cache, utterances, {"_target_": "align_fake.FakeAligner"}, *rest)
 
 
-def timed(
-    path: Path, limit: int | None = None, language: str | None = None, **settings: Any
-) -> list[Utterance]:
+def timed(path, limit=None, language=None, **settings):
     corpus = Manifest(path, **settings)
     auto.give_times(corpus, language)
     return corpus.utterances(limit)
 
 
-def test_the_language_of_a_run_tells_what_is_timed(tmp_path: Path, aligner: str) -> None:
+def test_the_language_of_a_run_tells_what_is_timed(tmp_path, aligner):
     path = clips(tmp_path, n=1, text="今天 好", words=None)
     (few,) = timed(path, language="zh", align=aligner)
     assert [w.text for w in few.words or ()] == ["今", "天", "好"] and few.language == "zh"
 
 
-def test_words_without_times_are_timed_once(tmp_path: Path, aligner: str) -> None:
+def test_words_without_times_are_timed_once(tmp_path, aligner):
     path = clips(tmp_path, words=None)
     (few,) = timed(path, limit=1, align=aligner)
     assert few.words is not None and [w.text for w in few.words] == few.text.split()
@@ -252,22 +241,20 @@ def test_words_without_times_are_timed_once(tmp_path: Path, aligner: str) -> Non
     assert Manifest(path).utterances()[0].words is None  # only where it is asked for
 
 
-def test_the_times_of_joined_clips_are_those_of_the_clips(tmp_path: Path, aligner: str) -> None:
+def test_the_times_of_joined_clips_are_those_of_the_clips(tmp_path, aligner):
     path = clips(tmp_path, words=None)
     for utterance in timed(path, align=aligner, join_s=20, snr_db=10):
         assert utterance.words is not None and len(utterance.words) == 6
         assert utterance.words[-1].end == pytest.approx(utterance.duration_s)
 
 
-def test_a_clip_that_cannot_be_aligned_is_named_and_stays(
-    tmp_path: Path, aligner: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_clip_that_cannot_be_aligned_is_named_and_stays(tmp_path, aligner, capsys):
     path = clips(tmp_path, 2, text="bad word", words=None)
     assert [u.words for u in timed(path, align=aligner)] == [None, None]
     assert "no word times: c0: bad" in capsys.readouterr().err
 
 
-def test_times_that_a_corpus_brings_stay(tmp_path: Path, aligner: str) -> None:
+def test_times_that_a_corpus_brings_stay(tmp_path, aligner):
     found = timed(clips(tmp_path), align=aligner)
     assert found[0].words == (TimedWord("word0", 0.1, 0.2), TimedWord("yes", 0.3, 0.4))
     assert FakeAligner.asked == []
@@ -288,12 +275,8 @@ def test_times_that_a_corpus_brings_stay(tmp_path: Path, aligner: str) -> None:
     ],
 )
 def test_the_aligner_follows_the_languages_of_the_corpus_and_the_run(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    languages: list[str | None],
-    run: str | None,
-    aligner: str,
-) -> None:
+    tmp_path, monkeypatch, languages, run, aligner
+):
     monkeypatch.setattr(auto, "find", lambda path: SimpleNamespace(folder=tiny_folder()))
     monkeypatch.setattr(auto.english, "branch_folder", lambda path: None)
     sound(tmp_path / "a.wav", 2.0)
@@ -311,8 +294,8 @@ def test_the_aligner_follows_the_languages_of_the_corpus_and_the_run(
     [(True, "install the package again"), (False, "streaming-asr get tiny.en")],
 )
 def test_an_aligner_that_is_not_there_is_no_reason_to_take_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool, remedy: str
-) -> None:
+    tmp_path, monkeypatch, is_there, remedy
+):
     if not is_there:  # neither the hub nor a package has tiny.en
         for place in ("cached", "find_packaged"):
             monkeypatch.setattr(f"streaming_asr.models.find.{place}", lambda *_: None)
@@ -325,7 +308,7 @@ def test_an_aligner_that_is_not_there_is_no_reason_to_take_another(
         auto.AutoAligner.choose("auto", {"en"})
 
 
-def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"data.align=/nowhere/model: "):
         timed(clips(tmp_path, words=None), align="/nowhere/model")
 
@@ -333,14 +316,14 @@ def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
 # -- The noise axis: noise at a ratio, the same in every run --
 
 
-def write_samples(path: Path, samples: Any) -> Path:
+def write_samples(path, samples):
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, np.asarray(samples), 16_000, subtype="FLOAT")
     return path
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     """Two utterances of a second, a tone each."""
     times = np.arange(16_000) / 16_000
     for name, hz in (("a", 300), ("b", 500)):
@@ -349,12 +332,12 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path / "corpus"
 
 
-def ratio_db(clean: Any, noisy: Any) -> float:
+def ratio_db(clean, noisy):
     clean = clean.astype(np.float64)
     return float(10 * np.log10(np.mean(clean**2) / np.mean((noisy - clean) ** 2)))
 
 
-def test_a_clean_corpus_gets_noise_at_each_ratio_of_a_sweep(corpus: Path) -> None:
+def test_a_clean_corpus_gets_noise_at_each_ratio_of_a_sweep(corpus):
     command = ["method=offline", "data=folder", f"data.path={corpus}", "data.snr_db=20,10,5,0"]
     planned = plan(CommandLine(["-m", *command, "output=none"])).cells
     assert [cell.config.data.snr_db for cell in planned] == [20, 10, 5, 0]
@@ -374,7 +357,7 @@ def test_a_clean_corpus_gets_noise_at_each_ratio_of_a_sweep(corpus: Path) -> Non
         assert abs(np.corrcoef(noise[0], noise[1])[0, 1]) < 0.2
 
 
-def test_mini_takes_a_ratio_on_clean_and_keeps_its_own_kinds_on_other() -> None:
+def test_mini_takes_a_ratio_on_clean_and_keeps_its_own_kinds_on_other():
     for split, kinds in (("clean", {"pink"}), ("other", {"pink"})):
         data = compose(["model=mini", f"data.split={split}", "data.snr_db=5", "data.noise=pink",
                         "method=offline"]).data  # fmt: skip
@@ -385,7 +368,7 @@ def test_mini_takes_a_ratio_on_clean_and_keeps_its_own_kinds_on_other() -> None:
     assert len({utterance.audio.kind for utterance in build(data).utterances()}) > 1
 
 
-def test_wrong_noise_is_refused_before_anything_is_loaded(corpus: Path) -> None:
+def test_wrong_noise_is_refused_before_anything_is_loaded(corpus):
     with pytest.raises(UserError, match=r"data\.noise='rain': one of babble, hum, pink, white"):
         Folder(corpus, snr_db=5, noise="rain").utterances()
     with pytest.raises(UserError, match=r"noise=pink: a has no ratio .* data.snr_db=10"):
@@ -397,29 +380,8 @@ def test_wrong_noise_is_refused_before_anything_is_loaded(corpus: Path) -> None:
 # -- rooms and telephones -----------------------------------------------------------------------
 
 
-def test_a_room_makes_a_click_ring_and_keeps_its_power() -> None:
-    click = np.zeros(16_000, dtype=np.float32)
-    click[1000] = 1.0
-    heard = in_room(click, 0.3, seed=2)
-    assert heard.shape == click.shape and heard.dtype == np.float32
-    assert not np.abs(heard[:1000]).max() > 1e-6
-    assert np.mean(heard**2) == pytest.approx(np.mean(click**2), rel=1e-5)
-    early, late = np.mean(heard[1100:1600] ** 2), np.mean(heard[4000:4500] ** 2)
-    # 2,900 samples apart, of the 4,800 in which it falls by 60 dB: 36 dB
-    assert 10 * np.log10(early / late) == pytest.approx(36, abs=2)
-    assert np.array_equal(heard, in_room(click, 0.3, seed=2))
-
-
-@pytest.mark.parametrize(("hz", "db"), [(100, -40), (1000, 0), (3000, 0), (5000, -40)])
-def test_a_telephone_lets_300_to_3400_hz_through(hz: int, db: float) -> None:
-    tone = np.sin(2 * np.pi * hz * np.arange(16_000) / 16_000).astype(np.float32)
-    heard = telephone_band(tone)
-    assert 10 * np.log10(np.mean(heard**2) / np.mean(tone**2)) == pytest.approx(db, abs=0.1)
-    assert telephone_band(tone[:0]).size == 0
-
-
 @pytest.mark.parametrize("n", [997, 16_001, 48_017])  # lengths with large prime factors
-def test_a_room_is_the_sum_of_its_echoes_at_any_length(n: int) -> None:
+def test_a_room_is_the_sum_of_its_echoes_at_any_length(n):
     rng = np.random.default_rng(n)
     samples = (0.1 * rng.standard_normal(n)).astype(np.float32)
     reverberation_s, seed = 0.2, 3
@@ -435,14 +397,14 @@ def test_a_room_is_the_sum_of_its_echoes_at_any_length(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 997, 16_001, 48_017])
-def test_a_fast_telephone_is_the_other_within_rounding(n: int) -> None:
+def test_a_fast_telephone_is_the_other_within_rounding(n):
     noise = (0.1 * np.random.default_rng(n).standard_normal(n)).astype(np.float32)
     plain, fast = telephone_band(noise), telephone_band(noise, fast=True)
     assert fast.shape == (n,) and fast.dtype == np.float32
     assert np.abs(plain - fast).max() < 5e-5 * np.abs(noise).max()
 
 
-def test_the_telephone_of_frozen_recordings_keeps_its_samples() -> None:
+def test_the_telephone_of_frozen_recordings_keeps_its_samples():
     # data=trials and the dev set are made with it; here it is the sum over all frequencies
     n = 401  # prime
     noise = np.random.default_rng(0).standard_normal(n).astype(np.float32)

@@ -1,12 +1,8 @@
 """Files that are healthy and odd are read whole; damage that a file itself shows is reported."""
 
-from __future__ import annotations
-
 import itertools
 import struct
-from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 
 import av
 import numpy as np
@@ -49,9 +45,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind[:3]))
-def test_what_an_encoder_writes_is_read_without_a_remark(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: tuple[str, str, str, tuple[int, ...]]
-) -> None:
+def test_what_an_encoder_writes_is_read_without_a_remark(tmp_path, caplog, kind):
     ending, form, codec, rates = kind
     n_written = 0
     for rate, channels in itertools.product(rates, (1, 2)):
@@ -72,9 +66,7 @@ CHANGED = {"RAW", "SD2", "XI", "VOC", "WVE", "HTK"}
 
 
 @pytest.mark.parametrize("form", sorted({*soundfile.available_formats()} - CHANGED))
-def test_what_libsndfile_writes_is_read_without_a_remark(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str
-) -> None:
+def test_what_libsndfile_writes_is_read_without_a_remark(tmp_path, caplog, form):
     for subtype in soundfile.available_subtypes(form):
         for rate, channels in itertools.product((8_000, 44_100), (1, 2)):
             track, path = Track("", rate), tmp_path / "a"
@@ -90,9 +82,7 @@ def test_what_libsndfile_writes_is_read_without_a_remark(
 
 @pytest.mark.parametrize("form", ["matroska", "webm"])
 @pytest.mark.parametrize(("rate", "channels"), [(8_000, 1), (44_100, 2)])
-def test_vorbis_in_other_containers_than_ogg(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str, rate: int, channels: int
-) -> None:
+def test_vorbis_in_other_containers_than_ogg(tmp_path, caplog, form, rate, channels):
     sound = np.repeat(words(4, rate)[:, None], channels, 1)
     soundfile.write(tmp_path / "a.ogg", sound, rate, "VORBIS")
     path = copied(tmp_path / "a.ogg", tmp_path / "a", form)
@@ -100,7 +90,7 @@ def test_vorbis_in_other_containers_than_ogg(
     assert not caplog.text
 
 
-def copied(source: Path, path: Path, form: str) -> Path:
+def copied(source, path, form):
     """A recording's packets in another container."""
     with av.open(str(source)) as old, av.open(str(path), "w", format=form) as new:
         stream = new.add_stream_from_template(old.streams.audio[0])
@@ -125,7 +115,7 @@ Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
 """
 
 
-def write_tracks(path: Path, order: tuple[str, ...], codec: str, form: str) -> Path:
+def write_tracks(path, order, codec, form):
     """A recording whose tracks, of sound, pictures and texts, have this order."""
     with av.open(str(path), "w", format=form) as container:
         if form == "matroska" and "attachment" in order:
@@ -197,9 +187,7 @@ def write_tracks(path: Path, order: tuple[str, ...], codec: str, form: str) -> P
         ("mpegts", "aac", ("picture", "data")),
     ],
 )
-def test_sound_is_read_to_its_end_whatever_is_next_to_it(
-    tmp_path: Path, form: str, codec: str, others: tuple[str, ...]
-) -> None:
+def test_sound_is_read_to_its_end_whatever_is_next_to_it(tmp_path, form, codec, others):
     lengths = set()
     for n in range(len(others) + 1):
         for order in itertools.permutations(("sound", *others), n + 1):
@@ -212,9 +200,7 @@ def test_sound_is_read_to_its_end_whatever_is_next_to_it(
 
 @pytest.mark.parametrize("channels", [2, 8, 9, 13, 16, 24])
 @pytest.mark.parametrize("codec", ["pcm_s16le", "flac", "wavpack", "libopus"])
-def test_a_recording_of_many_channels_is_their_mean(
-    tmp_path: Path, channels: int, codec: str
-) -> None:
+def test_a_recording_of_many_channels_is_their_mean(tmp_path, channels, codec):
     mono, layout = words(3, 48_000), f"{channels}c"
     path = tmp_path / "a.mka"
     try:
@@ -259,15 +245,7 @@ def test_a_recording_of_many_channels_is_their_mean(
     ],
 )
 @pytest.mark.parametrize("ending", ["wav", "mkv"])
-def test_floats_above_full_scale_are_lowered(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    ending: str,
-    peak: float,
-    share: float,
-    factor: int | None,
-    remark: str | None,
-) -> None:
+def test_floats_above_full_scale_are_lowered(tmp_path, caplog, ending, peak, share, factor, remark):
     sound = np.sin(np.arange(48_000) * 0.2)
     loud = slice(0, max(1, round(share * len(sound))))
     sound[loud] *= peak / np.abs(sound[loud]).max()
@@ -289,7 +267,7 @@ def test_floats_above_full_scale_are_lowered(
 # -- damage ----------------------------------------------------------------------------------
 
 
-def wav_chunks(content: bytes) -> dict[bytes, bytes]:
+def wav_chunks(content):
     """The chunks of a WAV by name, with their headers."""
     chunks, at = {}, 12
     while at < len(content):
@@ -310,9 +288,7 @@ def wav_chunks(content: bytes) -> dict[bytes, bytes]:
         ((b"fmt ", b"data"), None),
     ],
 )
-def test_a_wav_with_a_chunk_too_many(
-    tmp_path: Path, subtype: str, names: tuple[bytes, ...], message: str | None
-) -> None:
+def test_a_wav_with_a_chunk_too_many(tmp_path, subtype, names, message):
     path = tmp_path / "a.wav"
     soundfile.write(path, words(3, 16_000), 16_000, subtype)
     chunks = wav_chunks(path.read_bytes())
@@ -326,7 +302,7 @@ def test_a_wav_with_a_chunk_too_many(
 
 
 @pytest.mark.parametrize("at", [20, 22, 26])  # channels, samples, bits
-def test_an_aiff_whose_numbers_are_not_those_of_its_sound(tmp_path: Path, at: int) -> None:
+def test_an_aiff_whose_numbers_are_not_those_of_its_sound(tmp_path, at):
     path = tmp_path / "a.aiff"
     soundfile.write(path, words(3, 16_000), 16_000)
     content = bytearray(path.read_bytes())
@@ -336,7 +312,7 @@ def test_an_aiff_whose_numbers_are_not_those_of_its_sound(tmp_path: Path, at: in
         load_audio(path)
 
 
-def pages(content: bytes) -> list[bytes]:
+def pages(content):
     """The pages of an Ogg."""
     begins = [at for at in range(len(content)) if content[at : at + 4] == b"OggS"]
     return [content[a:b] for a, b in itertools.pairwise([*begins, len(content)])]
@@ -355,9 +331,7 @@ def pages(content: bytes) -> list[bytes]:
         (lambda own, other: own, None),
     ],
 )
-def test_pages_of_an_ogg_that_do_not_follow_one_another(
-    tmp_path: Path, kind: dict[str, str], change: Callable[..., list[bytes]], message: str | None
-) -> None:
+def test_pages_of_an_ogg_that_do_not_follow_one_another(tmp_path, kind, change, message):
     made = []
     for n in range(2):
         path = tmp_path / f"{n}.ogg"
@@ -378,9 +352,7 @@ def test_pages_of_an_ogg_that_do_not_follow_one_another(
     ("ending", "codec"), [("wv", "wavpack"), ("tta", "tta"), ("mkv", "flac"), ("mkv", "tta"),
                           ("mkv", "wavpack"), ("mp4", "flac")]
 )  # fmt: skip
-def test_a_byte_that_breaks_a_checksum_is_reported(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, ending: str, codec: str
-) -> None:
+def test_a_byte_that_breaks_a_checksum_is_reported(tmp_path, caplog, ending, codec):
     path = write_recording(tmp_path / f"a.{ending}", [Track(codec, 48_000, n_words=4)])
     whole, content = load_audio(path), path.read_bytes()
     rng = np.random.default_rng(0)
@@ -397,7 +369,7 @@ def test_a_byte_that_breaks_a_checksum_is_reported(
         assert np.array_equal(heard, whole) or "is damaged" in caplog.text
 
 
-def test_an_mp4_whose_clock_is_another(tmp_path: Path) -> None:
+def test_an_mp4_whose_clock_is_another(tmp_path):
     path = write_recording(tmp_path / "a.mp4", [Track("aac", 48_000, n_words=6)])
     content = path.read_bytes()
     for damaged in (
@@ -410,7 +382,7 @@ def test_an_mp4_whose_clock_is_another(tmp_path: Path) -> None:
             load_audio(path)
 
 
-def test_an_avi_that_states_more_than_it_holds(tmp_path: Path) -> None:
+def test_an_avi_that_states_more_than_it_holds(tmp_path):
     path = write_recording(tmp_path / "a.avi", [Track("pcm_s16le", 16_000, n_words=6)])
     content = path.read_bytes()
     middle = content.index(b"00wb", len(content) // 2)
@@ -423,9 +395,7 @@ def test_an_avi_that_states_more_than_it_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ending", "first"), [("amr", 6), ("3gp", None)])
-def test_pauses_of_amr_are_silence(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, ending: str, first: int | None
-) -> None:
+def test_pauses_of_amr_are_silence(tmp_path, caplog, ending, first):
     """Every frame of AMR begins with its kind, which decides its size."""
     track = Track("libopencore_amrnb", 8_000, n_words=3)
     path = write_recording(tmp_path / "a.amr", [track], form="amr")
@@ -448,9 +418,7 @@ def test_pauses_of_amr_are_silence(
     assert len(heard) / 16_000 == pytest.approx(0.02 * len(frames), abs=0.03)
 
 
-def test_a_later_part_of_a_live_recording_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_later_part_of_a_live_recording_is_named(tmp_path, caplog):
     """As MediaRecorder gives it out every second, in WebM and in MP4."""
     track = Track("libopus", 48_000, n_words=12)
     options = {"cluster_time_limit": "1000"}
@@ -478,7 +446,7 @@ def test_a_later_part_of_a_live_recording_is_named(
 
 
 @pytest.mark.parametrize("ending", ["pcm", "raw", "al", "ulaw", "f32", "RAW"])
-def test_samples_without_a_header_are_named(tmp_path: Path, ending: str) -> None:
+def test_samples_without_a_header_are_named(tmp_path, ending):
     rng = np.random.default_rng(0)
     path = tmp_path / f"a.{ending}"
     for content in (

@@ -4,13 +4,10 @@ Recordings are written with PyAV. Each holds words of one tone each, so that bot
 and when can be compared.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,6 @@ from containers import (
     EVERY_S,
     TIMED,
     UNTIMED,
-    Drawn,
     Track,
     assert_words,
     drawn_recordings,
@@ -39,7 +35,7 @@ LOSSLESS = ("alac", "flac", "pcm_s16le", "pcm_f32le", "tta", "wavpack", "pcm_s16
 @settings(max_examples=60, derandomize=True, deadline=None, database=None,
           suppress_health_check=list(HealthCheck))  # fmt: skip
 @given(drawn_recordings(), st.sampled_from((None, "", ".wav", ".mp3", ".mp4")))
-def test_words_and_times_are_those_that_were_written(drawn: Drawn, renamed: str | None) -> None:
+def test_words_and_times_are_those_that_were_written(drawn, renamed):
     tracks = drawn.tracks
     with tempfile.TemporaryDirectory() as place:
         path = drawn.write(Path(place))
@@ -70,9 +66,7 @@ def test_words_and_times_are_those_that_were_written(drawn: Drawn, renamed: str 
     ],
 )
 @pytest.mark.parametrize("share", [0.4, 0.9])
-def test_a_recording_that_is_cut_off_is_refused(
-    tmp_path: Path, ending: str, form: str, codec: str, rate: int, share: float
-) -> None:
+def test_a_recording_that_is_cut_off_is_refused(tmp_path, ending, form, codec, rate, share):
     path = write_recording(tmp_path / f"a.{ending}", [Track(codec, rate, n_words=8)], form=form)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(share * len(whole))])
@@ -81,9 +75,7 @@ def test_a_recording_that_is_cut_off_is_refused(
     assert "\n" not in str(refused.value) and str(path) in str(refused.value)
 
 
-def test_frames_that_are_lost_where_no_length_is_stated_are_reported(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_frames_that_are_lost_where_no_length_is_stated_are_reported(tmp_path, caplog):
     path = write_recording(tmp_path / "a.mp2", [Track("mp2", 48_000)], form="mp2")
     whole = len(load_audio(path))
     assert not caplog.text
@@ -94,7 +86,7 @@ def test_frames_that_are_lost_where_no_length_is_stated_are_reported(
     assert "a.mp2: is damaged: 0." in caplog.text and "s of it cannot be decoded" in caplog.text
 
 
-def test_a_folder_and_a_single_file_are_corpora(tmp_path: Path) -> None:
+def test_a_folder_and_a_single_file_are_corpora(tmp_path):
     path = write_recording(tmp_path / "talk.m4a", [Track("aac", 44_100)])
     (tmp_path / "talk.txt").write_text("four tones")
     for corpus in (Folder(tmp_path), Folder(path)):
@@ -107,9 +99,7 @@ def test_a_folder_and_a_single_file_are_corpora(tmp_path: Path) -> None:
     ("flags", "first"),
     [((True, True), 0), ((False, True), 6), ((False, False), 0), ((True, False), 0)],
 )
-def test_the_default_track_is_read_and_the_others_are_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, flags: tuple[bool, bool], first: int
-) -> None:
+def test_the_default_track_is_read_and_the_others_are_named(tmp_path, caplog, flags, first):
     tracks = [
         Track("libopus", 48_000, first=6 * n, is_default=flag, language=("eng", "ger")[n])
         for n, flag in enumerate(flags)
@@ -124,7 +114,7 @@ def test_the_default_track_is_read_and_the_others_are_named(
         load_audio(path, audio_track=3)
 
 
-def test_a_corpus_reads_the_track_that_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_corpus_reads_the_track_that_it_is_asked_for(tmp_path):
     """Of a folder and of a manifest, whose hash and lengths are then those of that track."""
     tracks = [Track("aac", 48_000, n_words=n) for n in (3, 6)]
     path = write_recording(tmp_path / "a.mp4", tracks)
@@ -151,9 +141,7 @@ def test_a_corpus_reads_the_track_that_it_is_asked_for(tmp_path: Path) -> None:
         (3700.0, 1, "leave a gap of 3700 s after 1.2. s of audio, 3600 s at most"),
     ],
 )
-def test_gaps_are_filled_up_to_a_limit(
-    tmp_path: Path, gap_s: float, n_gaps: int, message: str | None
-) -> None:
+def test_gaps_are_filled_up_to_a_limit(tmp_path, gap_s, n_gaps, message):
     track = Track("libopus", 48_000, gap_s=gap_s, n_gaps=n_gaps)
     path = write_recording(tmp_path / "a.webm", [track])
     if message is None:
@@ -164,17 +152,13 @@ def test_gaps_are_filled_up_to_a_limit(
 
 
 @pytest.mark.parametrize("ending", ["mkv", "nut", "flv"])
-def test_a_part_of_a_live_stream_begins_at_its_first_sample(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, ending: str
-) -> None:
+def test_a_part_of_a_live_stream_begins_at_its_first_sample(tmp_path, caplog, ending):
     path = write_recording(tmp_path / f"a.{ending}", [Track("aac", 48_000, offset_s=7200.0)])
     assert_words(load_audio(path), Track("aac", 48_000))
     assert "its time stamps begin at 7200 s" in caplog.text
 
 
-def test_what_lies_before_time_0_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_lies_before_time_0_is_left_out(tmp_path, caplog):
     track = Track("aac", 48_000, offset_s=-0.5)
     path = write_recording(tmp_path / "a.mkv", [track], options={"avoid_negative_ts": "disabled"})
     expected = [(at, hertz) for at, hertz in track.expected() if at > 0]
@@ -188,9 +172,7 @@ def test_what_lies_before_time_0_is_left_out(
     ("first", "second"), [((44_100, 1), (24_000, 2)), ((16_000, 2), (48_000, 1))]
 )
 @pytest.mark.parametrize(("ending", "codec"), [("aac", "aac"), ("mp3", "libmp3lame")])
-def test_a_rate_and_channels_that_change_midway(
-    tmp_path: Path, ending: str, codec: str, first: tuple[int, int], second: tuple[int, int]
-) -> None:
+def test_a_rate_and_channels_that_change_midway(tmp_path, ending, codec, first, second):
     joined = b""
     for n, (rate, channels) in enumerate((first, second)):
         track = Track(codec, rate, channels=channels, first=6 * n)
@@ -205,9 +187,7 @@ def test_a_rate_and_channels_that_change_midway(
     np.testing.assert_array_equal(reader.read(len(heard) + 1), heard)
 
 
-def test_frames_that_cannot_be_decoded_are_silence(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_frames_that_cannot_be_decoded_are_silence(tmp_path, caplog):
     track = Track("flac", 48_000, n_words=6)
     path = write_recording(tmp_path / "a.mkv", [track])
     content = bytearray(path.read_bytes())
@@ -224,14 +204,14 @@ def test_frames_that_cannot_be_decoded_are_silence(
     assert "is damaged: 0." in caplog.text and "s of it cannot be decoded" in caplog.text
 
 
-def test_time_stamps_that_jitter_add_no_silence(tmp_path: Path) -> None:
+def test_time_stamps_that_jitter_add_no_silence(tmp_path):
     jitter = np.random.default_rng(0).uniform(-0.3, 0.3, 1000)
     track = Track("flac", 48_000, n_words=20, jitter_s=tuple(jitter))
     heard = load_audio(write_recording(tmp_path / "a.mkv", [track]))
     assert len(heard) / 16_000 == pytest.approx(20 * EVERY_S, abs=0.7)
 
 
-def test_a_matroska_of_which_only_a_part_can_be_read_is_refused(tmp_path: Path) -> None:
+def test_a_matroska_of_which_only_a_part_can_be_read_is_refused(tmp_path):
     path = write_recording(tmp_path / "a.mkv", [Track("flac", 48_000, n_words=6)])
     content = bytearray(path.read_bytes())
     at = len(content) // 2
@@ -241,9 +221,7 @@ def test_a_matroska_of_which_only_a_part_can_be_read_is_refused(tmp_path: Path) 
         load_audio(path)
 
 
-def test_a_stated_length_that_no_track_has_is_reported(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stated_length_that_no_track_has_is_reported(tmp_path, caplog):
     track = Track("libopus", 48_000)
     path = write_recording(tmp_path / "a.webm", [track])
     content = path.read_bytes()
@@ -276,15 +254,13 @@ KEYS = {
         ("b.mp3", 300 * "Spielplätze "),
     ],
 )
-def test_a_text_is_refused_and_nothing_that_it_names_is_opened(
-    tmp_path: Path, name: str, content: str
-) -> None:
+def test_a_text_is_refused_and_nothing_that_it_names_is_opened(tmp_path, name, content):
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=r"it holds text\); of a playlist, name the recordings"):
         load_audio(tmp_path / name)
 
 
-def test_a_playlist_behind_bytes_opens_no_other_file(tmp_path: Path) -> None:
+def test_a_playlist_behind_bytes_opens_no_other_file(tmp_path):
     write_recording(tmp_path / "other.ts", [Track("aac", 48_000)], form="mpegts")
     path = tmp_path / "a.m3u8"
     path.write_bytes(
@@ -295,18 +271,18 @@ def test_a_playlist_behind_bytes_opens_no_other_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["https://example.org/a.mp3", "rtmp://h/x?a=b", "file:///a.wav"])
-def test_a_url_is_refused(name: str) -> None:
+def test_a_url_is_refused(name):
     for path in (name, Path(name)):
         with pytest.raises(UserError, match="is a URL; download the recording"):
             load_audio(path)
 
 
-def test_a_video_without_sound_is_refused(tmp_path: Path) -> None:
+def test_a_video_without_sound_is_refused(tmp_path):
     with pytest.raises(UserError, match="holds no audio track; give a recording with sound"):
         load_audio(write_pictures(tmp_path / "a.mp4", 2.0))
 
 
-def test_an_encrypted_recording_is_refused(tmp_path: Path) -> None:
+def test_an_encrypted_recording_is_refused(tmp_path):
     path = write_recording(tmp_path / "a.mp4", [Track("aac", 48_000)], options=KEYS)
     with pytest.raises(UserError, match=r"is encrypted \(DRM\)"):
         load_audio(path)
@@ -318,8 +294,8 @@ def test_an_encrypted_recording_is_refused(tmp_path: Path) -> None:
      ("a.aac", "adts", "aac")],
 )  # fmt: skip
 def test_a_file_that_grows_is_read_as_it_was_when_it_was_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str, codec: str
-) -> None:
+    tmp_path, monkeypatch, name, form, codec
+):
     monkeypatch.setattr(audio, "PIECE_S", 1)
     monkeypatch.setattr(decoder, "_is_decoder", True)
     track = Track(codec, 48_000, n_words=10)
@@ -334,7 +310,7 @@ def test_a_file_that_grows_is_read_as_it_was_when_it_was_opened(
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
-def test_noise_is_no_recording(tmp_path: Path) -> None:
+def test_noise_is_no_recording(tmp_path):
     content = np.random.default_rng(0).bytes(200_000)
     for name in ("a.mp3", "a.wav", "a.bin", "a"):
         (tmp_path / name).write_bytes(content)
@@ -343,15 +319,13 @@ def test_noise_is_no_recording(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, RuntimeError, OverflowError, MemoryError, KeyError])
-def test_whatever_a_decoder_raises_is_an_error_of_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-) -> None:
+def test_whatever_a_decoder_raises_is_an_error_of_its_file(tmp_path, monkeypatch, error):
     import av
 
     monkeypatch.setattr(decoder, "_is_decoder", True)
     path = write_recording(tmp_path / "a.mkv", [Track("libopus", 48_000)])
 
-    def broken(*_: object, **__: object) -> None:
+    def broken(*_, **__):
         raise error("a fault")
 
     monkeypatch.setattr(av, "open", broken)
@@ -360,13 +334,13 @@ def test_whatever_a_decoder_raises_is_an_error_of_its_file(
 
 
 def test_a_damaged_frame_of_a_lossy_codec_is_no_reason_to_refuse_the_recording(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     path = write_recording(tmp_path / "a.mkv", [Track("aac", 48_000)])
     monkeypatch.setattr(decoder, "_is_decoder", True)
     floats = media._floats
 
-    def damaged(frame: Any) -> Any:
+    def damaged(frame):
         data = floats(frame)
         data[5:8, 0] = (40.0, np.nan, np.inf)
         return data
@@ -376,12 +350,10 @@ def test_a_damaged_frame_of_a_lossy_codec_is_no_reason_to_refuse_the_recording(
     assert np.isfinite(heard).all() and np.abs(heard).max() <= 1
 
 
-def test_parts_of_one_recording_are_decoded_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_one_recording_are_decoded_once(tmp_path, monkeypatch):
     path = write_recording(tmp_path / "a.mp3", [Track("libmp3lame", 44_100)], form="mp3")
     whole = load_audio(path)
-    opened: list[object] = []
+    opened = []
     apart = audio.apart
     monkeypatch.setattr(audio, "apart", lambda *which: opened.append(which) or apart(*which))
     for at_s in (0.0, 0.5, 1.5):
@@ -393,7 +365,7 @@ def test_parts_of_one_recording_are_decoded_once(
 
 
 @pytest.mark.parametrize("codec", ["libopus", "flac"])
-def test_a_gap_between_the_pages_of_an_ogg_is_silence(tmp_path: Path, codec: str) -> None:
+def test_a_gap_between_the_pages_of_an_ogg_is_silence(tmp_path, codec):
     track = Track(codec, 48_000, n_words=6, gap_s=3.0)
     path = write_recording(tmp_path / "a.ogg", [track], form="ogg")
     assert_words(load_audio(path), track)

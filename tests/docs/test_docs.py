@@ -1,8 +1,6 @@
 """README, docs and the pages of experiments: their commands exist, compose or run; the notebooks
 run; the site builds."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json
@@ -11,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import soundfile
@@ -39,7 +36,7 @@ CONFIGURED = {  # by command: its configuration, and the module that has its sch
 }
 
 
-def commands(page: Path) -> list[tuple[str, str]]:
+def commands(page):
     """(program, arguments) of the code blocks and of the code within sentences; the program is
     make, a module, or `streaming_asr NAME`, which stands for `streaming-asr NAME` too."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
@@ -50,14 +47,14 @@ def commands(page: Path) -> list[tuple[str, str]]:
     return [named(match[1].removeprefix("python -m "), match[2]) for match in found if match]
 
 
-def named(program: str, arguments: str) -> tuple[str, str]:
+def named(program, arguments):
     if program not in ("streaming-asr", "streaming_asr"):
         return program, arguments
     command, _, rest = arguments.partition(" ")
     return (f"streaming_asr {command}", rest) if command in PROGRAMS else (RUN, arguments)
 
 
-def name_of(program: str) -> str:
+def name_of(program):
     """The command's name where the program is one of streaming-asr's."""
     return re.sub(r"^streaming_asr[ .]", "", program)
 
@@ -72,7 +69,7 @@ ALL = sorted(
 )
 
 
-def test_the_pages_have_commands() -> None:
+def test_the_pages_have_commands():
     assert len(ALL) > 200
     assert ("README.md", "make", "run") in ALL
 
@@ -81,7 +78,7 @@ def test_the_pages_have_commands() -> None:
     ("page", "program", "arguments"),
     [pytest.param(*row, marks=[pytest.mark.slow] * (row[0] != "README.md")) for row in ALL],
 )
-def test_a_command_exists_and_its_settings_compose(page: str, program: str, arguments: str) -> None:
+def test_a_command_exists_and_its_settings_compose(page, program, arguments):
     words = [word for word in shlex.split(arguments) if "$" not in word and word != "model=..."]
     if program == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -99,7 +96,7 @@ def test_a_command_exists_and_its_settings_compose(page: str, program: str, argu
         compose_every(config_name, words)
 
 
-def compose_every(name: str, words: list[str]) -> None:
+def compose_every(name, words):
     """Compose the first cell of a command, and one with each other value of a sweep."""
     settings = [w.partition("=") for w in words if re.match(r"\+?[a-z][\w./]*=[^<]", w)]
     searched = [word.partition("=[")[2].rstrip("]") for word in words if "searchpath" in word]
@@ -124,7 +121,7 @@ def compose_every(name: str, words: list[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def desk(tmp_path_factory):
     """A folder with what the pages speak of: talk.m4a, talk.wav and its text, folders of such, and
     outputs/sweep, two methods on two recordings of mini."""
     folder = tmp_path_factory.mktemp("desk")
@@ -139,13 +136,13 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def call(program: str, words: list[str]) -> int:
+def call(program, words):
     """Run a command in this process and return its exit status."""
     if program in PROGRAMS:
         try:
             return cli.main([program, *words])
         except SystemExit as ended:  # of Hydra and argparse
-            return ended.code or 0  # type: ignore[return-value]
+            return ended.code or 0
     module = importlib.import_module(MODULES.get(program, program))
     main = getattr(module, "main", None) or importlib.import_module(f"{program}.__main__").main
     return int(main(words) or 0)
@@ -169,9 +166,7 @@ READING = sorted(  # each once, whatever folder its page names
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("program", "arguments"), READING)
-def test_a_command_that_reads_results_does(
-    program: str, arguments: str, desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_reads_results_does(program, arguments, desk, tmp_path, monkeypatch):
     shutil.copytree(desk, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     cells = sorted(path.parent for path in tmp_path.rglob("metrics.json"))
@@ -200,9 +195,7 @@ HEARING = sorted(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("program", "arguments"), HEARING)
-def test_a_command_that_hears_does_on_mini(
-    program: str, arguments: str, desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_hears_does_on_mini(program, arguments, desk, tmp_path, monkeypatch):
     shutil.copytree(desk, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("webbrowser.open", lambda place: None)
@@ -219,7 +212,7 @@ def test_a_command_that_hears_does_on_mini(
 # -- what the pages print -------------------------------------------------------------------
 
 
-def test_the_experiment_that_the_page_adds_composes(tmp_path: Path) -> None:
+def test_the_experiment_that_the_page_adds_composes(tmp_path):
     text = (ROOT / "docs" / "new_protocol.md").read_text(encoding="utf-8")
     (settings,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "experiment").mkdir()
@@ -231,12 +224,10 @@ def test_the_experiment_that_the_page_adds_composes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_cells_of_a_notebook_run(
-    notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_the_cells_of_a_notebook_run(notebook, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    names: dict[str, object] = {}
+    names = {}
     for cell in cells:
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), notebook.name, "exec"), names)
@@ -249,13 +240,13 @@ def test_the_cells_of_a_notebook_run(
     }
 
 
-def real_is_here() -> bool:
+def real_is_here():
     """Whether tiny.en and the English prompts lie on this machine."""
     is_model = find_packaged(packaged()["openai/whisper-tiny.en"]) is not None
     return is_model and (cache_root() / "prompts" / "en").is_dir()
 
 
-def readme_block(first: str) -> list[str]:
+def readme_block(first):
     """The lines of the README's indented block that holds `first`."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"(?:^ {4}.*\n)+", text, re.MULTILINE)
@@ -263,7 +254,7 @@ def readme_block(first: str) -> list[str]:
     return [line.strip() for line in block.splitlines()]
 
 
-def elided(line: str) -> str:
+def elided(line):
     """A printed line with what depends on the machine's speed left out: seconds, real-time factors,
     numbers of notes (a busy machine has a note), and all of a row behind its WER except the
     coverage, the one whole number."""
@@ -275,7 +266,7 @@ def elided(line: str) -> str:
     return " ".join(line.split())
 
 
-def test_only_what_depends_on_the_speed_is_left_out_of_an_output() -> None:
+def test_only_what_depends_on_the_speed_is_left_out_of_an_output():
     row = "whisperrt [1]  300 ms  13.7    24.2    1.17    1.59   0.33        87  0.813     0.26"
     assert elided(row) == "whisperrt 300 ms 13.7 … … … … 87 … …"
     assert elided(row) != elided(row.replace("13.7", "10.9"))
@@ -294,9 +285,9 @@ def test_only_what_depends_on_the_speed_is_left_out_of_an_output() -> None:
     ],
 )
 def test_the_readme_shows_what_its_commands_print(
-    command: str, first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    command, first, tmp_path, monkeypatch,
+    capsys
+):  # fmt: skip
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     clip = ROOT / "streaming_asr" / "data" / "voices" / "audio" / "af_jessica-0.ogg"
@@ -307,7 +298,7 @@ def test_the_readme_shows_what_its_commands_print(
     assert [line for line in map(elided, readme_block(first)) if line not in printed] == []
 
 
-def test_every_run_of_a_test_set_has_a_date_a_reason_and_its_number() -> None:
+def test_every_run_of_a_test_set_has_a_date_a_reason_and_its_number():
     text = (ROOT / "docs" / "test_runs.tsv").read_text(encoding="utf-8")
     head, *runs = [line.split("\t") for line in text.splitlines()]
     assert head == ["date", "test set", "method, weights", "why", "run no."]
@@ -318,12 +309,12 @@ def test_every_run_of_a_test_set_has_a_date_a_reason_and_its_number() -> None:
     assert len([run for run in runs if run[4] == "3"]) == 1  # the exception that the page names
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 800
 
 
 @pytest.mark.slow
-def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) -> None:
+def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path):
     built = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "-c", "docs", ".", tmp_path],
         cwd=ROOT, capture_output=True, text=True,

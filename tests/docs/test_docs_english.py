@@ -1,7 +1,5 @@
 """The docs are in plain English: words that native readers stumbled over do not come back."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -28,18 +26,18 @@ EXCEPTIONS = re.compile(r"mask alone|#[\w-]+")
 CODE = re.compile(r"^(```+).*?^\1|^ {4}.*$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 
 
-def prose(text: str) -> list[str]:
+def prose(text):
     """The lines of a page without code."""
     return [EXCEPTIONS.sub("", line) for line in CODE.sub("", text).splitlines()]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_has_no_word_that_readers_stumbled_over(page) -> None:
+def test_a_page_has_no_word_that_readers_stumbled_over(page):
     found = [line for line in prose(page.read_text(encoding="utf-8")) if WORDS.search(line)]
     assert found == [], BETTER
 
 
-def test_comments_of_settings_which_help_prints_are_as_plain() -> None:
+def test_comments_of_settings_which_help_prints_are_as_plain():
     places = {}
     for file in (ROOT / "conf").rglob("*.yaml"):
         lines = [line.partition("# ")[2] for line in file.read_text("utf-8").splitlines()]
@@ -57,5 +55,5 @@ def test_comments_of_settings_which_help_prints_are_as_plain() -> None:
         ("| mask alone | 3 |", 0),
     ],
 )
-def test_a_planted_word_is_found_outside_code_only(text: str, n: int) -> None:
+def test_a_planted_word_is_found_outside_code_only(text, n):
     assert len([line for line in prose(text) if WORDS.search(line)]) == n

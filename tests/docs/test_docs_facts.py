@@ -1,25 +1,32 @@
 """Facts in the docs that the code states too: messages, what methods support, versions."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
+import sys
+import tarfile
 import tomllib
-from collections.abc import Iterator
 from importlib import import_module
 
+import fakes
 import pytest
 import yaml
 from places import ROOT
+from report_cells import embedded
+from tiny import tiny_folder
 
 from experiments.claims import counts
+from experiments.example import LOGS, pack, page
+from streaming_asr.config.build import build
 from streaming_asr.config.defaults import CHUNKS
+from streaming_asr.config.settle import compose
+from streaming_asr.contract import OF_ANY_AUDIO, Setting
+from streaming_asr.errors import UserError
 
 SEPARATOR = "\0"  # where an f-string puts a value
 
 
-def rows_of(page: str, heading: str) -> list[list[str]]:
+def rows_of(page, heading):
     """The cells of the tables below a heading, without their headers; "": of the whole page."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     if heading:
@@ -30,7 +37,7 @@ def rows_of(page: str, heading: str) -> list[list[str]]:
     return [row for i, row in enumerate(rows) if not {i, i + 1} & at]
 
 
-def strings() -> Iterator[str]:
+def strings():
     """Every string of the package, the parts of an f-string joined."""
     for file in (ROOT / "streaming_asr").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_bytes())):
@@ -43,7 +50,7 @@ def strings() -> Iterator[str]:
                 )
 
 
-def test_every_message_that_troubleshooting_explains_is_one_of_the_code() -> None:
+def test_every_message_that_troubleshooting_explains_is_one_of_the_code():
     messages = [row[0].strip("`") for row in rows_of("troubleshooting.md", "")]
     text = "\n".join(strings())
     assert len(messages) > 15
@@ -55,13 +62,13 @@ SUPPORT = {
 }
 
 
-def test_the_table_of_support_has_every_method() -> None:
+def test_the_table_of_support_has_every_method():
     names = {file.stem for file in (ROOT / "conf" / "method").glob("*.yaml")}
     assert set(SUPPORT) == names - {"remote"}
 
 
 @pytest.mark.parametrize("name", SUPPORT)
-def test_a_method_supports_what_the_table_says(name: str) -> None:
+def test_a_method_supports_what_the_table_says(name):
     beam, _, _, batching, *_ = SUPPORT[name]
     settings = yaml.safe_load((ROOT / "conf" / "method" / f"{name}.yaml").read_text("utf-8"))
     module, _, target = settings["_target_"].rpartition(".")
@@ -69,21 +76,21 @@ def test_a_method_supports_what_the_table_says(name: str) -> None:
     assert (batching == "yes") == hasattr(getattr(import_module(module), target), "step_many")
 
 
-def test_nothing_installs_the_package_from_an_index_that_does_not_have_it() -> None:
+def test_nothing_installs_the_package_from_an_index_that_does_not_have_it():
     pages = [page.read_text(encoding="utf-8") for page in ROOT.glob("docs/**/*.md")]
     pages.append((ROOT / "README.md").read_text(encoding="utf-8"))
     for text in (*strings(), *pages):
         assert not re.search(r"pip install ['\"]?streaming-asr", text), text
 
 
-def test_the_table_of_extras_has_those_of_the_package() -> None:
+def test_the_table_of_extras_has_those_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     rows = rows_of("getting_started.md", "Install")
     named = [name for row in rows for name in re.findall(r"`([\w-]+)`", row[0])]
     assert sorted(named) == sorted(project["optional-dependencies"])
 
 
-def test_the_tables_of_the_server_and_of_remote_have_the_code_s_values() -> None:
+def test_the_tables_of_the_server_and_of_remote_have_the_code_s_values():
     from streaming_asr.methods.remote.stream import PROTOCOLS
     from streaming_asr.serve.settings import ServerSettings
 
@@ -97,20 +104,20 @@ def test_the_tables_of_the_server_and_of_remote_have_the_code_s_values() -> None
     assert len(named) == 6 and all(settings[name] == value for name, value in named.items())
 
 
-def test_the_page_on_choosing_names_the_default_chunks() -> None:
+def test_the_page_on_choosing_names_the_default_chunks():
     row = rows_of("choosing.md", "The defaults")[0][2]
     named = set(re.findall(r"`(\w+)`", row.partition(", 560 ms")[0]))
     assert named == {name for name, chunk in CHUNKS.items() if chunk == "1s"}
     assert f"{CHUNKS['native'].removesuffix('ms')} ms for `native`" in row
 
 
-def test_the_citation_has_the_project_s_version() -> None:
+def test_the_citation_has_the_project_s_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     page = (ROOT / "docs" / "reference.md").read_text("utf-8")
-    assert re.search(r"version = \{(.*)\}", page)[1] == project["version"]  # type: ignore[index]
+    assert re.search(r"version = \{(.*)\}", page)[1] == project["version"]
 
 
-def test_the_error_below_a_table_is_the_one_that_was_measured() -> None:
+def test_the_error_below_a_table_is_the_one_that_was_measured():
     from streaming_asr.config.defaults import ALIGNER_ERRORS_MS
 
     lines = (ROOT / "docs" / "align.tsv").read_text(encoding="utf-8").splitlines()
@@ -127,7 +134,7 @@ MEASURED = ROOT / "experiments" / "real" / "results.jsonl"
 ROWS = [json.loads(line) for line in MEASURED.read_text(encoding="utf-8").splitlines()]
 
 
-def results(table: str) -> dict[tuple[str, str], dict[str, float]]:
+def results(table):
     """By (system, chunk): the figures of a table, without their intervals."""
     return {
         (row["labels"]["system"], row["labels"].get("chunk", "")): {
@@ -144,12 +151,12 @@ HUSH, GREEDY, BEAM = "hush word", "WhisperRT, greedy", "WhisperRT, beam 3"
 SIMUL, DROPPED = "Simul-Whisper, no detector", "Simul-Whisper, last word always dropped"
 
 
-def number(system: str, column: str = "WER %", block: str = "real_other", at: int = 1000) -> float:
+def number(system, column="WER %", block="real_other", at=1000):
     """A number of the results, at a chunk in ms."""
     return results(block)[system, f"{at} ms"][column]
 
 
-def times_the_cpu(system: str) -> float:
+def times_the_cpu(system):
     """The hush word's CPU time over that of `system`, measured on one machine."""
     rows = MEASURED.with_name("differences.tsv").read_text(encoding="utf-8").splitlines()
     (found,) = (row for row in rows if row.startswith(f"\thush word, over {system}: "))
@@ -175,7 +182,7 @@ PROSE = {  # a sentence and what its number is by the results
 }
 
 
-def is_right(figure: str, value: float) -> bool:
+def is_right(figure, value):
     """Whether a figure, in digits or as a word, is a value to the figure's digits."""
     if figure in WORDS:
         return WORDS[figure] == round(value)
@@ -183,18 +190,18 @@ def is_right(figure: str, value: float) -> bool:
 
 
 @pytest.mark.parametrize(("page", "sentence"), PROSE)
-def test_a_number_in_prose_is_that_of_the_results(page: str, sentence: str) -> None:
+def test_a_number_in_prose_is_that_of_the_results(page, sentence):
     text = (ROOT / page).read_text(encoding="utf-8")
     (figure,) = re.findall(sentence, text)
     assert is_right(figure, PROSE[page, sentence]())
 
 
-def test_a_wrong_figure_is_found() -> None:
+def test_a_wrong_figure_is_found():
     assert is_right("five", 5.22) and is_right("17.9", 17.92)
     assert not is_right("17.9", 7.5) and not is_right("quarter", 4.6)
 
 
-def test_the_shares_of_the_claims_are_those_of_their_table() -> None:
+def test_the_shares_of_the_claims_are_those_of_their_table():
     page = (ROOT / "docs" / "statistics.md").read_text("utf-8")
     (row,) = [line for line in counts().splitlines() if line.startswith("| all |")]
     n, held, limited, *_, missing, _ = map(int, row.strip("| ").split(" | ")[1:])
@@ -211,7 +218,7 @@ OTHERS = {"multi_gpu", "gpu_batch", "visible_after_p50"}
 """A flag of accelerate, a name of a run, a short name that the code puts together."""
 
 
-def source() -> str:
+def source():
     """All code, settings and data, with the names of the files."""
     files = [
         file
@@ -223,7 +230,7 @@ def source() -> str:
     return "\n".join(f"{file}\n{file.read_text(encoding='utf-8')}" for file in files)
 
 
-def names(text: str) -> set[str]:
+def names(text):
     """The names of a page's prose, in backticks, that look like this project's."""
     prose = re.sub(r"^(```+).*?^\1", "", text, flags=re.DOTALL | re.MULTILINE)
     spans = set(re.findall(r"`([^`\n]+)`", prose))
@@ -232,17 +239,170 @@ def names(text: str) -> set[str]:
     return {name for name in {*places, *words} if not re.search(ADDED, name)} - OTHERS
 
 
-def test_a_name_in_prose_exists() -> None:
+def test_a_name_in_prose_exists():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md"]
     pages += [*ROOT.glob("docs/*.md"), *ROOT.glob("experiments/*/*.md")]
     text, missing = source(), {}
-    for page in pages:
-        here = names(page.read_text(encoding="utf-8"))
+    for each in pages:
+        here = names(each.read_text(encoding="utf-8"))
         lacking = {n for n in here if not ((ROOT / n).exists() if "/" in n else n in text)}
-        missing |= {page.name: lacking} if lacking else {}
+        missing |= {each.name: lacking} if lacking else {}
     assert missing == {}
 
 
-def test_a_name_that_nothing_has_is_seen() -> None:
+def test_a_name_that_nothing_has_is_seen():
     text = "Call `write_nothing_at_all()` of `streaming_asr/none.py`.\n\n```\nin_code\n```\n"
     assert names(text) == {"write_nothing_at_all", "streaming_asr/none.py"}
+
+
+# -- The example --
+
+
+METHODS = {"hush_word", "ufal", "simul_whisper", "u2", "star", "whisperrt", "chunkformer"}
+MOST_BYTES = 3_000_000  # of the logs, and of the page
+
+
+@pytest.mark.slow
+def test_the_page_has_every_method_at_both_chunks_and_all_the_sound(tmp_path):
+    written = page(tmp_path / "example.html")
+    html = written.read_text(encoding="utf-8")
+    data = embedded(written)
+    runs = {(cell["method"], cell["chunk"]) for cell in data["cells"]}
+    chunks = ("300 ms", "1000 ms")
+    assert runs == {(m, chunk) for m in METHODS for chunk in chunks} | {("offline", "whole")}
+    assert [cell["label"] for cell in data["cells"] if "fixture" in cell["label"]] == [
+        "chunkformer weights=fixture"
+    ] * 2
+    assert not any(cell["error"] for cell in data["cells"])
+    clips = (ROOT / "docs" / "example" / "clips.txt").read_text().split()
+    assert len(clips) == 10
+    for at, cell in enumerate(data["cells"]):
+        lines = [line for line in data["timelines"] if line["cell"] == at]
+        assert sorted(line["utt"] for line in lines) == sorted(clips)
+        assert all(line["audio"] for line in lines)
+        # No computing time is left, so no number counts one.
+        assert {v for k, v in cell["metrics"].items() if "_ca" in k or "rtf" in k} == {None}
+    assert data["clock"] == "cu" and "computing time not counted" in data["verdicts"][0]
+    assert len(set(re.findall(r'data-audio="([^"$]+)"', html))) == 10
+    assert str(ROOT) not in html
+    assert max(len(html.encode()), LOGS.stat().st_size) < MOST_BYTES
+
+
+def test_the_stored_logs_have_no_times_and_no_path_of_a_machine(tmp_path):
+    with tarfile.open(LOGS) as archive:
+        texts = {
+            member.name: archive.extractfile(member).read().decode()
+            for member in archive.getmembers()
+        }
+    assert len(texts) == 2 * len(METHODS) + 1
+    for text in texts.values():
+        assert not re.search(r'"/|"memory_(peak_)?bytes"', text)
+        lines = [json.loads(line) for line in text.splitlines()]
+        assert {json.dumps(line["compute_ns"]) for line in lines if "compute_ns" in line} == {
+            '{"wall": 0}'
+        }
+
+
+def test_packing_drops_times_paths_and_the_second_offline_run(tmp_path):
+    header = {
+        "kind": "header",
+        "config": {"output": "/home/me", "data": {"path": f"{ROOT}/streaming_asr/data/x.jsonl"}},
+        "machine": {"cpu": "abacus", "cores": 2, "threads": 1, "platform": "Linux-6"},
+    }
+    step = {"kind": "flush", "compute_ns": {"wall": 7, "cpu": 6}, "memory_bytes": 5}
+    for method in ("offline", "chunkformer"):
+        for chunk in ("300ms", "1s"):
+            cell = tmp_path / f"method={method},chunk={chunk},threads=1"
+            cell.mkdir()
+            (cell / "events.jsonl").write_text(f"{json.dumps(header)}\n{json.dumps(step)}\n")
+    pack(tmp_path, tmp_path / "logs.tar.xz")
+    first = (tmp_path / "logs.tar.xz").read_bytes()
+    pack(tmp_path, tmp_path / "logs.tar.xz")
+    assert (tmp_path / "logs.tar.xz").read_bytes() == first
+    with tarfile.open(tmp_path / "logs.tar.xz") as archive:
+        assert archive.getnames() == [
+            "method=chunkformer,chunk=1s,weights=fixture/events.jsonl",
+            "method=chunkformer,chunk=300ms,weights=fixture/events.jsonl",
+            "method=offline,chunk=1s/events.jsonl",
+        ]
+        content = archive.extractfile(archive.getnames()[0])
+        assert content is not None
+        lines = [json.loads(line) for line in content.read().splitlines()]
+    assert lines[0]["config"] == {"data": {"path": "streaming_asr/data/x.jsonl"}}
+    assert lines[0]["machine"] == {"cpu": "abacus", "cores": 2, "threads": 1}
+    assert "rtf_total" in lines[0]["unmeasured"] and "compute clock" not in lines[0]["knows"]
+    assert lines[1] == {"kind": "flush", "compute_ns": {"wall": 0}}
+
+
+def test_a_folder_without_logs_leaves_the_stored_ones_as_they_are(tmp_path):
+    stored = tmp_path / "logs.tar.xz"
+    stored.write_bytes(b"logs")
+    with pytest.raises(UserError, match=r"no \*/events\.jsonl in it"):
+        pack(tmp_path / "--help", stored)
+    assert stored.read_bytes() == b"logs"
+
+
+# -- The page of a new method --
+
+
+NEW_METHOD = ROOT / "docs" / "new_method.md"
+CHUNK, FIRST_CHUNK = 4800, 9600  # 300 ms, 600 ms
+
+
+@pytest.fixture(scope="module")
+def conf(tmp_path_factory):
+    """A folder of configuration with the page's YAML, its class importable beside it."""
+    folder = tmp_path_factory.mktemp("mine")
+    text = NEW_METHOD.read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    (settings,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    (folder / "mine_hold.py").write_text(code, encoding="utf-8")
+    (folder / "method").mkdir()
+    target = "_target_: streaming_asr.methods.hold.Hold"
+    assert target in settings
+    settings = settings.replace(target, "_target_: mine_hold.Hold")
+    (folder / "method" / "hold.yaml").write_text(settings, encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+    sys.modules.pop("mine_hold", None)
+
+
+def made(conf, *overrides):
+    overrides = (
+        "method=hold",
+        "model=mini",
+        f"model.path={tiny_folder()}",
+        "tracker=none",
+        *overrides,
+    )
+    return build(compose(overrides, config_dir=str(conf)).method)
+
+
+@pytest.fixture(scope="module")
+def hold(conf):
+    return made(conf)
+
+
+@pytest.mark.parametrize("check", OF_ANY_AUDIO, ids=lambda check: check.__name__)
+def test_the_printed_method_keeps_the_contract(hold, check):
+    check(hold, Setting(CHUNK, FIRST_CHUNK, fakes.noise(3.0, seed=1), fakes.noise(1.7, seed=2)))
+
+
+def test_it_holds_n_words_back_and_commits_past_the_window(hold, conf):
+    audio = fakes.noise(9.0, seed=3)  # the tiny model's window is 4 s
+    state = hold.start()
+    updates = [
+        hold.step(state, audio[at : at + 16_000], last=at + 16_000 >= len(audio))
+        for at in range(0, len(audio), 16_000)
+    ]
+    assert any(update.committed for update in updates[:-1])
+    assert {len(update.partial) for update in updates[:-1]} <= {0, 1, 2}
+    assert any(len(update.partial) == 2 for update in updates)
+    none_held = made(conf, "method.n=0")
+    assert none_held.step(none_held.start(), audio[:32_000], last=False).partial == ()
+
+
+def test_its_settings_are_checked(conf):
+    with pytest.raises(UserError, match="n=-1: the number of words held back"):
+        made(conf, "method.n=-1")

@@ -1,14 +1,10 @@
 """None"""
 
-from __future__ import annotations
-
 import json
 import resource
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -32,7 +28,7 @@ from streaming_asr.events.record import StepLine
 from streaming_asr.method import COUNTS
 from streaming_asr.utterance import TimedWord
 
-HEADER: dict[str, Any] = {
+HEADER = {
     "config": {"chunk": "300ms"},
     "versions": {"numpy": "2"},
     "machine": {"cpu": "?"},
@@ -40,7 +36,7 @@ HEADER: dict[str, Any] = {
 }
 
 
-def example(utt: str = "u1", n_steps: int = 2) -> UtteranceLog:
+def example(utt="u1", n_steps=2):
     steps = [
         StepLine(
             "audio" if k < n_steps - 1 else "flush",
@@ -71,13 +67,13 @@ def example(utt: str = "u1", n_steps: int = 2) -> UtteranceLog:
     )
 
 
-def write(path: Path, *utterances: UtteranceLog) -> None:
+def write(path, *utterances):
     with EventWriter(path, HEADER) as writer:
         for utterance in utterances:
             writer.write_utterance(utterance)
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_what_is_written_is_read_back(tmp_path):
     failed = UtteranceLog("u2", "", 0, status="failed", error="no audio", batch=8)
     write(tmp_path / "new" / "events.jsonl", example(), failed)
     log = read_log(tmp_path / "new" / "events.jsonl")
@@ -88,7 +84,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert log.utterances[0].duration_s == 0.6
 
 
-def test_every_line_obeys_the_published_schema(tmp_path: Path) -> None:
+def test_every_line_obeys_the_published_schema(tmp_path):
     write(tmp_path / "events.jsonl", example(), UtteranceLog("u2", "", 0, error="x"))
     check = jsonschema.Draft202012Validator(SCHEMA)
     lines = (tmp_path / "events.jsonl").read_bytes().split(b"\n")[:-1]
@@ -99,7 +95,7 @@ def test_every_line_obeys_the_published_schema(tmp_path: Path) -> None:
         check.validate({**json.loads(lines[2]), "audio_samples": 0.5})
 
 
-def test_every_count_that_is_declared_comes_back_and_no_other(tmp_path: Path) -> None:
+def test_every_count_that_is_declared_comes_back_and_no_other(tmp_path):
     path = tmp_path / "events.jsonl"
     counts = {name: n + 0.5 for n, name in enumerate(COUNTS)}
     write(path, UtteranceLog("u", "", 1, steps=[Step("flush", 1, {"wall": 0}, **counts)]))
@@ -122,7 +118,7 @@ def test_every_count_that_is_declared_comes_back_and_no_other(tmp_path: Path) ->
         ("tokens", [0, 0.5, 10**18, 10**19, -0.5, None]),
     ],
 )
-def test_a_step_is_read_where_the_published_schema_takes_it(field: str, values: list) -> None:
+def test_a_step_is_read_where_the_published_schema_takes_it(field, values):
     check = jsonschema.Draft202012Validator(SCHEMA)
     rows = [{**lines_of(example())[2], field: value} for value in values]
     taken = [step_of(json.dumps(row).encode()) is not None for row in rows]
@@ -130,7 +126,7 @@ def test_a_step_is_read_where_the_published_schema_takes_it(field: str, values: 
     assert set(taken) == {True, False}
 
 
-def test_each_line_is_on_disk_at_once(tmp_path: Path) -> None:
+def test_each_line_is_on_disk_at_once(tmp_path):
     path = tmp_path / "events.jsonl"
     with EventWriter(path, HEADER) as writer:
         writer.open_utterance(example())
@@ -139,7 +135,7 @@ def test_each_line_is_on_disk_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn_bytes", [1, 40, 10_000])
-def test_resume_cuts_after_the_last_closed_utterance(tmp_path: Path, torn_bytes: int) -> None:
+def test_resume_cuts_after_the_last_closed_utterance(tmp_path, torn_bytes):
     path, whole = tmp_path / "events.jsonl", tmp_path / "whole.jsonl"
     write(path, example("u1"))
     write(whole, example("u1"), example("u2", 30))
@@ -154,7 +150,7 @@ def test_resume_cuts_after_the_last_closed_utterance(tmp_path: Path, torn_bytes:
     assert path.read_bytes() == whole.read_bytes()
 
 
-def test_resume_starts_afresh_where_the_header_is_torn(tmp_path: Path) -> None:
+def test_resume_starts_afresh_where_the_header_is_torn(tmp_path):
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"kind":"header","sch')
     assert resume(path) == set()
@@ -187,23 +183,21 @@ def test_resume_starts_afresh_where_the_header_is_torn(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_damaged_log_is_refused_with_the_place(
-    tmp_path: Path, content: bytes, message: str
-) -> None:
+def test_a_damaged_log_is_refused_with_the_place(tmp_path, content, message):
     path = tmp_path / "events.jsonl"
     path.write_bytes(content)
     with pytest.raises(UserError, match=message):
         read_log(path)
 
 
-def lines_of(*utterances: UtteranceLog) -> list[dict[str, Any]]:
+def lines_of(*utterances):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.jsonl"
         write(path, *utterances)
         return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
-def violations(path: Path, rows: list[dict[str, Any]]) -> list[str]:
+def violations(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     with pytest.raises(InvalidLog) as caught:
         read_log(path)
@@ -257,15 +251,13 @@ def violations(path: Path, rows: list[dict[str, Any]]) -> list[str]:
         (5, {"error": "x"}, "line 6: `status` is ok and there is an `error`"),
     ],
 )
-def test_a_line_that_breaks_the_schema_or_an_invariant_is_listed(
-    number: int, change: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+def test_a_line_that_breaks_the_schema_or_an_invariant_is_listed(number, change, said, tmp_path):
     rows = lines_of(example(n_steps=3))
     rows[number] |= change
     assert any(each.startswith(said) for each in violations(tmp_path / "e.jsonl", rows))
 
 
-def test_reversed_steps_and_an_utterance_twice_are_listed_line_by_line(tmp_path: Path) -> None:
+def test_reversed_steps_and_an_utterance_twice_are_listed_line_by_line(tmp_path):
     header, opening, first, second, end = lines_of(example())
     log = [header, opening, second, first, end, opening, first, second, end]
     assert violations(tmp_path / "e.jsonl", log) == [
@@ -276,7 +268,7 @@ def test_reversed_steps_and_an_utterance_twice_are_listed_line_by_line(tmp_path:
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", '"\\ud800"', "[" * 100_000])
-def test_what_is_no_json_is_an_invalid_log(value: str, tmp_path: Path) -> None:
+def test_what_is_no_json_is_an_invalid_log(value, tmp_path):
     write(tmp_path / "e.jsonl", example())
     text = (tmp_path / "e.jsonl").read_text(encoding="utf-8")
     (tmp_path / "e.jsonl").write_text(text.replace("1000000000.0", value, 1), encoding="utf-8")
@@ -284,24 +276,24 @@ def test_what_is_no_json_is_an_invalid_log(value: str, tmp_path: Path) -> None:
         read_log(tmp_path / "e.jsonl")
 
 
-def test_a_missing_log_is_a_user_error(tmp_path: Path) -> None:
+def test_a_missing_log_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match="No such file"):
         read_log(tmp_path / "events.jsonl")
 
 
-def test_a_folder_that_cannot_be_made_is_a_user_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_a_user_error(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="choose another output folder"):
         EventWriter(tmp_path / "file" / "events.jsonl", HEADER)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here: Linux has it")
-def test_a_full_disk_is_a_user_error_that_says_so() -> None:
+def test_a_full_disk_is_a_user_error_that_says_so():
     with pytest.raises(UserError, match="No space left"):
         EventWriter("/dev/full", HEADER)
 
 
-def test_what_was_written_before_the_disk_filled_stays_readable(tmp_path: Path) -> None:
+def test_what_was_written_before_the_disk_filled_stays_readable(tmp_path):
     path = tmp_path / "events.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with EventWriter(path, HEADER) as writer:
@@ -318,7 +310,7 @@ def test_what_was_written_before_the_disk_filled_stays_readable(tmp_path: Path) 
     assert read_log(path).utterances == [example("u1"), example("u2")]
 
 
-def test_a_value_that_is_no_number_is_never_written(tmp_path: Path) -> None:
+def test_a_value_that_is_no_number_is_never_written(tmp_path):
     with (
         EventWriter(tmp_path / "e.jsonl", HEADER) as writer,
         pytest.raises(ValueError, match="JSON"),
@@ -326,7 +318,7 @@ def test_a_value_that_is_no_number_is_never_written(tmp_path: Path) -> None:
         writer.step("u1", Step("audio", 0, {"wall": 1}, encoder_flops=float("nan")))
 
 
-def test_the_final_words_are_those_committed_and_not_taken_back() -> None:
+def test_the_final_words_are_those_committed_and_not_taken_back():
     steps = [
         Step("audio", 1, {"wall": 0}, committed=[" a", " b"], words=[[0.1, 0.2, 0.5]] * 2),
         Step("flush", 2, {"wall": 0}, committed=[" x"], retracted=1),
@@ -335,7 +327,7 @@ def test_the_final_words_are_those_committed_and_not_taken_back() -> None:
     assert committed_words([]) == []
 
 
-def test_a_log_of_twenty_thousand_steps_is_read_whole(tmp_path: Path) -> None:
+def test_a_log_of_twenty_thousand_steps_is_read_whole(tmp_path):
     path = tmp_path / "events.jsonl"
     write(path, example("u1"))
     header, *lines = path.read_bytes().splitlines(keepends=True)
@@ -344,7 +336,7 @@ def test_a_log_of_twenty_thousand_steps_is_read_whole(tmp_path: Path) -> None:
     assert len(read_log(path).utterances[0].steps) == 20_000
 
 
-def test_chosen_utterances_are_read_as_from_the_whole_log(tmp_path: Path) -> None:
+def test_chosen_utterances_are_read_as_from_the_whole_log(tmp_path):
     path = tmp_path / "events.jsonl"
     names = ["a", "b", 'a "quoted" é\\', "utt"]
     with EventWriter(path, {"config": {}}) as writer:
@@ -374,7 +366,7 @@ drawn = settings(
 )
 
 
-def read_back(log: UtteranceLog, folder: Path) -> UtteranceLog:
+def read_back(log, folder):
     path = folder / "events.jsonl"
     path.unlink(missing_ok=True)
     with EventWriter(path, header_of(log)) as writer:
@@ -385,9 +377,7 @@ def read_back(log: UtteranceLog, folder: Path) -> UtteranceLog:
 
 @drawn
 @given(log=logs((*FEEDS, "realtime")))
-def test_a_valid_log_breaks_nothing_and_is_read_back(
-    log: UtteranceLog, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_valid_log_breaks_nothing_and_is_read_back(log, tmp_path_factory):
     assert not list(broken(log))
     assert read_back(log, tmp_path_factory.mktemp("log")) == log
 
@@ -395,12 +385,7 @@ def test_a_valid_log_breaks_nothing_and_is_read_back(
 @pytest.mark.parametrize("spoil", BREAKS, ids=lambda spoil: spoil.__name__)
 @drawn
 @given(log=logs(FEEDS), data=st.data())
-def test_each_rule_that_is_broken_is_found(
-    spoil: Callable[[UtteranceLog, int], None],
-    log: UtteranceLog,
-    data: st.DataObject,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_each_rule_that_is_broken_is_found(spoil, log, data, tmp_path_factory):
     spoil(log, data.draw(st.integers(0, len(log.steps) - 1)))
     found = [rule for rule, breaks in INVARIANTS.items() if list(breaks(log))]
     assert any(BREAKS[spoil] in rule for rule in found), found
@@ -410,14 +395,14 @@ def test_each_rule_that_is_broken_is_found(
         read_back(log, tmp_path_factory.mktemp("log"))
 
 
-def test_every_rule_is_broken_here_and_stands_in_the_documentation() -> None:
+def test_every_rule_is_broken_here_and_stands_in_the_documentation():
     page = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
     for rule in INVARIANTS:
         assert any(said in rule for said in BREAKS.values()), rule
         assert f"- {rule}\n" in page
 
 
-def test_a_recording_that_failed_needs_no_end_and_one_that_is_unread_no_length() -> None:
+def test_a_recording_that_failed_needs_no_end_and_one_that_is_unread_no_length():
     words = [TimedWord("Hello.", 0.1, 0.5)]
     failed = UtteranceLog("u", "Hello.", 0, words, status="failed", error="no such file")
     assert not list(broken(failed))

@@ -1,12 +1,8 @@
 """The benchmark: both sides make the same tokens, the figures become a table, sentences, JSON."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from oracle import oracle
@@ -17,14 +13,14 @@ from experiments.bench.settings import StepSettings
 from experiments.bench.step_table import verdicts
 
 
-def settings(at: tuple[int, ...] = (6,), chunk: str = "300ms") -> StepSettings:
+def settings(at=(6,), chunk="300ms"):
     return StepSettings((str(tiny_folder()),), chunk, at, repeats=1)
 
 
-def result(*, ours_ms: float, naive_ms: float, encode_97_ms: float = 40.0) -> dict[str, Any]:
+def result(*, ours_ms, naive_ms, encode_97_ms=40.0):
     """A made-up result of base at chunks 5 and 97."""
 
-    def times(total: float, encode: float) -> dict[str, float]:
+    def times(total, encode):
         return {"feature": 1.0, "encode": encode, "decode": total - encode - 1, "total": total}
 
     return {
@@ -52,7 +48,7 @@ def result(*, ours_ms: float, naive_ms: float, encode_97_ms: float = 40.0) -> di
     }
 
 
-def test_chunks_end_at_multiples_of_the_chunk() -> None:
+def test_chunks_end_at_multiples_of_the_chunk():
     assert settings().ends(4) == [30, 45, 60]
     assert settings(chunk="1s", at=(5,)).ends(2) == [50, 100]
     assert settings(at=(5, 30, 97)).points_within(1500) == [5, 30, 97]
@@ -60,7 +56,7 @@ def test_chunks_end_at_multiples_of_the_chunk() -> None:
 
 
 @pytest.mark.parametrize("multilingual", [False, True])
-def test_naive_and_ours_make_the_same_tokens(multilingual: bool) -> None:
+def test_naive_and_ours_make_the_same_tokens(multilingual):
     from experiments.bench.frame import Meter
     from experiments.bench.models import synthetic_audio
     from experiments.bench.naive import Naive
@@ -80,7 +76,7 @@ def test_naive_and_ours_make_the_same_tokens(multilingual: bool) -> None:
     assert other.tokens[8] != ours.tokens[8]  # what is heard decides
 
 
-def test_naive_logits_are_the_full_models() -> None:
+def test_naive_logits_are_the_full_models():
     import torch
 
     from experiments.bench.models import synthetic_audio
@@ -102,9 +98,7 @@ def test_naive_logits_are_the_full_models() -> None:
         torch.testing.assert_close(naive._decode(state), expected, atol=5e-5, rtol=1e-4)
 
 
-def test_random_weights_load_as_a_multilingual_whisper(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_random_weights_load_as_a_multilingual_whisper(tmp_path, monkeypatch):
     from experiments.bench import models
     from streaming_asr.whisper.load import load_whisper
 
@@ -116,9 +110,7 @@ def test_random_weights_load_as_a_multilingual_whisper(
     assert [w.text for w in whisper.detokenizer.words([7, 50256])] == [" w7", " w50256"]
 
 
-def test_the_command_measures_prints_and_writes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_measures_prints_and_writes(tmp_path, capsys):
     path = tmp_path / "figures.json"
     arguments = ["step", "--model", str(tiny_folder()), "--at", "5,97", "--repeats", "1"]
     assert bench.main([*arguments, "--json", str(path)]) == 0
@@ -136,7 +128,7 @@ def test_the_command_measures_prints_and_writes(
     assert 0 < model["harness"]["method_s"] < model["harness"]["total_s"]
 
 
-def test_targets_are_reached_or_missed_in_words() -> None:
+def test_targets_are_reached_or_missed_in_words():
     reached = verdicts(result(ours_ms=200.0, naive_ms=1300.0))
     assert [line.split()[0] for line in reached] == ["reached"] * 3
     assert "chunk 97: 6.50 times as fast" in reached[0]
@@ -159,14 +151,12 @@ def test_targets_are_reached_or_missed_in_words() -> None:
         (["--model", str(tiny_folder()), "--at", "97"], "4 s, so that 10 is the last chunk"),
     ],
 )
-def test_senseless_settings_are_refused(
-    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_senseless_settings_are_refused(words, complaint, capsys):
     assert bench.main(["step", *words]) == 2
     assert complaint in capsys.readouterr().err
 
 
-def test_help_teaches_without_torch() -> None:
+def test_help_teaches_without_torch():
     code = (
         "import sys\n"
         "from experiments.bench.__main__ import main\n"

@@ -1,9 +1,6 @@
 """The papers' claims counted by verdict, and the differences that they rest on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +27,6 @@ from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.metrics import compute, trace, utterance_line
 from streaming_asr.metrics.decomposition import Parts, decompose, word_parts
 from streaming_asr.metrics.latency import WordLatency
-from streaming_asr.metrics.trace import Trace
 from streaming_asr.utterance import TimedWord
 
 CLAIMED = """\
@@ -52,19 +48,19 @@ DIFFER = (
 )
 
 
-def rows(folder: Path, text: str) -> list[dict[str, str]]:
+def rows(folder, text):
     path = folder / "rows.tsv"
     path.write_text(text)
     return read_table(path)
 
 
-def test_a_row_that_names_its_uncorrected_p_has_that_and_not_the_intervals(tmp_path: Path) -> None:
+def test_a_row_that_names_its_uncorrected_p_has_that_and_not_the_intervals(tmp_path):
     named = DIFFER.replace("0.0	9.0		", "0.0	9.0	0.0020	")
     first = [corrected(rows(tmp_path, text))[0] for text in (named, DIFFER)]
     assert first == [pytest.approx(0.004), pytest.approx(0.1)]  # the second of three
 
 
-def test_claims_are_counted_by_the_verdict_they_begin_with(tmp_path: Path) -> None:
+def test_claims_are_counted_by_the_verdict_they_begin_with(tmp_path):
     (tmp_path / CLAIMS).write_text(CLAIMED)
     header, _, one, total = (
         line.strip("| ").split(" | ") for line in counts([tmp_path]).split("\n")
@@ -77,7 +73,7 @@ def test_claims_are_counted_by_the_verdict_they_begin_with(tmp_path: Path) -> No
     }  # fmt: skip
 
 
-def test_a_page_shows_what_was_measured_and_lists_the_other_claims(tmp_path: Path) -> None:
+def test_a_page_shows_what_was_measured_and_lists_the_other_claims(tmp_path):
     text = block(rows(tmp_path, CLAIMED))
     assert text.splitlines()[2] == "| 1 | A: 1 % | holds | 1 % |"
     assert "| 3 |" not in text and text.endswith("\n\nNot measured: 3. C: needs a GPU.")
@@ -92,21 +88,21 @@ def test_a_page_shows_what_was_measured_and_lists_the_other_claims(tmp_path: Pat
         (0.0, -1.0, 2.0, 1.0),
     ],
 )
-def test_an_interval_is_read_as_a_p_value(difference, low, high, p) -> None:
+def test_an_interval_is_read_as_a_p_value(difference, low, high, p):
     assert p_value(difference, low, high) == pytest.approx(p, rel=0.01)
 
 
-def test_an_interval_without_its_difference_is_refused() -> None:
+def test_an_interval_without_its_difference_is_refused():
     with pytest.raises(UserError, match=r"3.0 \[0.0, 1.0\]: give an interval"):
         p_value(3.0, 0.0, 1.0)
 
 
-def test_a_row_with_a_cell_too_few_is_refused(tmp_path: Path) -> None:
+def test_a_row_with_a_cell_too_few_is_refused(tmp_path):
     with pytest.raises(UserError, match="line 6: 7 cells; give 8 cells"):
         rows(tmp_path, DIFFER + "1	a less f	1.0	points	0	2	\n")
 
 
-def test_p_is_corrected_over_all_that_the_claims_rest_on(tmp_path: Path) -> None:
+def test_p_is_corrected_over_all_that_the_claims_rest_on(tmp_path):
     # three of four rows rest on a claim: the smallest p is taken three times, the next twice
     differences = rows(tmp_path, DIFFER)
     assert [p and round(p, 4) for p in corrected(differences)] == [0.1, 0.0003, None, None]
@@ -115,13 +111,13 @@ def test_p_is_corrected_over_all_that_the_claims_rest_on(tmp_path: Path) -> None
     assert with_p(again) == again
 
 
-def test_a_claim_that_holds_rests_on_a_significant_difference(tmp_path: Path) -> None:
+def test_a_claim_that_holds_rests_on_a_significant_difference(tmp_path):
     claims, differences = rows(tmp_path, CLAIMED), rows(tmp_path, DIFFER)
     assert unsupported(claims, differences) == ["1"]  # p 0.1; of 2, one of two is significant
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
-def test_the_pages_keep_the_rule(page: Path) -> None:
+def test_the_pages_keep_the_rule(page):
     claims, differences = read_table(page / CLAIMS), read_table(page / DIFFERENCES)
     assert MIXED not in {column(row["verdict"]) for row in claims}
     assert [int(row["no."]) for row in claims] == [*range(1, len(claims) + 1)]
@@ -132,7 +128,7 @@ def test_the_pages_keep_the_rule(page: Path) -> None:
     assert block(claims) in text
 
 
-def test_the_docs_show_the_count_of_the_pages() -> None:
+def test_the_docs_show_the_count_of_the_pages():
     assert len(pages()) == 7
     page = ROOT / "docs" / "statistics.md"
     assert counts() in with_tables(page.read_text(encoding="utf-8"), page.parent)
@@ -141,7 +137,7 @@ def test_the_docs_show_the_count_of_the_pages() -> None:
 # -- A word's latency taken apart: known answers, and parts that always sum to the whole --
 
 
-def one_word(end_s: float, committed_at: int, *, lookahead_s: float = 0.1) -> Trace:
+def one_word(end_s, committed_at, *, lookahead_s=0.1):
     """Deliveries at 0.6, 1.1, 1.6 and 2.0 s, 0.7 s of compute each: the queue grows by 0.2 s."""
     steps = [
         (audio_s, 0.7, "hello" if k >= committed_at else "", "")
@@ -168,7 +164,7 @@ def one_word(end_s: float, committed_at: int, *, lookahead_s: float = 0.1) -> Tr
         (2.1, 3, Parts(fill=-0.1, lookahead=0.0, policy=0.0, queue=0.7, compute=0.7)),
     ],
 )
-def test_the_parts_of_a_word_are_these(end_s: float, committed_at: int, expected: Parts) -> None:
+def test_the_parts_of_a_word_are_these(end_s, committed_at, expected):
     made = one_word(end_s, committed_at)
     assert decompose(made, end_s, committed_at) == pytest.approx(expected)
     figures = compute([made])
@@ -178,14 +174,14 @@ def test_the_parts_of_a_word_are_these(end_s: float, committed_at: int, expected
     assert utterance_line(made)["latency_parts"] == pytest.approx(expected._asdict())
 
 
-def test_the_end_of_a_word_plus_look_ahead_at_the_end_of_a_chunk_needs_no_further_chunk() -> None:
+def test_the_end_of_a_word_plus_look_ahead_at_the_end_of_a_chunk_needs_no_further_chunk():
     # 0.34 + 0.0125 > 0.3525 in binary floating point, which would add a chunk of 500 ms.
     steps = [(0.3525, 0.0, "hello", ""), (0.8525, 0.0, "hello", "")]
     made = a_trace("hello", steps, ends=[0.34], lookahead_s=0.0125)
     assert decompose(made, 0.34, 1) == pytest.approx(Parts(0.0125, 0.0, 0.5, 0.0, 0.0))
 
 
-def test_the_look_ahead_is_read_from_the_log() -> None:
+def test_the_look_ahead_is_read_from_the_log():
     steps = [
         Step("audio", 9_800, {"wall": 0}, committed=[], partial=[]),
         Step("flush", 16_000, {"wall": 0}, committed=["hi"]),
@@ -198,7 +194,7 @@ def test_the_look_ahead_is_read_from_the_log() -> None:
     assert parts == pytest.approx(Parts(0.0075, 0.3875, 0.0, 0.0, 0.0))
 
 
-def random_log(rng: np.random.Generator) -> UtteranceLog:
+def random_log(rng):
     """A stream of random chunks, compute, words and commits; some steps receive no audio."""
     n = int(rng.integers(1, 15))
     ends = sorted(rng.uniform(0.05, 6.0, size=n).tolist())
@@ -228,7 +224,7 @@ def random_log(rng: np.random.Generator) -> UtteranceLog:
     )
 
 
-def test_in_random_logs_the_parts_sum_to_the_latency_of_every_word() -> None:
+def test_in_random_logs_the_parts_sum_to_the_latency_of_every_word():
     rng = np.random.default_rng(7)
     n_words = 0
     for _ in range(300):
@@ -245,7 +241,7 @@ def test_in_random_logs_the_parts_sum_to_the_latency_of_every_word() -> None:
     assert n_words > 1000
 
 
-def test_a_batched_run_has_no_parts() -> None:
+def test_a_batched_run_has_no_parts():
     batched = replace(one_word(0.55, 2), batch=4)
     assert compute([batched])["word_latency_policy_mean_ca_s"] is None
     assert utterance_line(batched)["latency_parts"] == {}

@@ -1,7 +1,5 @@
 """Alignment heads: scored on literal attention, selected, and written by the program."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -9,10 +7,9 @@ from pathlib import Path
 import pytest
 import soundfile
 import torch
-from recipes import settings_of
+from recipes import settings_of, toy_corpus
 from star_tiny import model_folder, star_folder
 from tiny import noise, tiny_folder
-from toy_corpus import toy_corpus
 from transformers import Wav2Vec2Config, Wav2Vec2Model
 
 from experiments.align_heads import (
@@ -41,7 +38,7 @@ SPANS = torch.tensor([[0.0, 0.4], [0.4, 0.8], [0.8, 1.2], [1.2, 1.6]])
 MIDDLES = [10, 30, 50, 70]
 
 
-def attention(*peaks: list[int]) -> torch.Tensor:
+def attention(*peaks):
     """(heads, 5 rows, 80 frames): row i of a head looks at five frames around peaks[head][i]."""
     weights = torch.full((len(peaks), 5, 80), 0.002)
     for head, frames in enumerate(peaks):
@@ -50,21 +47,21 @@ def attention(*peaks: list[int]) -> torch.Tensor:
     return weights / weights.sum(-1, keepdim=True)
 
 
-def example(*peaks: list[int]) -> Example:
+def example(*peaks):
     return Example(standardised(attention(*peaks))[:, :-1], SPANS)
 
 
 BACKWARDS, STUCK = [70, 50, 30, 10], [40, 40, 40, 40]
 
 
-def test_the_distance_is_zero_inside_the_word_and_counts_from_its_edge() -> None:
+def test_the_distance_is_zero_inside_the_word_and_counts_from_its_edge():
     maps = torch.zeros(4, 80)
     for row, frame in enumerate([5, 45, 10, 79]):  # centres 0.11, 0.91, 0.21, 1.59 s
         maps[row, frame] = 1.0
     assert distances_s(maps, SPANS).tolist() == pytest.approx([0.0, 0.11, 0.59, 0.0], abs=1e-6)
 
 
-def test_a_token_is_right_within_a_fifth_of_a_second() -> None:
+def test_a_token_is_right_within_a_fifth_of_a_second():
     late = [29, 36, 50, 70]  # looks at frames 27 to 31; the first one's centre is 0.55 s
     later = [33, 40, 50, 70]
     assert score_set([example(MIDDLES)], [0]) == Score(100.0, 0.0)
@@ -73,7 +70,7 @@ def test_a_token_is_right_within_a_fifth_of_a_second() -> None:
     assert (wrong.share, wrong.error_s) == (75.0, pytest.approx(0.23 / 4))
 
 
-def test_heads_that_know_different_words_are_chosen_together() -> None:
+def test_heads_that_know_different_words_are_chosen_together():
     # Each is right about half of the words and, about the others, does not look anywhere.
     weights = attention(MIDDLES, MIDDLES, BACKWARDS)
     weights[0, 2:] = weights[1, :2] = 1 / 80
@@ -83,7 +80,7 @@ def test_heads_that_know_different_words_are_chosen_together() -> None:
     assert found.scores[0].share < found.scores[1].share == 100.0
 
 
-def test_selection_ends_where_held_out_speech_does_not_agree() -> None:
+def test_selection_ends_where_held_out_speech_does_not_agree():
     weights = attention(MIDDLES, MIDDLES)
     weights[0, 3] = weights[1, :3] = 1 / 80  # head 1 adds the one word that head 0 misses
     training = [Example(standardised(weights)[:, :-1], SPANS)]
@@ -92,7 +89,7 @@ def test_selection_ends_where_held_out_speech_does_not_agree() -> None:
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def manifest(tmp_path_factory):
     """Six recordings of three words each, and a seventh longer than the tiny model's 4 s."""
     folder = tmp_path_factory.mktemp("aligned")
     rows = []
@@ -107,11 +104,11 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path):
     return Path(shutil.copytree(tiny_folder(), tmp_path / "model"))
 
 
-def settings(model: Path, manifest: Path, *overrides: str):
+def settings(model, manifest, *overrides):
     import omegaconf
 
     full = compose_raw(
@@ -123,7 +120,7 @@ def settings(model: Path, manifest: Path, *overrides: str):
     return full
 
 
-def test_a_map_of_one_head_is_that_of_the_word_times(manifest: Path) -> None:
+def test_a_map_of_one_head_is_that_of_the_word_times(manifest):
     """The maps that are scored are the ones that `alignment_map` averages."""
     whisper = load_whisper(tiny_folder())
     utterance = read_manifest(manifest)[0]
@@ -147,9 +144,7 @@ def test_a_map_of_one_head_is_that_of_the_word_times(manifest: Path) -> None:
         torch.testing.assert_close(found.maps[heads].float().mean(0), one, rtol=2e-3, atol=4e-3)
 
 
-def test_the_program_writes_the_heads_and_leaves_the_rest(
-    model: Path, manifest: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_program_writes_the_heads_and_leaves_the_rest(model, manifest, capsys):
     before = json.loads((model / "generation_config.json").read_text())
     heads = find(settings(model, manifest))
     after = json.loads((model / "generation_config.json").read_text())
@@ -162,13 +157,13 @@ def test_the_program_writes_the_heads_and_leaves_the_rest(
     assert "all heads of the last half" in shown
 
 
-def test_write_false_only_prints(model: Path, manifest: Path) -> None:
+def test_write_false_only_prints(model, manifest):
     before = (model / "generation_config.json").read_text()
     assert find(settings(model, manifest, "write=false"))
     assert (model / "generation_config.json").read_text() == before
 
 
-def test_a_corpus_without_word_times_is_refused(model: Path, tmp_path: Path) -> None:
+def test_a_corpus_without_word_times_is_refused(model, tmp_path):
     soundfile.write(tmp_path / "a.wav", noise(1.0), 16_000)
     path = tmp_path / "untimed.jsonl"
     path.write_text('{"audio_filepath": "a.wav", "text": "the quick fox"}\n')
@@ -176,7 +171,7 @@ def test_a_corpus_without_word_times_is_refused(model: Path, tmp_path: Path) -> 
         find(settings(model, path))
 
 
-def test_a_hub_name_cannot_be_written_to() -> None:
+def test_a_hub_name_cannot_be_written_to():
     with pytest.raises(UserError, match="write=false"):
         write_heads(Path("openai/whisper-tiny.en"), [(1, 0)])
 
@@ -190,7 +185,7 @@ LAYER = {
 }
 
 
-def wenet_names(side: str) -> dict[str, str]:
+def wenet_names(side):
     """transformers' part of a layer -> WeNet's, as its converter from OpenAI's writes them."""
     names = {"fc1": "feed_forward.w_1", "fc2": "feed_forward.w_2"}
     for ours, theirs in LAYER.items():
@@ -203,7 +198,7 @@ def wenet_names(side: str) -> dict[str, str]:
     return names
 
 
-def checkpoint(whisper, head_rows: int) -> dict[str, torch.Tensor]:
+def checkpoint(whisper, head_rows):
     """The model's weights, changed, in WeNet's names, with a random CTC head."""
     torch.manual_seed(3)
     weights = {}
@@ -234,7 +229,7 @@ def whisper():
     return load_whisper(tiny_folder())
 
 
-def test_every_weight_arrives_and_the_head_keeps_its_text_tokens_and_blank(whisper) -> None:
+def test_every_weight_arrives_and_the_head_keeps_its_text_tokens_and_blank(whisper):
     vocabulary = whisper.config.vocab_size
     weights = checkpoint(whisper, vocabulary)
     head = convert(weights, whisper)
@@ -251,13 +246,13 @@ def test_every_weight_arrives_and_the_head_keeps_its_text_tokens_and_blank(whisp
 
 
 @pytest.mark.parametrize(("blank", "order"), [(None, range(271)), (0, [*range(1, 271), 0])])
-def test_a_head_over_a_prefix_may_have_its_blank_last_or_first(whisper, blank, order) -> None:
+def test_a_head_over_a_prefix_may_have_its_blank_last_or_first(whisper, blank, order):
     weights = checkpoint(whisper, 271)
     head = convert(weights, whisper, blank)
     assert torch.equal(head.weight, weights["ctc.ctc_lo.weight"][list(order)])
 
 
-def test_the_imported_folder_runs_and_an_output_layer_of_its_own_is_kept(whisper, tmp_path) -> None:
+def test_the_imported_folder_runs_and_an_output_layer_of_its_own_is_kept(whisper, tmp_path):
     weights = checkpoint(whisper, 271)
     weights["decoder.output_layer.weight"] += 1.0
     torch.save(weights, tmp_path / "final.pt")
@@ -273,7 +268,7 @@ def test_the_imported_folder_runs_and_an_output_layer_of_its_own_is_kept(whisper
     assert method.step(method.start(), noise(1.5), last=True).partial == ()
 
 
-def broken(whisper, change) -> dict[str, torch.Tensor]:
+def broken(whisper, change):
     weights = checkpoint(whisper, 271)
     change(weights)
     return weights
@@ -290,13 +285,13 @@ def broken(whisper, change) -> dict[str, torch.Tensor]:
         (lambda w: w.update({"ctc.ctc_lo.weight": torch.ones(99, 32)}), "cannot spell every text"),
     ],
 )
-def test_a_checkpoint_of_another_form_is_refused(whisper, change, answer) -> None:
+def test_a_checkpoint_of_another_form_is_refused(whisper, change, answer):
     with pytest.raises(UserError) as refusal:
         convert(broken(whisper, change), whisper)
     assert answer in str(refusal.value)
 
 
-def test_a_file_that_is_no_checkpoint_is_refused_without_a_traceback(tmp_path, capsys) -> None:
+def test_a_file_that_is_no_checkpoint_is_refused_without_a_traceback(tmp_path, capsys):
     (tmp_path / "final.pt").write_text("not tensors")
     for name in ("final.pt", "gone.pt"):
         arguments = [str(tmp_path / name), "--base", str(tiny_folder()), "--out", str(tmp_path)]
@@ -311,7 +306,7 @@ AUDIO = torch.from_numpy(noise(2.0, seed=6))
 N_FRAMES = 80
 
 
-def network(stable: bool = False) -> CausalWav2Vec2:
+def network(stable=False):
     torch.manual_seed(2)
     config = Wav2Vec2Config(
         hidden_size=16,

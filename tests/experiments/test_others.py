@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 
 from experiments.others import programs, servers
 from streaming_asr.errors import UserError
-from streaming_asr.method import SAMPLE_RATE, Update, display_text
+from streaming_asr.method import SAMPLE_RATE, display_text
 from streaming_asr.methods.remote.wire import Change
 
 FOLDER = Path(programs.__file__).parent
@@ -58,12 +58,12 @@ class Stub:
     finish = process_iter
 
 
-def stub(answers: list[Any]) -> Any:
+def stub(answers):
     """What `Online` is given in place of a program."""
     return lambda: Stub(answers)
 
 
-def livekit(answers: list[str]) -> Any:
+def livekit(answers):
     """WhisperLiveKit's object with the calls of `Online`."""
     tokens = [([SimpleNamespace(text=text)], 0.0) for text in answers]
 
@@ -74,13 +74,13 @@ def livekit(answers: list[str]) -> Any:
     return lambda: programs.LiveKit(Processor(tokens), "simulstreaming")
 
 
-def updates_of(method: Any, n: int) -> list[Update]:
+def updates_of(method, n):
     """The updates of n steps of a second."""
     state, audio = method.start(), np.zeros(SAMPLE_RATE, np.float32)
     return [method.step(state, audio, last=k == n - 1) for k in range(n)]
 
 
-def texts(words: Any) -> list[str]:
+def texts(words):
     return [word.text for word in words]
 
 
@@ -95,13 +95,8 @@ def texts(words: Any) -> list[str]:
     ids=["SimulStreaming", "whisper_streaming", "WhisperLiveKit", "a word that is cut"],
 )
 def test_words_of_programs_are_whole_and_final_when_the_next_begins(
-    monkeypatch: pytest.MonkeyPatch,
-    online: Any,
-    n: int,
-    text: str,
-    first: list[str],
-    guess: list[str],
-) -> None:
+    monkeypatch, online, n, text, first, guess
+):
     monkeypatch.setattr(programs, "stub", lambda: online, raising=False)
     steps = updates_of(programs.Online(make="experiments.others.programs:stub"), n)
     assert texts(steps[0].committed) == first
@@ -111,18 +106,18 @@ def test_words_of_programs_are_whole_and_final_when_the_next_begins(
     assert all(word.text[0] == " " for step in steps for word in step.committed)
 
 
-def module(**attributes: Any) -> ModuleType:
+def module(**attributes):
     """A program's module."""
     made = ModuleType("them")
     vars(made).update(attributes)
     return made
 
 
-def test_whisper_cpp_begins_a_line_after_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whisper_cpp_begins_a_line_after_its_length(monkeypatch):
     answers = iter(["And it is", "And it is tempting", "to believe", "that"])
     windows = []
 
-    def transcribe(window: np.ndarray, **settings: Any) -> list[SimpleNamespace]:
+    def transcribe(window, **settings):
         windows.append(len(window) / SAMPLE_RATE)
         return [SimpleNamespace(text=next(answers))]
 
@@ -139,10 +134,10 @@ def test_whisper_cpp_begins_a_line_after_its_length(monkeypatch: pytest.MonkeyPa
     assert windows == pytest.approx([1, 2, 1.2, 2.2])  # 0.2 s of the line before are kept
 
 
-def test_simulstream_deletes_and_appends_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulstream_deletes_and_appends_tokens(monkeypatch):
     answers = iter([([], ["ĠAnd", "Ġit"]), (["Ġit"], ["Ġis", "Ġus", "."]), ([], [])])
 
-    def process_chunk(audio: np.ndarray) -> SimpleNamespace:
+    def process_chunk(audio):
         deleted, new = next(answers)
         return SimpleNamespace(deleted_tokens=deleted, new_tokens=new)
 
@@ -161,7 +156,7 @@ def test_simulstream_deletes_and_appends_tokens(monkeypatch: pytest.MonkeyPatch)
     assert texts(steps[-1].committed) == [" And", " is", " us."]
 
 
-def test_pocketsphinx_guesses_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pocketsphinx_guesses_until_the_end(monkeypatch):
     answers = iter(["and as temp", None, "and it is"])
 
     class Decoder:
@@ -181,13 +176,13 @@ def test_pocketsphinx_guesses_until_the_end(monkeypatch: pytest.MonkeyPatch) -> 
     assert texts(steps[-1].committed) == [" and", " it", " is"]
 
 
-def test_a_program_that_is_not_installed_is_named_with_its_remedy() -> None:
+def test_a_program_that_is_not_installed_is_named_with_its_remedy():
     with pytest.raises(UserError, match=r"cannot import no_such_program .*; pip install it"):
         programs.needs("no_such_program", "pip install it")
 
 
 @pytest.mark.parametrize("file", sorted((FOLDER / "method").glob("*.yaml")), ids=lambda f: f.stem)
-def test_each_file_names_a_program_and_its_settings(file: Path) -> None:
+def test_each_file_names_a_program_and_its_settings(file):
     settings = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
     target = settings.pop("_target_").removeprefix("experiments.others.programs.")
     maker = getattr(programs, target)
@@ -221,7 +216,7 @@ class Socket(list[str]):
 
     def __init__(self, messages: list[Any]) -> None:
         super().__init__(map(json.dumps, messages))
-        self.sent: list[Any] = []
+        self.sent = []
 
     def __iter__(self) -> Any:
         while self:
@@ -233,14 +228,14 @@ class Socket(list[str]):
     def close(self) -> None: ...
 
 
-def wire(monkeypatch: pytest.MonkeyPatch, kind: Any, messages: list[Any]) -> tuple[Any, Socket]:
+def wire(monkeypatch, kind, messages):
     """A wire on a connection with messages."""
     socket = Socket(messages)
     monkeypatch.setattr(servers, "connected", lambda url: (socket, socket))
     return kind("ws://127.0.0.1:9", "en", "tiny.en", None), socket
 
 
-def test_whisper_live_gives_each_segment_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whisper_live_gives_each_segment_once(monkeypatch):
     ready = {"uid": "1", "message": "SERVER_READY", "backend": "faster_whisper"}
     client, socket = wire(
         monkeypatch, servers.WhisperLive, [ready, *({"segments": each} for each in SEGMENTS)]
@@ -255,12 +250,12 @@ def test_whisper_live_gives_each_segment_once(monkeypatch: pytest.MonkeyPatch) -
     ]
 
 
-def test_whisper_live_that_is_full_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whisper_live_that_is_full_says_so(monkeypatch):
     with pytest.raises(UserError, match=re.escape("the server reports: 3.5")):
         wire(monkeypatch, servers.WhisperLive, [{"status": "WAIT", "message": 3.5}])
 
 
-def test_realtime_stt_gives_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_realtime_stt_gives_sentences(monkeypatch):
     client, socket = wire(monkeypatch, servers.RealtimeSTT, SENTENCES)
     client.send(np.full(1, 0.5, np.float32))
     assert socket.sent == [b'\x15\0\0\0{"sampleRate": 16000}\0\x40']

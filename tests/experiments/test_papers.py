@@ -1,31 +1,45 @@
 """The papers' tables are whole and as printed; results are set beside the rows they agree with."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
+import importlib
 import json
 import math
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
+import corpora_layouts as layouts
+import peft
 import pytest
 import torch
 import yaml
+from chunkformer_tiny import tiny_folder as tiny_chunkformer
 from corpora_layouts import sound, tedlium, text_grid, write
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from pages import expanded
 from places import ROOT
-from published_toys import use_toy_detectors
-from tiny import tiny_folder
-from transformers import Wav2Vec2Config, Wav2Vec2Model
+from published_toys import (
+    CARD,
+    WHISPERRT,
+    checkpoint,
+    only_hub,
+    use_toy_detectors,
+)
+from published_toys import (
+    CHUNKFORMER as CHUNKFORMER_NAME,
+)
+from safetensors.torch import save_file
+from star_tiny import model_folder as star_model
+from star_tiny import star_folder
+from tiny import noise, tiny_folder
+from transformers import Wav2Vec2Config, Wav2Vec2Model, WhisperForConditionalGeneration
 
-from experiments.papers import PaperRow, papers, read_paper
 from experiments.papers import compare as papers_program
+from experiments.papers import papers, read_paper
 from experiments.papers.compare import agrees, commands, compare, main
 from experiments.star import noisy
 from streaming_asr.chunking import first_chunk_ms, parse_duration
@@ -33,17 +47,20 @@ from streaming_asr.commands import cli
 from streaming_asr.config.compose import compose_raw
 from streaming_asr.errors import UserError
 from streaming_asr.files import CONF_DIR
+from streaming_asr.methods.hush_word.padding import FILE_NAME
+from streaming_asr.methods.u2.head import embedding_head, save_head
 from streaming_asr.models.hub import DETECTORS, published
 from streaming_asr.score.results import Result, read_results
+from streaming_asr.whisper.load import load_whisper
 
 
 @functools.cache
-def table(paper: str, name: str):
+def table(paper, name):
     (found,) = (t for t in read_paper(paper).tables if t.name == name)
     return found
 
 
-def printed(paper: str, name: str, **labels: str) -> list[str]:
+def printed(paper, name, **labels):
     """The numbers of the one row with these labels (underscores for blanks)."""
     wanted = {key.replace("_", " "): value for key, value in labels.items()}
     (row,) = (r for r in table(paper, name).rows if wanted.items() <= r.labels.items())
@@ -64,7 +81,7 @@ def printed(paper: str, name: str, **labels: str) -> list[str]:
         ("chunkformer", {"II": "03ad33e4", "III": "270346fb", "IV": "9bd314fc"}),
     ],
 )  # fmt: skip
-def test_no_number_has_changed_since_it_was_compared_with_the_paper(paper, digests) -> None:
+def test_no_number_has_changed_since_it_was_compared_with_the_paper(paper, digests):
     found = {}
     for each in read_paper(paper).tables:
         printed = (v for row in each.rows for v in (*row.labels.values(), *row.values.values()))
@@ -75,14 +92,14 @@ def test_no_number_has_changed_since_it_was_compared_with_the_paper(paper, diges
 # -- the training ---------------------------------------------------------------------------
 
 
-def recipe_of(name: str, *given: str) -> DictConfig:
+def recipe_of(name, *given):
     import streaming_asr.train  # noqa: F401 (registers its schema)
 
     return compose_raw([f"recipe={name}", *given], config_name="train").recipe
 
 
 @pytest.mark.parametrize("paper", list(papers()))
-def test_the_recipe_of_a_paper_has_the_numbers_that_it_prints(paper: str) -> None:
+def test_the_recipe_of_a_paper_has_the_numbers_that_it_prints(paper):
     training = yaml.safe_load(papers()[paper].read_text())["training"]
     differing = []
     for where, given, key, printed in training["settings"]:
@@ -94,7 +111,7 @@ def test_the_recipe_of_a_paper_has_the_numbers_that_it_prints(paper: str) -> Non
     assert differing == []
 
 
-def test_every_chunk_of_table_vii_has_its_rank_and_its_share_of_points() -> None:
+def test_every_chunk_of_table_vii_has_its_rank_and_its_share_of_points():
     for row in table("whisperrt", "VII").rows:
         model, chunk = row.labels["model"], row.labels["chunk"].replace("1000ms", "1s")
         target = recipe_of("whisperrt_paper", f"model={model}", f"chunk={chunk}").target
@@ -103,7 +120,7 @@ def test_every_chunk_of_table_vii_has_its_rank_and_its_share_of_points() -> None
         assert ours == [float(value) for value in row.values.values()]
 
 
-def test_an_epoch_is_the_batches_of_the_corpus_times_their_points() -> None:
+def test_an_epoch_is_the_batches_of_the_corpus_times_their_points():
     n_of = {"multilingual": 1_726_583}  # utterances; else LibriSpeech's
     paper = OmegaConf.to_container(OmegaConf.load(CONF_DIR / "recipe/whisperrt_paper.yaml").paper)
     for settings in paper.values():
@@ -122,7 +139,7 @@ def test_an_epoch_is_the_batches_of_the_corpus_times_their_points() -> None:
 # -- matching -------------------------------------------------------------------------------
 
 
-def cell(root: Path, name: str = "method=whisperrt,chunk=300ms", *, wer=6.0, **config) -> Path:
+def cell(root, name="method=whisperrt,chunk=300ms", *, wer=6.0, **config):
     """A folder as run leaves it: WhisperRT base on test-clean at 300 ms, greedy, unless said."""
     base = {
         "method": {"_target_": "streaming_asr.methods.whisperrt.WhisperRT", "beam": 3,
@@ -150,11 +167,11 @@ def cell(root: Path, name: str = "method=whisperrt,chunk=300ms", *, wer=6.0, **c
     return folder
 
 
-def lines(root: Path, paper: str = "whisperrt", name: str = "I", **options):
+def lines(root, paper="whisperrt", name="I", **options):
     return list(compare(table(paper, name), read_results(root), **options))
 
 
-def test_a_result_stands_beside_its_row_and_no_other(tmp_path: Path) -> None:
+def test_a_result_stands_beside_its_row_and_no_other(tmp_path):
     cell(tmp_path)
     ran = {line.metric: line for line in lines(tmp_path) if line.cell}
     assert set(ran) == {"RWER", "ARWER", "WER"}
@@ -182,7 +199,7 @@ def test_a_result_stands_beside_its_row_and_no_other(tmp_path: Path) -> None:
         {"guard": "repeats"},
     ],
 )
-def test_another_setting_is_not_the_papers_row(tmp_path: Path, other: dict) -> None:
+def test_another_setting_is_not_the_papers_row(tmp_path, other):
     cell(tmp_path, **other)
     found = [line for line in lines(tmp_path) if line.cell]
     labels = [line.row.labels for line in found]
@@ -192,7 +209,7 @@ def test_another_setting_is_not_the_papers_row(tmp_path: Path, other: dict) -> N
     )
 
 
-def test_durations_and_units_are_compared_as_quantities(tmp_path: Path) -> None:
+def test_durations_and_units_are_compared_as_quantities(tmp_path):
     cell(tmp_path, chunk="0.3s", model={"name": "whisper", "path": "/models/whisper-large-v2"})
     (line,) = (each for each in lines(tmp_path, name="V") if each.cell)
     assert (line.row.labels["beam"], line.paper) == ("3", "0.094")
@@ -200,7 +217,7 @@ def test_durations_and_units_are_compared_as_quantities(tmp_path: Path) -> None:
     assert line.difference == pytest.approx(-0.004)
 
 
-def test_in_form_model_and_data_may_be_others_and_no_difference_is_stated(tmp_path: Path) -> None:
+def test_in_form_model_and_data_may_be_others_and_no_difference_is_stated(tmp_path):
     cell(
         tmp_path,
         model={"name": "mini", "path": "mini"},
@@ -215,7 +232,7 @@ def test_in_form_model_and_data_may_be_others_and_no_difference_is_stated(tmp_pa
     assert {line.difference for line in ran} == {None}
 
 
-def test_what_cannot_be_compared_says_why(tmp_path: Path) -> None:
+def test_what_cannot_be_compared_says_why(tmp_path):
     cell(tmp_path)
     failed = cell(tmp_path, "failed", chunk="100ms", method={"weights": "outputs/x/100ms"})
     (failed / ".hydra").mkdir()
@@ -241,7 +258,7 @@ CHUNKFORMER = {
 }  # fmt: skip
 
 
-def test_contexts_of_a_chunkformer_are_full_or_limited(tmp_path: Path, capsys) -> None:
+def test_contexts_of_a_chunkformer_are_full_or_limited(tmp_path, capsys):
     network = {"name": "chunkformer"}
     stream = {"mode": "stream", "right_frames": 4}
     cell(tmp_path, "stream", model=network, method=CHUNKFORMER | stream)
@@ -256,7 +273,7 @@ def test_contexts_of_a_chunkformer_are_full_or_limited(tmp_path: Path, capsys) -
     assert "method.chunk_frames=128 method.left_frames=256 method.right_frames=256" in shown
 
 
-def test_a_row_requires_its_own_model(tmp_path: Path) -> None:
+def test_a_row_requires_its_own_model(tmp_path):
     """tiny.en's WER is not medium's, nor the fixture's the 110 M network's."""
     cell(tmp_path / "fixture", model={"name": "tiny.en"}, method=CHUNKFORMER | FULL)
     assert not [line for line in lines(tmp_path, "chunkformer", "II") if line.cell]
@@ -268,7 +285,7 @@ def test_a_row_requires_its_own_model(tmp_path: Path) -> None:
     assert [(line.cell.name, line.paper) for line in found] == [("medium", "0.048")]
 
 
-def test_weights_of_the_package_are_no_papers(tmp_path: Path) -> None:
+def test_weights_of_the_package_are_no_papers(tmp_path):
     weights = "/x/streaming_asr/data/weights/base/whisperrt/any_chunk"
     cell(tmp_path, method={"weights": weights})
     found = [line for line in lines(tmp_path, name="III") if line.cell]
@@ -291,13 +308,13 @@ def test_weights_of_the_package_are_no_papers(tmp_path: Path) -> None:
         ("outputs/train/base/whisperrt/300ms-mms", "II"),
     ],
 )
-def test_published_and_trained_weights_fill_their_table(tmp_path: Path, weights, name) -> None:
+def test_published_and_trained_weights_fill_their_table(tmp_path, weights, name):
     cell(tmp_path, method={"weights": weights})
     filled = {t for t in ("I", "II", "III") if any(x.cell for x in lines(tmp_path, name=t))}
     assert filled == {name}
 
 
-def test_in_form_the_network_and_the_share_of_noise_choose_the_row(tmp_path: Path) -> None:
+def test_in_form_the_network_and_the_share_of_noise_choose_the_row(tmp_path):
     cell(
         tmp_path,
         method={"_target_": "streaming_asr.methods.star.Star", "rate": 18,
@@ -308,7 +325,7 @@ def test_in_form_the_network_and_the_share_of_noise_choose_the_row(tmp_path: Pat
     assert [line.row.labels for line in found] == [{"model": "S2T + STAR", "noise": "30%"}]
 
 
-def test_a_padding_is_compared_on_whole_windows_alone(tmp_path: Path) -> None:
+def test_a_padding_is_compared_on_whole_windows_alone(tmp_path):
     of = {"_target_": "streaming_asr.methods.hush_word.HushWord", "weights": "none"}
     cell(tmp_path, "whole", chunk="25s", method=of | {"padding": "zeros", "padding_s": 5})
     cell(tmp_path, "stream", chunk="1s", method=of | {"padding": "zeros", "padding_s": 5})
@@ -316,7 +333,7 @@ def test_a_padding_is_compared_on_whole_windows_alone(tmp_path: Path) -> None:
     assert {(line.cell.name, line.row.labels["padding"]) for line in found} == {("whole", "5 s")}
 
 
-def test_values_are_matched_by_pattern_by_list_by_negation_and_literally(tmp_path: Path) -> None:
+def test_values_are_matched_by_pattern_by_list_by_negation_and_literally(tmp_path):
     (only,) = read_results(cell(tmp_path))
     assert agrees(only, {"chunk": "!1s"})
     assert not agrees(only, {"chunk": "!0.3s"})
@@ -328,7 +345,7 @@ def test_values_are_matched_by_pattern_by_list_by_negation_and_literally(tmp_pat
 # -- the command ----------------------------------------------------------------------------
 
 
-def test_report_shows_papers_tables_and_results(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_report_shows_papers_tables_and_results(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "120")
     cell(tmp_path, limit=60)
     assert main([]) == 0
@@ -342,7 +359,7 @@ def test_report_shows_papers_tables_and_results(tmp_path: Path, monkeypatch, cap
     assert "27.54" not in shown  # --ran leaves it out
 
 
-def test_a_command_names_published_weights_where_there_are_some(capsys) -> None:
+def test_a_command_names_published_weights_where_there_are_some(capsys):
     assert main(["whisperrt", "--table", "III", "--commands"]) == 0
     assert (
         "python -m streaming_asr.run method=whisperrt model=base data=librispeech data.path=DIR "
@@ -351,7 +368,7 @@ def test_a_command_names_published_weights_where_there_are_some(capsys) -> None:
     ) in capsys.readouterr().out
 
 
-def all_commands() -> Iterator[tuple[str, str, PaperRow, str, bool]]:
+def all_commands():
     """Every command: its paper and table, the row it is printed for, and whether in form."""
     for paper in papers():
         for each in read_paper(paper).tables:
@@ -360,14 +377,14 @@ def all_commands() -> Iterator[tuple[str, str, PaperRow, str, bool]]:
                 yield paper, each.name, row, command, form
 
 
-def settings_of(command: str) -> dict[str, str]:
+def settings_of(command):
     """The settings of a command, its program left out."""
     return dict(word.split("=", 1) for word in command.split() if "=" in word)
 
 
-def settled(settings: dict[str, str]) -> dict[str, object]:
+def settled(settings):
     """The configuration that a cell of these settings has, as far as rows look at it."""
-    config: dict = {"chunk": "300ms", "first_chunk": "600ms"}
+    config = {"chunk": "300ms", "first_chunk": "600ms"}
     for key, value in settings.items():
         group, _, name = key.partition(".")
         if name:
@@ -387,7 +404,7 @@ def settled(settings: dict[str, str]) -> dict[str, object]:
     return config
 
 
-def test_every_command_fills_the_row_that_it_is_printed_for() -> None:
+def test_every_command_fills_the_row_that_it_is_printed_for():
     n = 0
     for paper, name, row, command, form in all_commands():
         settings = settings_of(command)
@@ -411,7 +428,7 @@ def test_every_command_fills_the_row_that_it_is_printed_for() -> None:
         (["u2", "nowhere"], "nowhere: no such folder"),
     ],
 )
-def test_a_wrong_argument_is_told(arguments, message, capsys) -> None:
+def test_a_wrong_argument_is_told(arguments, message, capsys):
     assert main(arguments) == 2
     assert message in capsys.readouterr().err
 
@@ -419,14 +436,14 @@ def test_a_wrong_argument_is_told(arguments, message, capsys) -> None:
 @pytest.mark.parametrize(
     "text", ["paper: X", "[1, 2]", "paper: X\nsource: Y\nselect: {}\nmetrics: {}\ntables: [{a: 1}]"]
 )
-def test_a_malformed_file_is_told(tmp_path: Path, text: str) -> None:
+def test_a_malformed_file_is_told(tmp_path, text):
     path = tmp_path / "own.yaml"
     path.write_text(text)
     with pytest.raises(UserError, match="not a paper's tables"):
         read_paper(str(path))
 
 
-def test_the_view_needs_no_torch() -> None:
+def test_the_view_needs_no_torch():
     code = (
         "import sys; from experiments.papers.compare import main; main(['u2']); "
         "sys.exit('torch' in sys.modules)"
@@ -435,7 +452,7 @@ def test_the_view_needs_no_torch() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-def test_commands_take_settings_for_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_take_settings_for_all_rows(capsys):
     assert main(["whisperrt", "--table", "I", "--commands", "device=cuda"]) == 0
     commands = [line for line in capsys.readouterr().out.splitlines() if line[0] != "#"]
     assert commands and all(line.endswith(" device=cuda") for line in commands)
@@ -471,12 +488,12 @@ SIZES = {
 }
 
 
-def section(paper: str) -> str:
+def section(paper):
     text = (ROOT / "experiments" / paper / "README.md").read_text(encoding="utf-8")
     return text.partition("## The paper's own training\n")[2].partition("\n## ")[0]
 
 
-def librispeech(root: Path) -> None:
+def librispeech(root):
     """LibriSpeech, its alignments next to the audio, and LibriSpeech-PC."""
     for split, speaker in SPLITS.items():
         folder, pc = root / "LibriSpeech" / split / speaker / "1", []
@@ -493,7 +510,7 @@ def librispeech(root: Path) -> None:
         write(root / "LibriSpeech-PC" / f"{split}.json", *pc)
 
 
-def tiny_wav2vec2(folder: Path) -> Path:
+def tiny_wav2vec2(folder):
     torch.manual_seed(2)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 32}
     config = Wav2Vec2Config(
@@ -506,9 +523,7 @@ def tiny_wav2vec2(folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", PAPERS)
-def test_the_commands_of_a_page_run_in_order(
-    paper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_a_page_run_in_order(paper, tmp_path, monkeypatch, capsys):
     librispeech(tmp_path / "corpora")
     tedlium(tmp_path / "corpora")
     use_toy_detectors(tmp_path, monkeypatch)
@@ -525,6 +540,7 @@ def test_the_commands_of_a_page_run_in_order(
             command = command.replace("data.align=auto ", "")
         command = command.replace("streaming-asr ", "python -m streaming_asr.")
         _, _, module, *words = shlex.split(command)
+        importlib.import_module(module)  # as the command does; wav2vec2 adds its features
         name = words.pop(0) if module == "experiments.star.wav2vec2" else module.split(".")[1]
         if name in ("run", "train"):
             more = f"{SIZES[name]} {own.get(f'{paper} run' if name == 'run' else paper, '')}"
@@ -541,3 +557,106 @@ def test_the_commands_of_a_page_run_in_order(
     (folder,) = (word for word in words if word.startswith("outputs/"))  # of the last command
     cells = read_results(Path(folder))
     assert {c.config["guard"] for c in cells if "guard" in c.config["method"]} <= {"none"}
+
+
+# -- The commands that are printed run on toys --
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+FRAMES = {"whisperflow": 1500, "u2": 1500}  # for chunks of 25 s and delays of 20 s; else short
+SAYING = "SHE HAD YOUR DARK SUIT"
+
+
+@pytest.fixture
+def toys(paper, tmp_path, monkeypatch):
+    """A folder with corpora and trained toys, and a hub with published ones."""
+    whisper = tiny_folder(context_frames=FRAMES.get(paper, 200), multilingual=True)
+    monkeypatch.chdir(tmp_path)
+    with only_hub(tmp_path, monkeypatch) as hub:
+        adapter = checkpoint(whisper)
+        files = {str(each.reference.file): adapter for each in published().values()}
+        hub.repositories[WHISPERRT] = {"README.md": CARD, **files}
+        network = {file.name: file.read_bytes() for file in tiny_chunkformer().iterdir()}
+        hub.repositories[CHUNKFORMER_NAME] = {"README.md": CARD, **network}
+        use_toy_detectors(tmp_path, monkeypatch)
+        trained(tmp_path / "outputs/train", whisper)
+        corpora(tmp_path)
+        yield whisper
+
+
+def trained(weights, whisper):
+    """What the papers' recipes leave, under the names that the commands give."""
+    model = WhisperForConditionalGeneration.from_pretrained(whisper)
+    lora = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["q_proj"]))
+    for aligner in ("mfa", "mms"):
+        lora.save_pretrained(weights / f"base/whisperrt/300ms-{aligner}")
+    save_head(embedding_head(load_whisper(whisper), 300), weights / "medium/u2/any_chunk")
+    hush = weights / "base/hush_word/any_chunk"
+    hush.mkdir(parents=True)
+    save_file({"samples": torch.from_numpy(0.02 * noise(0.5, seed=9))}, hush / FILE_NAME)
+    shutil.copytree(star_folder(rate=12.0), weights / "base/star/star12_0")
+
+
+def corpora(root):
+    """One recording of each corpus that the commands name."""
+    folder = root / "librispeech/test-clean/61/1"
+    layouts.sound(folder / "61-1-0000.flac", 1.6)
+    layouts.write(folder / "61-1.trans.txt", f"61-1-0000 {SAYING}")
+    words = [(w.lower(), 0.3 * i, 0.3 * i + 0.3) for i, w in enumerate(SAYING.split())]
+    layouts.text_grid(folder / "61-1-0000.TextGrid", words, 1.6)
+    layouts.tedlium(root).rename(root / "tedlium")
+    layouts.mls(root)
+    (root / "mls_german").rename(root / "mls")
+    sound = root / "librispeech/test-clean/61/1/61-1-0000.flac"
+    shares = root / "outputs/star_noise_data"
+    shares.mkdir(parents=True)
+    line = {"audio_filepath": str(sound), "text": SAYING.lower(), "id": "one"}
+    (shares / "0.jsonl").write_text(json.dumps(line) + "\n")
+
+
+def chosen(table):
+    """One command for each method of a table, on one corpus each, and the rows it is printed for.
+
+    Of contexts, full and limited; of languages, German; commands for a GPU are left out.
+    """
+    rows = {}
+    for row, command in commands(table, form=table.missing is not None):
+        rows.setdefault(command, []).append(row)
+    kinds = {}
+    for command in sorted(rows, key=lambda each: "chunk=300ms" not in each):  # the fewest steps
+        words = dict(word.split("=", 1) for word in command.split() if "=" in word)
+        if words.get("data.language", "german") != "german" or "device" in words:
+            continue
+        aligner = words.get("method.weights", "")[-4:]
+        kinds.setdefault((words["method"], words.get("method.left_frames", ""), aligner), command)
+    return {command: rows[command] for command in kinds.values()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", sorted(papers()))
+def test_a_printed_command_fills_its_rows(paper, toys, monkeypatch, capsys):
+    n = 0
+    for table in read_paper(paper).tables:
+        for command, rows in chosen(table).items():
+            _, _, module, *words = shlex.split(command)
+            first = [words.pop(0)] if module.endswith("wav2vec2") else []
+            settings = dict(word.split("=", 1) for word in words)
+            name = f"{paper}_{n}"
+            settings |= {"tracker": "none", "limit": "1", "name": name}
+            if "data.path" in settings and settings["data.path"] == "DIR":
+                settings["data.path"] = settings["data"]
+            if settings["method"] == "star":
+                settings["model.path"] = str(star_model())
+            elif settings["model"] != "chunkformer":
+                settings["model.path"] = str(toys)
+            if settings.get("data") != "librispeech" and "data.align" in settings:
+                settings["data.align"] = "null"  # an aligner is no toy
+            line = [f"{key}={value}" for key, value in settings.items()]
+            monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-m", module, *first, *line])
+            assert not cli.main(["run", *line]), (command, capsys.readouterr().err)
+            cells = read_results(Path("outputs") / name)
+            filled = compare(table, cells, form=table.missing is not None)
+            labels = [line.row.labels for line in filled if line.ours is not None]
+            assert all(row.labels in labels for row in rows), command
+            n += 1
+    assert n

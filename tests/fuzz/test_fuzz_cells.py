@@ -3,16 +3,12 @@
 Every command that reads them must answer, and none may show a number that comes of what is invalid.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 from drawn_cells import (
@@ -44,7 +40,7 @@ from jsonschema import Draft202012Validator
 
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import SCHEMA as LOG_SCHEMA
-from streaming_asr.events.log import UtteranceLog, resume
+from streaming_asr.events.log import resume
 from streaming_asr.schemas import schema_of
 from streaming_asr.score import score_folder
 from streaming_asr.score.document import BOUNDS, METRICS, Document
@@ -59,9 +55,7 @@ LOG_READERS = st.sampled_from(sorted({*READERS, "compare"} - {"report", "figures
 
 @cases(20)
 @given(corpora(), st.sampled_from(sorted({*READERS, "compare"})))
-def test_a_valid_folder_is_read_by_every_command(
-    utterances: list[UtteranceLog], reader: str
-) -> None:
+def test_a_valid_folder_is_read_by_every_command(utterances, reader):
     with results(utterances) as cell, watched():
         root = cell.parent
         status, text = compared(root, utterances) if reader == "compare" else READERS[reader](root)
@@ -85,9 +79,7 @@ def test_a_valid_folder_is_read_by_every_command(
     LOG_READERS,
     st.data(),
 )
-def test_nothing_is_computed_of_a_log_that_breaks_an_invariant(
-    utterances: list[UtteranceLog], spoil: Any, reader: str, data: st.DataObject
-) -> None:
+def test_nothing_is_computed_of_a_log_that_breaks_an_invariant(utterances, spoil, reader, data):
     with results(utterances) as cell, watched():
         broken = copy.deepcopy(utterances)
         at = data.draw(st.sampled_from(broken))
@@ -103,9 +95,7 @@ def test_nothing_is_computed_of_a_log_that_breaks_an_invariant(
 
 @cases(25)
 @given(corpora(), LOG_READERS, st.data())
-def test_nothing_is_computed_of_a_log_that_breaks_its_schema(
-    utterances: list[UtteranceLog], reader: str, data: st.DataObject
-) -> None:
+def test_nothing_is_computed_of_a_log_that_breaks_its_schema(utterances, reader, data):
     with results(utterances) as cell, watched():
         path = cell / "events.jsonl"
         rows = rows_of(path)
@@ -120,9 +110,7 @@ ORDER = ("twice", "swapped", "lost", "nested", "foreign", "reopened", "headless"
 
 @cases(15)
 @given(corpora(), st.sampled_from(ORDER), LOG_READERS, st.data())
-def test_nothing_is_computed_of_lines_that_do_not_follow_each_other(
-    utterances: list[UtteranceLog], what: str, reader: str, data: st.DataObject
-) -> None:
+def test_nothing_is_computed_of_lines_that_do_not_follow_each_other(utterances, what, reader, data):
     with results(utterances) as cell, watched():
         path = cell / "events.jsonl"
         rows = rows_of(path)
@@ -152,9 +140,7 @@ def test_nothing_is_computed_of_lines_that_do_not_follow_each_other(
 
 @cases(35)
 @given(corpora(), st.data())
-def test_a_damaged_log_is_scored_only_where_each_line_obeys_the_schema(
-    utterances: list[UtteranceLog], data: st.DataObject
-) -> None:
+def test_a_damaged_log_is_scored_only_where_each_line_obeys_the_schema(utterances, data):
     with results(utterances) as cell, watched():
         path = cell / "events.jsonl"
         content = data.draw(spoiled_lines(path.read_text()))
@@ -171,10 +157,10 @@ def test_a_damaged_log_is_scored_only_where_each_line_obeys_the_schema(
 # -- results --------------------------------------------------------------------------------------
 
 
-def out_of_bounds(document: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+def out_of_bounds(document):
     """The document with a metric, an interval or a count that no run has."""
 
-    def changed(name: str, is_interval: bool, above: bool) -> dict[str, Any]:
+    def changed(name, is_interval, above):
         made = copy.deepcopy(document)
         low, high = BOUNDS.get(name) or BOUNDS.get(METRICS[name].unit) or (0.0, 1e18)
         wrong = high * 1.01 + 1 if above else low - 0.01 - abs(low) * 0.01
@@ -184,7 +170,7 @@ def out_of_bounds(document: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]
             made["metrics"][name] = wrong
         return made
 
-    def miscounted(which: str, n: int) -> dict[str, Any]:
+    def miscounted(which, n):
         return {**document, which: document["n_utterances"] + n}
 
     return st.one_of(
@@ -195,9 +181,7 @@ def out_of_bounds(document: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]
 
 @cases(20)
 @given(corpora(), st.data())
-def test_a_result_that_no_run_can_have_is_a_row_without_numbers(
-    utterances: list[UtteranceLog], data: st.DataObject
-) -> None:
+def test_a_result_that_no_run_can_have_is_a_row_without_numbers(utterances, data):
     with results(utterances) as cell, watched():
         path = cell / "metrics.json"
         document = json.loads(path.read_text())
@@ -212,9 +196,9 @@ DEEP = (b"[" * 100_000, b'{"a":' * 100_000, b"- " * 50_000, b"a: " * 50_000, b"&
 TEXTS = (b"", b"\n", b"\xff\xfe", b"\x00" * 99, b"null", b"7", b'"text"', b"[]", b"{}", b"1e999")
 
 
-def contents(before: bytes) -> st.SearchStrategy[bytes]:
+def contents(before):
     """What a file of JSON may hold instead."""
-    some: list[st.SearchStrategy[bytes]] = [st.sampled_from((*DEEP, *TEXTS)), spoiled(before)]
+    some = [st.sampled_from((*DEEP, *TEXTS)), spoiled(before)]
     with suppress(ValueError):  # as of YAML
         is_one = before.startswith(b"{\n")
         rows = [json.loads(each) for each in ([before] if is_one else before.splitlines())]
@@ -227,7 +211,7 @@ def contents(before: bytes) -> st.SearchStrategy[bytes]:
     return st.one_of(some)
 
 
-def put(path: Path, what: str) -> None:
+def put(path, what):
     """Put something that is no file in the place of one."""
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
@@ -241,9 +225,7 @@ def put(path: Path, what: str) -> None:
 
 @cases(25)
 @given(corpora(), st.sampled_from(FILES), st.data())
-def test_a_file_that_holds_something_else_is_answered(
-    utterances: list[UtteranceLog], name: str, data: st.DataObject
-) -> None:
+def test_a_file_that_holds_something_else_is_answered(utterances, name, data):
     with results(utterances) as cell, watched():
         path = cell / name
         if not path.exists():
@@ -276,9 +258,7 @@ NAMES = st.one_of(
 
 @cases(15)
 @given(corpora(), NAMES, st.sampled_from(sorted(READERS)))
-def test_a_folder_of_any_name_is_read_or_refused(
-    utterances: list[UtteranceLog], name: str, reader: str
-) -> None:
+def test_a_folder_of_any_name_is_read_or_refused(utterances, name, reader):
     name = os.fsdecode(os.fsencode(name)[:100]) or "a"
     assume(name not in (".", ".."))
     with results(utterances) as cell, watched():
@@ -290,9 +270,7 @@ def test_a_folder_of_any_name_is_read_or_refused(
 
 @cases(10)
 @given(corpora(), st.integers(1, 3), st.sampled_from(("none", "log", "header", "lost", "name")))
-def test_pieces_are_joined_whole_or_not_at_all(
-    utterances: list[UtteranceLog], n: int, what: str
-) -> None:
+def test_pieces_are_joined_whole_or_not_at_all(utterances, n, what):
     with results(utterances) as cell, watched():
         wanted = json.loads((cell / "metrics.json").read_text())["metrics"]
         for path in cell.iterdir():
@@ -327,9 +305,7 @@ def test_pieces_are_joined_whole_or_not_at_all(
 
 @cases(1)
 @given(corpora(), st.sampled_from(FILES), st.sampled_from(("score", "report")), st.data())
-def test_a_process_of_its_own_ends_with_a_line_and_no_trace(
-    utterances: list[UtteranceLog], name: str, program: str, data: st.DataObject
-) -> None:
+def test_a_process_of_its_own_ends_with_a_line_and_no_trace(utterances, name, program, data):
     with results(utterances) as cell, watched():
         (cell / name).parent.mkdir(exist_ok=True)
         before = (cell / name).read_bytes() if (cell / name).exists() else b'{"error": 1}'

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import foreign_logs
 import pytest
@@ -25,7 +23,6 @@ from foreign_logs import (
     STM,
     WHISPER_ONLINE,
     WITH_MANIFEST,
-    Rows,
     Talk,
     talks,
 )
@@ -42,7 +39,7 @@ from streaming_asr.score.formats import FORMATS
 
 pytestmark = pytest.mark.slow
 
-WRITERS: dict[str, Callable[[list[Talk]], Rows]] = {
+WRITERS = {
     "simuleval": foreign_logs.simuleval,
     "simulstream": foreign_logs.simulstream,
 }
@@ -53,17 +50,17 @@ REFERENCES = ("manifest", "stm", "cell")
 
 
 @contextmanager
-def a_place() -> Iterator[Path]:
+def a_place():
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "a.wav").touch()  # whose length the manifest states
         yield Path(place)
 
 
-def text(rows: Rows) -> bytes:
+def text(rows):
     return "".join(f"{row}\n" for row in rows).encode()
 
 
-def references(place: Path, given_: list[Talk], kind: str) -> Path:
+def references(place, given_, kind):
     """Write what was said as a manifest, an STM file or the folder of a cell."""
     if kind == "manifest":
         path = place / "m.jsonl"
@@ -81,9 +78,7 @@ def references(place: Path, given_: list[Talk], kind: str) -> Path:
     return path
 
 
-def imported(
-    place: Path, form: str, content: bytes | Path, *options: object
-) -> tuple[int, str, Path]:
+def imported(place, form, content, *options):
     path = content if isinstance(content, Path) else place / "theirs.log"
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -97,7 +92,7 @@ def imported(
     return status, said, cell
 
 
-def a_folder(place: Path, given_: list[Talk], *, comp_unaware: bool) -> tuple[Path, list[Rows]]:
+def a_folder(place, given_, *, comp_unaware):
     folder = place / "lines"
     folder.mkdir()
     made = [foreign_logs.whisper_online(talk, comp_unaware=comp_unaware) for talk in given_]
@@ -106,17 +101,15 @@ def a_folder(place: Path, given_: list[Talk], *, comp_unaware: bool) -> tuple[Pa
     return folder, made
 
 
-def test_every_format_that_can_be_imported_is_fuzzed() -> None:
+def test_every_format_that_can_be_imported_is_fuzzed():
     assert {*WRITERS, "whisper_online"} == set(FORMATS)
 
 
 @cases(20)
 @given(talks(), st.sampled_from(sorted(FORMATS)), st.sampled_from(REFERENCES), st.booleans())
-def test_a_valid_log_of_another_tool_is_scored(
-    given_: list[Talk], form: str, kind: str, comp_unaware: bool
-) -> None:
+def test_a_valid_log_of_another_tool_is_scored(given_, form, kind, comp_unaware):
     with a_place() as place, watched():
-        options: list[object] = ["--manifest", references(place, given_, kind)]
+        options = ["--manifest", references(place, given_, kind)]
         if form == "whisper_online":
             content: bytes | Path
             content, _ = a_folder(place, given_, comp_unaware=comp_unaware)
@@ -139,9 +132,7 @@ def test_a_valid_log_of_another_tool_is_scored(
 @given(
     talks(), st.sampled_from([(form, rule) for form in RULES for rule in RULES[form]]), st.data()
 )
-def test_a_log_that_breaks_a_rule_of_its_format_is_refused(
-    given_: list[Talk], what: tuple[str, str], data: st.DataObject
-) -> None:
+def test_a_log_that_breaks_a_rule_of_its_format_is_refused(given_, what, data):
     form, rule = what
     with a_place() as place, watched():
         rows = WRITERS[form](given_)
@@ -156,9 +147,7 @@ def test_a_log_that_breaks_a_rule_of_its_format_is_refused(
 
 @cases(15)
 @given(talks(), st.sampled_from(sorted(SCHEMAS)), st.data())
-def test_a_log_whose_fields_are_of_other_types_is_refused(
-    given_: list[Talk], form: str, data: st.DataObject
-) -> None:
+def test_a_log_whose_fields_are_of_other_types_is_refused(given_, form, data):
     with a_place() as place, watched():
         rows = WRITERS[form](given_)
         at = data.draw(st.integers(0, len(rows) - 1))
@@ -171,9 +160,7 @@ def test_a_log_whose_fields_are_of_other_types_is_refused(
 
 @cases(15)
 @given(talks(), st.booleans(), st.sampled_from(sorted(LINE_RULES)), st.data())
-def test_lines_that_break_a_rule_are_refused(
-    given_: list[Talk], comp_unaware: bool, rule: str, data: st.DataObject
-) -> None:
+def test_lines_that_break_a_rule_are_refused(given_, comp_unaware, rule, data):
     comp_unaware |= rule in AUDIO_CLOCK
     with a_place() as place, watched():
         folder, made = a_folder(place, given_, comp_unaware=comp_unaware)
@@ -181,16 +168,14 @@ def test_lines_that_break_a_rule_are_refused(
         LINE_RULES[rule](made[at], at)
         (folder / f"{given_[at].name}.txt").write_bytes(text(made[at]))
         options = ["--manifest", references(place, given_, "manifest")]
-        options += ["--comp-unaware"] * comp_unaware  # type: ignore[list-item]
+        options += ["--comp-unaware"] * comp_unaware
         status, said, _ = imported(place, "whisper_online", folder, *options)
         assert status == 2, said
 
 
 @cases(15)
 @given(talks(), st.sampled_from(sorted(FORMATS)), st.data())
-def test_a_spoiled_log_of_another_tool_is_scored_or_refused(
-    given_: list[Talk], form: str, data: st.DataObject
-) -> None:
+def test_a_spoiled_log_of_another_tool_is_scored_or_refused(given_, form, data):
     with a_place() as place, watched():
         options = ["--manifest", references(place, given_, "manifest")]
         if form == "whisper_online":
@@ -209,9 +194,7 @@ def test_a_spoiled_log_of_another_tool_is_scored_or_refused(
 
 @cases(15)
 @given(talks(), st.sampled_from(sorted(MANIFEST)), st.data())
-def test_a_manifest_that_breaks_a_rule_is_refused(
-    given_: list[Talk], rule: str, data: st.DataObject
-) -> None:
+def test_a_manifest_that_breaks_a_rule_is_refused(given_, rule, data):
     with a_place() as place, watched():
         rows = foreign_logs.manifest(given_)
         MANIFEST[rule](rows, data.draw(st.integers(0, len(rows) - 1)))
@@ -224,9 +207,7 @@ def test_a_manifest_that_breaks_a_rule_is_refused(
 
 @cases(10)
 @given(talks(), st.data())
-def test_a_manifest_that_breaks_its_schema_is_refused(
-    given_: list[Talk], data: st.DataObject
-) -> None:
+def test_a_manifest_that_breaks_its_schema_is_refused(given_, data):
     with a_place() as place, watched():
         rows = foreign_logs.manifest(given_)
         at = data.draw(st.integers(0, len(rows) - 1))
@@ -239,9 +220,7 @@ def test_a_manifest_that_breaks_its_schema_is_refused(
 
 @cases(10)
 @given(talks(), st.sampled_from(sorted(STM)), st.data())
-def test_an_stm_that_breaks_a_rule_is_refused(
-    given_: list[Talk], rule: str, data: st.DataObject
-) -> None:
+def test_an_stm_that_breaks_a_rule_is_refused(given_, rule, data):
     with a_place() as place, watched():
         rows = foreign_logs.stm(given_)
         STM[rule](rows, data.draw(st.integers(0, len(rows) - 1)))
@@ -253,9 +232,7 @@ def test_an_stm_that_breaks_a_rule_is_refused(
 
 @cases(5)
 @given(logs(), st.sampled_from(sorted(BREAKS, key=lambda spoil: spoil.__name__)), st.data())
-def test_references_of_a_log_that_breaks_an_invariant_are_refused(
-    log: Any, spoil: Any, data: st.DataObject
-) -> None:
+def test_references_of_a_log_that_breaks_an_invariant_are_refused(log, spoil, data):
     if spoil is ok_with_an_error:  # the writer closes it as failed
         return
     talk = Talk("u", log.text.split(), log.duration_s, [1.0] * len(log.steps), False)

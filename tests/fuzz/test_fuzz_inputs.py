@@ -1,35 +1,41 @@
 """Fuzz: recordings, manifests and configurations."""
 
-from __future__ import annotations
-
 import functools
 import io
 import json
+import shutil
 import tempfile
+import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import run_fakes
 import soundfile
 import yaml
-from containers import Drawn, assert_words, drawn_recordings
+from containers import assert_words, drawn_recordings
 from fuzzing import assert_finite, cases, fielded, spoiled, spoiled_lines, watched
 from fuzzing import run as command
 from hypothesis import example, given
 from hypothesis import strategies as st
+from line import Line, settings
+from safetensors.numpy import save
+from tiny import tiny_folder
 
+from streaming_asr.config.build import new_method
 from streaming_asr.config.compose import CONF_DIR
 from streaming_asr.config.settle import compose
 from streaming_asr.corpora import Manifest
 from streaming_asr.corpora.audio import Reader, duration_s, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter
+from streaming_asr.models.hash import weights_hash
 from streaming_asr.run import command as run
 from streaming_asr.score import score_folder
 from streaming_asr.simulate.feeds import simulate
+from streaming_asr.training.loop import fit
+from streaming_asr.whisper.load import load_whisper
 
 pytestmark = pytest.mark.slow
 
@@ -43,14 +49,14 @@ FORMS = {
 
 
 @functools.cache
-def recording(name: str) -> bytes:
+def recording(name):
     file = io.BytesIO()
     samples = np.sin(np.arange(8000) / 20) / 2
     soundfile.write(file, samples, 16_000, **{"format": name[2:].upper()} | FORMS[name])
     return file.getvalue()
 
 
-def run_and_score(corpus: Any, folder: Path) -> dict[str, Any]:
+def run_and_score(corpus, folder):
     """What `run` does with a corpus, with a fake method and without Hydra."""
     with EventWriter(folder / "events.jsonl", {"config": {}, "versions": {}}) as writer:
         simulate(
@@ -70,14 +76,14 @@ def run_and_score(corpus: Any, folder: Path) -> dict[str, Any]:
 
 
 @st.composite
-def recordings(draw: st.DrawFn) -> tuple[str, bytes]:
+def recordings(draw):
     name = draw(st.sampled_from(sorted(FORMS)))
     return name, draw(st.one_of(spoiled(recording(name)), st.binary(max_size=100)))
 
 
 @cases(13)
 @given(recordings())
-def test_a_spoiled_recording_is_audio_or_an_error(made: tuple[str, bytes]) -> None:
+def test_a_spoiled_recording_is_audio_or_an_error(made):
     name, content = made
     with tempfile.TemporaryDirectory() as place, watched():
         path = Path(place) / name
@@ -103,16 +109,14 @@ def test_a_spoiled_recording_is_audio_or_an_error(made: tuple[str, bytes]) -> No
 
 @cases(6)
 @given(drawn_recordings())
-def test_a_recording_of_any_kind_has_the_words_that_were_written(drawn: Drawn) -> None:
+def test_a_recording_of_any_kind_has_the_words_that_were_written(drawn):
     with tempfile.TemporaryDirectory() as place, watched():
         assert_words(load_audio(drawn.write(Path(place))), drawn.tracks[0])
 
 
 @cases(6)
 @given(drawn_recordings(), st.data())
-def test_a_spoiled_recording_of_any_kind_is_audio_or_an_error(
-    drawn: Drawn, data: st.DataObject
-) -> None:
+def test_a_spoiled_recording_of_any_kind_is_audio_or_an_error(drawn, data):
     with tempfile.TemporaryDirectory() as place, watched():
         path = drawn.write(Path(place))
         content = path.read_bytes()
@@ -150,7 +154,7 @@ MANIFEST = "".join(json.dumps(row) + "\n" for row in ROWS)
 @given(spoiled_lines(MANIFEST))
 @example(b'"\\ud800"\n')
 @example(b"[" * 100_000)
-def test_a_spoiled_manifest_is_a_corpus_or_an_error(content: bytes) -> None:
+def test_a_spoiled_manifest_is_a_corpus_or_an_error(content):
     with tempfile.TemporaryDirectory() as place, watched():
         (Path(place) / "a.wav").write_bytes(recording("a.wav"))
         path = Path(place) / "m.jsonl"
@@ -171,7 +175,7 @@ VALUES += ("300ms", "1s", "0s", "1e9s", str(2**70), "${name}", "${oc.env:NOPE}",
 VALUES += ("a,b", "a=b", "[", "'", "\\", "日本", "../x", "\ud800", "a\x00b", "x" * 300, "cuda:99")
 
 
-def overrides(keys: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
+def overrides(keys):
     one = st.tuples(
         st.sampled_from(("", "", "+", "++", "~")), st.sampled_from(keys), st.sampled_from(VALUES)
     )
@@ -182,7 +186,7 @@ def overrides(keys: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
 
 @cases(20)
 @given(overrides(TOP + FAKE))
-def test_a_configuration_of_any_values_runs_or_is_refused(given_: list[str]) -> None:
+def test_a_configuration_of_any_values_runs_or_is_refused(given_):
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch, watched():
         patch.chdir(place)
         command = run_fakes.arguments(Path(place), "limit=1", *given_)
@@ -202,7 +206,7 @@ METHODS = sorted(file.stem for file in (CONF_DIR / "method").glob("*.yaml"))
 
 @cases(15)
 @given(st.sampled_from(METHODS), st.data())
-def test_any_setting_of_a_method_is_settled_or_refused(method: str, data: st.DataObject) -> None:
+def test_any_setting_of_a_method_is_settled_or_refused(method, data):
     keys = tuple(
         f"method.{key}"
         for key in yaml.safe_load((CONF_DIR / "method" / f"{method}.yaml").read_text())
@@ -224,7 +228,7 @@ OWN = {
 
 @cases(5)
 @given(st.sampled_from(sorted(OWN)), st.data())
-def test_an_own_file_of_settings_is_read_or_refused(name: str, data: st.DataObject) -> None:
+def test_an_own_file_of_settings_is_read_or_refused(name, data):
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch, watched():
         patch.chdir(place)
         path = Path(place) / "own" / name
@@ -233,3 +237,77 @@ def test_an_own_file_of_settings_is_read_or_refused(name: str, data: st.DataObje
         asks = f"{path.parent.name}=mine"
         status, text = command(run.main, "-cd", "own", asks, "model=mini", "--cfg", "job")
         assert status == 0 or text.count("error: ") == 1, text
+
+
+# -- Weights --
+
+
+FILES = ("tokenizer.json", "config.json", "model.safetensors")
+
+
+@st.composite
+def damaged_files(draw):
+    name = draw(st.sampled_from(FILES))
+    content = (tiny_folder() / name).read_bytes()
+    return name, draw(spoiled(content))
+
+
+@cases(10)
+@given(damaged_files())
+def test_a_damaged_model_says_words_or_is_refused(made):
+    name, content = made
+    with tempfile.TemporaryDirectory() as place, watched(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # transformers warns of settings it does not know
+        folder = Path(place) / "model"
+        shutil.copytree(tiny_folder(), folder)
+        (folder / name).write_bytes(content)
+        with suppress(UserError):
+            load_whisper(folder)
+            method = new_method("offline", str(folder))
+            method.step(method.start(), np.zeros(8000, np.float32), last=True)
+
+
+@functools.cache
+def tensors():
+    return save({"a.weight": np.ones((2, 3), np.float32), "b": np.zeros(4, np.float16)})
+
+
+@cases(10)
+@given(st.deferred(lambda: spoiled(tensors())))
+def test_damaged_weights_are_read_as_numbers_or_refused(content):
+    with tempfile.TemporaryDirectory() as place, watched():
+        (Path(place) / "config.json").write_text('{"model_type": "whisper"}')
+        (Path(place) / "model.safetensors").write_bytes(content)
+        with suppress(UserError):
+            weights_hash(place)
+
+
+def train(out, n_steps):
+    fit(Line(), settings(out, max_steps=n_steps, log_every=1))
+
+
+@functools.cache
+def trained():
+    out = Path(tempfile.mkdtemp(prefix="trained-"))
+    train(out, 2)
+    return out
+
+
+@st.composite
+def damaged(draw):
+    name = draw(st.sampled_from(("checkpoint.pt", "curve.jsonl")))
+    return name, draw(spoiled((trained() / name).read_bytes()))
+
+
+@cases(10)
+@given(st.deferred(damaged))
+def test_a_damaged_checkpoint_goes_on_or_is_refused(made):
+    name, content = made
+    with tempfile.TemporaryDirectory() as place, watched():
+        out = Path(place) / "run"
+        shutil.copytree(trained(), out)
+        (out / name).write_bytes(content)
+        with suppress(UserError):
+            train(out, 4)
+            rows = (out / "curve.jsonl").read_text().splitlines()
+            assert [json.loads(row)["step"] for row in rows][-1:] in ([4], [])

@@ -3,17 +3,13 @@
 What they say is understood, or fails the utterance by a line.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import remote_fakes
@@ -22,7 +18,6 @@ from fuzzing import INPUT_S, assert_finite, cases, edited, no_errors, spoiled, w
 from hypothesis import event, given
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import ServerConnection
 
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, read_log
@@ -33,7 +28,7 @@ from streaming_asr.simulate.feeds import simulate
 pytestmark = pytest.mark.slow
 
 TOLD = "conversation.item.input_audio_transcription."
-SERVERS: dict[str, list[Any]] = {
+SERVERS = {
     "openai_realtime": [
         {"type": "session.created", "session": {"id": "s"}},
         {"type": f"{TOLD}delta", "delta": "The dan"},
@@ -56,7 +51,7 @@ SERVERS: dict[str, list[Any]] = {
 
 
 @st.composite
-def answers(draw: st.DrawFn) -> tuple[str, list[bytes]]:
+def answers(draw):
     """A protocol and what a server of it sends, one message of it wrong."""
     name = draw(st.sampled_from(sorted(SERVERS)))
     script = copy.deepcopy(SERVERS[name])
@@ -80,16 +75,16 @@ def answers(draw: st.DrawFn) -> tuple[str, list[bytes]]:
     return name, sent
 
 
-def _message(row: Any) -> bytes:
+def _message(row):
     return row.encode() if isinstance(row, str) else json.dumps(row).encode()
 
 
 @contextmanager
-def websocket(sent: list[bytes]) -> Iterator[str]:
+def websocket(sent):
     """A server that sends its first message at once, its last one and its leave with the end of
     the audio, and the others with the first of it."""
 
-    def handler(connection: ServerConnection) -> None:
+    def handler(connection):
         left = list(sent)
         with suppress(ConnectionClosed, UnicodeDecodeError):
             for each in left[:1]:
@@ -109,11 +104,11 @@ def websocket(sent: list[bytes]) -> Iterator[str]:
 
 
 @contextmanager
-def plain(sent: list[bytes]) -> Iterator[str]:
+def plain(sent):
     """A TCP server that sends its lines with the first audio, and leaves with the last."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def run() -> None:
+        def run():
             made, _ = listening.accept()
             left = b"\n".join(sent) + b"\n"
             with made, suppress(OSError):
@@ -127,7 +122,7 @@ def plain(sent: list[bytes]) -> Iterator[str]:
         thread.join()
 
 
-def heard(folder: Path, url: str, protocol: str) -> None:
+def heard(folder, url, protocol):
     """What a run of one utterance through the server leaves in `folder`."""
     method = Remote(
         url=url, protocol=protocol, feed="realtime", served=None, rate=16_000, patience_s=INPUT_S
@@ -146,9 +141,7 @@ def heard(folder: Path, url: str, protocol: str) -> None:
 
 @cases(14)
 @given(answers())
-def test_what_any_server_says_is_understood_or_fails_the_utterance_by_a_line(
-    made: tuple[str, list[bytes]],
-) -> None:
+def test_what_any_server_says_is_understood_or_fails_the_utterance_by_a_line(made):
     name, sent = made
     is_plain = name == "whisper_online"
     serving = plain if is_plain else websocket

@@ -3,16 +3,12 @@
 The server answers or closes the connection, goes on and logs no error.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re
 import socket
 import struct
-from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -31,7 +27,7 @@ AUDIO = base64.b64encode(pcm(SPEECH)).decode()
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def service(tmp_path_factory):
     model = {"name": "tiny.en", "path": "openai/whisper-tiny.en"}
     folder = tmp_path_factory.mktemp("serve")
     with served(folder, config={"model": model}, max_sessions=1000) as made:
@@ -51,7 +47,7 @@ SESSION = {
     },
     "include": ["streaming_asr.steps"],
 }
-SCRIPT: list[dict[str, Any]] = [
+SCRIPT = [
     {"type": "session.update", "session": SESSION},
     {"type": "input_audio_buffer.append", "audio": AUDIO},
     {"type": "input_audio_buffer.clear"},
@@ -61,9 +57,9 @@ SCRIPT: list[dict[str, Any]] = [
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> list[str | bytes]:
+def conversations(draw):
     """The events of a client, of which one is edited, spoiled, sent as bytes, lost or repeated."""
-    script: list[Any] = [json.dumps(each) for each in SCRIPT]
+    script = [json.dumps(each) for each in SCRIPT]
     at = draw(st.integers(0, len(script) - 1))
     how = draw(
         st.sampled_from(("edit", "edit", "edit", "spoil", "binary", "lose", "repeat", "deep"))
@@ -85,7 +81,7 @@ def conversations(draw: st.DrawFn) -> list[str | bytes]:
 
 @cases(30)
 @given(conversations())
-def test_a_session_goes_on_after_any_event(service: Any, script: list[str | bytes]) -> None:
+def test_a_session_goes_on_after_any_event(service, script):
     with watched(), no_errors():
         with client(service) as connection:
             for each in script:
@@ -129,7 +125,7 @@ REFUSED = [  # what no upload may say
 ]
 
 
-def request(fields: dict[str, str], content: bytes, filename: str = "talk.wav") -> bytes:
+def request(fields, content, filename="talk.wav"):
     """A whole request, after which the connection is closed."""
     name = 'Content-Disposition: form-data; name="{}"'
     parts = [f"--X\r\n{name.format(key)}\r\n\r\n{text}\r\n" for key, text in fields.items()]
@@ -143,7 +139,7 @@ def request(fields: dict[str, str], content: bytes, filename: str = "talk.wav") 
 
 
 @st.composite
-def uploads(draw: st.DrawFn) -> tuple[bytes, bool]:
+def uploads(draw):
     """A request with one thing wrong, and whether it must be refused."""
     sound, fields = wav(noise(0.3)), dict(FIELDS)
     other = ("head", "body", "form", "cut")
@@ -173,7 +169,7 @@ def uploads(draw: st.DrawFn) -> tuple[bytes, bool]:
     return head.replace(b"boundary=X", b"boundary=Y") + b"\r\n\r\n" + body, True
 
 
-def answer(service: Any, sent: bytes, *, leaves: bool) -> tuple[int, bytes]:
+def answer(service, sent, *, leaves):
     """The status and the body of the answer; 0 where the connection is closed without one."""
     place = urlsplit(service.address)
     received = b""
@@ -191,7 +187,7 @@ def answer(service: Any, sent: bytes, *, leaves: bool) -> tuple[int, bytes]:
 
 
 @pytest.fixture(scope="module")
-def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def hasty(tmp_path_factory):
     """A server that waits no second for a head or a body that does not come."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("streaming_asr.serve.command.HEAD_S", 0.5)
@@ -201,7 +197,7 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             yield made
 
 
-def is_well(service: Any) -> bool:
+def is_well(service):
     # On a busy machine even this head may come after the half second of `hasty`.
     with suppress(httpx.TransportError):
         return bool(get(f"{service.address}/healthz").json()["status"] == "ok")
@@ -217,9 +213,7 @@ UNCOUNTED = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\n\r\n-
 @cases(14)
 @given(uploads(), st.sampled_from((False, False, False, True)))
 @example(made=(UNCOUNTED, True), leaves=False)
-def test_an_upload_of_any_bytes_is_answered(
-    hasty: Any, made: tuple[bytes, bool], leaves: bool
-) -> None:
+def test_an_upload_of_any_bytes_is_answered(hasty, made, leaves):
     sent, is_invalid = made
     with watched(), no_errors():
         status, body = answer(hasty, sent, leaves=leaves)
@@ -246,14 +240,14 @@ HANDSHAKE = (
 SHORT = [*SCRIPT[:1], {**SCRIPT[1], "audio": AUDIO[:4000]}, SCRIPT[-1]]
 
 
-def frame(payload: bytes, opcode: int = 1, *, last: bool = True, n: int | None = None) -> bytes:
+def frame(payload, opcode=1, *, last=True, n=None):
     """A masked frame of WebSocket, which says that it has `n` bytes."""
     head = struct.pack(">BBQ", last << 7 | opcode, 0xFF, len(payload) if n is None else n)
     return head + bytes(4) + payload  # a mask of zeros
 
 
 @st.composite
-def wires(draw: st.DrawFn) -> bytes:
+def wires(draw):
     """All bytes of a client, some of them wrong."""
     frames = [frame(json.dumps(each).encode()) for each in SHORT]
     if draw(st.booleans()):
@@ -271,9 +265,7 @@ def wires(draw: st.DrawFn) -> bytes:
 
 @cases(6)
 @given(wires(), st.booleans())
-def test_a_client_that_sends_any_bytes_is_left_or_served(
-    hasty: Any, sent: bytes, leaves: bool
-) -> None:
+def test_a_client_that_sends_any_bytes_is_left_or_served(hasty, sent, leaves):
     with watched(), no_errors():
         status, body = answer(hasty, sent, leaves=leaves)
         event(f"status {status}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,13 +19,12 @@ from served import until
 from streaming_asr.align.heard import _pieces
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import EventWriter, Step, read_log
+from streaming_asr.events.log import EventWriter, read_log
 from streaming_asr.live import command as live
 from streaming_asr.live.cells import LiveCell
 from streaming_asr.live.engine import Engine, LiveStep
 from streaming_asr.live.streams import LiveStream
 from streaming_asr.live.worker import Worker
-from streaming_asr.method import Samples
 from streaming_asr.score import score_folder
 from streaming_asr.score.command import main as score_main
 from streaming_asr.simulate.feeds import simulate
@@ -37,9 +35,9 @@ class Listener:
     """Collects what the streams of a worker give."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self.seen: list[LiveStep] = []
-        self.error: str | None = None
+        self.steps = []
+        self.seen = []
+        self.error = None
         self.done = threading.Event()
 
     def opened(self, worker: Worker, engine: Engine, *, grows: bool = True) -> LiveStream:
@@ -56,11 +54,11 @@ class Listener:
         self.done.set()
 
 
-def engine(method: object = None) -> Engine:
-    return Engine("ticker", method or Ticker(), chunk=4800, first_chunk=9600)  # type: ignore[arg-type]
+def engine(method=None):
+    return Engine("ticker", method or Ticker(), chunk=4800, first_chunk=9600)
 
 
-def test_a_live_stream_logs_the_steps_of_a_simulated_one(tmp_path: Path) -> None:
+def test_a_live_stream_logs_the_steps_of_a_simulated_one(tmp_path):
     said = utterance(seconds=2.53)
     with EventWriter(tmp_path / "events.jsonl", {}) as writer:
         simulate(
@@ -88,11 +86,11 @@ def test_a_live_stream_logs_the_steps_of_a_simulated_one(tmp_path: Path) -> None
 class Finds(Ticker):
     """Finds out that all streams that name no language are in German."""
 
-    def start(self, *, language=None, **settings):  # type: ignore[no-untyped-def]
+    def start(self, *, language=None, **settings):
         self.language = language
         return super().start(language=language, **settings)
 
-    def step(self, state, audio, *, last):  # type: ignore[no-untyped-def]
+    def step(self, state, audio, *, last):
         update = super().step(state, audio, last=last)
         return update if self.language else replace(update, language="de")
 
@@ -102,8 +100,8 @@ class Finds(Ticker):
     [(None, None, None), ("detect", None, None), ("fr", None, "fr"), ("fr", "it", "it")],
 )
 def test_a_language_is_pinned_by_the_settings_or_a_client_else_found_and_shown(
-    named: str | None, asked: str | None, heard_in: str | None, tmp_path: Path
-) -> None:
+    named, asked, heard_in, tmp_path
+):
     (tmp_path / "training.json").write_text('{"languages": ["en", "it"]}')
     config = {"language": named, "method": {"weights": str(tmp_path)}}
     cell = LiveCell(tmp_path, engine(method := Finds()), {"config": config}, "finds")
@@ -121,7 +119,7 @@ def test_a_language_is_pinned_by_the_settings_or_a_client_else_found_and_shown(
     assert said.detected == (None if heard_in else "de")
 
 
-def test_where_computing_falls_behind_a_step_takes_all_whole_chunks() -> None:
+def test_where_computing_falls_behind_a_step_takes_all_whole_chunks():
     heard = Listener()
     worker = Worker()  # not begun yet, as if it computed
     stream = heard.opened(worker, engine())
@@ -136,11 +134,11 @@ def test_where_computing_falls_behind_a_step_takes_all_whole_chunks() -> None:
     assert heard.steps[-1].audio_samples == 24_800
 
 
-def test_streams_in_phase_share_a_pass_and_one_that_is_dropped_disturbs_none() -> None:
+def test_streams_in_phase_share_a_pass_and_one_that_is_dropped_disturbs_none():
     sizes = []
 
     class Counting(BatchedTicker):
-        def step_many(self, states, audio, *, last):  # type: ignore[no-untyped-def]
+        def step_many(self, states, audio, *, last):
             sizes.append(len(states))
             return super().step_many(states, audio, last=last)
 
@@ -162,16 +160,14 @@ class Loud(BatchedTicker):
     """Raises on a loud step. A pass has then advanced the streams before the loud one, not those
     after it, so its states are of no use any more."""
 
-    def step(self, state, audio, *, last):  # type: ignore[no-untyped-def]
+    def step(self, state, audio, *, last):
         update = super().step(state, audio, last=last)
         if len(audio) and np.abs(audio).max() > 2:
             raise ArithmeticError("too loud")
         return update
 
 
-def together(
-    voices: list[Samples], method: Ticker, languages: list[str] | None = None
-) -> list[tuple[Listener, LiveStream]]:
+def together(voices, method, languages=None):
     """What streams in phase say, a pass for each chunk."""
     shared = engine(method)
     with Worker() as worker:
@@ -194,21 +190,19 @@ def together(
     return streams
 
 
-def _is_at(heard: Listener, end: int) -> bool:
+def _is_at(heard, end):
     ends = [step.audio_samples for step in heard.steps[-1:]]
     return end < 9600 or heard.done.is_set() or ends == [end]
 
 
-def said(heard: Listener) -> list[tuple[str, int, list[str], list[str], float]]:
+def said(heard):
     return [
         (s.kind, s.audio_samples, s.committed, s.partial, s.count("frames_real"))
         for s in heard.steps
     ]
 
 
-def test_a_pass_that_fails_ends_only_the_stream_whose_step_raises(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_pass_that_fails_ends_only_the_stream_whose_step_raises(caplog):
     voices = [noise(3.0, seed=seed) for seed in range(4)]
     alone = [together([voice], Loud())[0][0] for voice in voices]
     voices[1][24_000:] = 3.0
@@ -224,9 +218,9 @@ def test_a_pass_that_fails_ends_only_the_stream_whose_step_raises(
         assert sum(step.counts["frames_real"] for step in heard.steps) > 100
 
 
-def test_a_stream_that_cannot_begin_leaves_those_that_begin_with_it_alone() -> None:
+def test_a_stream_that_cannot_begin_leaves_those_that_begin_with_it_alone():
     class Knows(BatchedTicker):
-        def start(self, *, language=None, **settings):  # type: ignore[no-untyped-def]
+        def start(self, *, language=None, **settings):
             if language == "tlh":
                 raise UserError("language=tlh: unknown")
             return super().start(language=language, **settings)
@@ -236,11 +230,11 @@ def test_a_stream_that_cannot_begin_leaves_those_that_begin_with_it_alone() -> N
     assert heard.error is None and len(heard.steps) == 5
 
 
-def test_words_that_come_out_differently_after_a_failed_pass_end_the_stream() -> None:
+def test_words_that_come_out_differently_after_a_failed_pass_end_the_stream():
     class Fickle(Loud):
         n_started = 0
 
-        def start(self, **settings):  # type: ignore[no-untyped-def]
+        def start(self, **settings):
             self.n_started += 1
             self.lag = 0 if self.n_started > 2 else 1
             return super().start(**settings)
@@ -252,14 +246,12 @@ def test_words_that_come_out_differently_after_a_failed_pass_end_the_stream() ->
     assert loud.error is not None and len(heard.steps) == 2
 
 
-def test_a_stream_that_has_heard_much_shares_no_pass_and_keeps_no_audio(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stream_that_has_heard_much_shares_no_pass_and_keeps_no_audio(monkeypatch):
     monkeypatch.setattr("streaming_asr.live.streams.MAX_REPLAY_S", 1.0)
     sizes = []
 
     class Counting(BatchedTicker):
-        def step_many(self, states, audio, *, last):  # type: ignore[no-untyped-def]
+        def step_many(self, states, audio, *, last):
             sizes.append(len(states))
             return super().step_many(states, audio, last=last)
 
@@ -269,7 +261,7 @@ def test_a_stream_that_has_heard_much_shares_no_pass_and_keeps_no_audio(
     assert all(stream.replay_audio is None for _, stream in streams)
 
 
-def test_a_method_that_fails_ends_its_stream_alone_with_the_reason() -> None:
+def test_a_method_that_fails_ends_its_stream_alone_with_the_reason():
     bad, good = Listener(), Listener()
     with Worker() as worker:
         broken = bad.opened(worker, engine(FailsOn(lambda audio, heard: True)))
@@ -286,21 +278,19 @@ def test_a_method_that_fails_ends_its_stream_alone_with_the_reason() -> None:
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> Path:
+def talk(tmp_path):
     levels = np.repeat(np.array([0, 1, 2, 3, 4], np.float32) / 100, 4800)  # the quick brown ...
     soundfile.write(tmp_path / "talk.wav", levels, 16_000, subtype="FLOAT")
     (tmp_path / "talk.txt").write_text("the quick brown fox leaps")
     return tmp_path / "talk.wav"
 
 
-def fake(folder: Path, *given: str, gate: str = "none") -> list[str]:
+def fake(folder, *given, gate="none"):
     flag, conf, *settings = arguments(folder, "name=mine", "align=none", f"gate={gate}", *given)
     return [flag, conf, *(s for s in settings if not s.startswith("data="))]
 
 
-def test_a_file_is_heard_logged_and_scored(
-    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_is_heard_logged_and_scored(talk, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Parrot.steps = 0
     wanted = fake(tmp_path, f"audio={talk}", "speed=0", "chunk=300ms,100ms", "method.wrong_every=0")
@@ -317,9 +307,7 @@ def test_a_file_is_heard_logged_and_scored(
     assert str(folders[0].relative_to(tmp_path) / "events.jsonl") in told
 
 
-def test_unless_told_otherwise_speech_alone_is_heard(
-    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unless_told_otherwise_speech_alone_is_heard(talk, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     given = [a for a in fake(tmp_path, f"audio={talk}", "speed=0") if a != "gate=none"]
     assert live.main([*given, "method.wrong_every=0"]) == 0
@@ -330,8 +318,8 @@ def test_unless_told_otherwise_speech_alone_is_heard(
 
 
 def test_without_a_reference_the_first_text_gives_word_times_and_no_errors_are_counted(
-    talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    talk, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     choose_fake(monkeypatch)
     given = [a for a in fake(tmp_path, f"audio={talk}", "speed=0") if a != "align=none"]
@@ -351,7 +339,7 @@ def test_without_a_reference_the_first_text_gives_word_times_and_no_errors_are_c
     assert score_main(["compare", *map(str, folders)]) == 0
 
 
-def test_a_long_hypothesis_is_aligned_in_pieces_cut_between_words() -> None:
+def test_a_long_hypothesis_is_aligned_in_pieces_cut_between_words():
     words = [(f" w{i}", [i * 1.0, i * 1.0 + 0.5, None]) for i in range(50)]
     pieces = _pieces(words, 50.0, None)
     assert " ".join(text for text, _, _ in pieces).split() == [f"w{i}" for i in range(50)]
@@ -375,8 +363,8 @@ def test_a_long_hypothesis_is_aligned_in_pieces_cut_between_words() -> None:
     ],
 )
 def test_what_cannot_be_heard_is_refused_before_anything_loads(
-    argument: str, rule: str, talk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    argument, rule, talk, tmp_path, capsys
+):
     given = [a for a in fake(tmp_path) if a.partition("=")[0] != argument.partition("=")[0]]
     if not argument.startswith("audio="):
         given.append(f"audio={talk}")
@@ -402,25 +390,20 @@ class NoMicrophone:
     ],
 )
 def test_without_a_microphone_the_error_says_what_to_do_before_anything_loads(
-    module: object,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setitem(sys.modules, "sounddevice", module)  # type: ignore[arg-type]
+    module, message, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, "sounddevice", module)
     monkeypatch.setattr(live, "planned", lambda line: pytest.fail("a model is obtained"))
     assert live.main(["audio=mic", "method=whisperrt"]) == 2
     told = capsys.readouterr().err
     assert message in told and "audio=FILE" in told
 
 
-def test_a_microphone_of_another_rate_is_resampled_and_q_ends_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_microphone_of_another_rate_is_resampled_and_q_ends_it(monkeypatch):
     tone = np.sin(np.arange(48_000) / 48_000 * 2 * np.pi * 440).astype(np.float32)
 
     class LiveStream:
-        def __init__(self, *, samplerate: int, callback, blocksize: int, **_: object) -> None:  # type: ignore[no-untyped-def]
+        def __init__(self, *, samplerate: int, callback, blocksize: int, **_: object) -> None:
             assert samplerate == 48_000 and blocksize == 1920
             for begin in range(0, 48_000, blocksize):
                 callback(tone[begin : begin + blocksize, None], blocksize, None, None)
@@ -433,7 +416,7 @@ def test_a_microphone_of_another_rate_is_resampled_and_q_ends_it(
         InputStream=LiveStream,
         PortAudioError=OSError,
     )
-    monkeypatch.setitem(sys.modules, "sounddevice", device)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "sounddevice", device)
     control, heard = live.Control(), []
     with live._open_microphone()(control) as pieces:
         for piece in pieces:
@@ -460,18 +443,16 @@ class _Flags:
         ("zeros", "the microphone gives only zeros; is it muted"),
     ],
 )
-def test_a_fault_of_the_microphone_is_reported(
-    fault: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_of_the_microphone_is_reported(fault, told, monkeypatch, capsys):
     size, n = 640, 100  # pieces of 40 ms
     tone = np.sin(np.arange(n * size) / 16_000 * 2 * np.pi * 440).astype(np.float32)
     tone[0] = 0.1
-    asked: list[dict[str, object]] = []
+    asked = []
 
     class LiveStream:
         active = True
 
-        def __init__(self, **settings) -> None:  # type: ignore[no-untyped-def]
+        def __init__(self, **settings) -> None:
             asked.append({key: settings.get(key) for key in ("device", "channels")})
             data = np.stack([tone * (fault not in ("second", "zeros")), tone], 1)
             data *= fault != "zeros"
@@ -493,7 +474,7 @@ def test_a_fault_of_the_microphone_is_reported(
         InputStream=LiveStream,
         PortAudioError=OSError,
     )
-    monkeypatch.setitem(sys.modules, "sounddevice", module)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "sounddevice", module)
     with live._open_microphone("USB")(live.Control()) as pieces:
         samples = np.concatenate(list(pieces))
     assert asked == [{"device": "USB", "channels": 2}]

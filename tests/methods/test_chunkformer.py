@@ -1,15 +1,11 @@
 """ChunkFormer as a method: latency as declared, long form equal to one pass, folders, refusals."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +13,9 @@ import soundfile
 import torch
 import yaml
 from chunkformer_tiny import SHAPE, STATISTICS, TOKENS, tiny_folder, tiny_network
-from recipes import settings_of
+from recipes import WORDS, settings_of, toy_corpus
 from tiny import noise
 from tiny import tiny_folder as whisper_folder
-from toy_corpus import WORDS, toy_corpus
 
 from streaming_asr import contract
 from streaming_asr.config.build import new_method
@@ -28,8 +23,7 @@ from streaming_asr.contract import OF_ANY_AUDIO, Setting
 from streaming_asr.corpora.audio import File, load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
-from streaming_asr.method import Word, display_text
-from streaming_asr.methods.chunkformer import ChunkFormer
+from streaming_asr.method import display_text
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import Greedy, best_path
 from streaming_asr.methods.chunkformer.features import fbank
@@ -46,15 +40,15 @@ from streaming_asr.whisper.features import log_mel
 SHORT = {"mode": "longform", "chunk_frames": 4, "left_frames": 8, "right_frames": 5}
 
 
-def method(**options) -> ChunkFormer:
+def method(**options):
     return new_method("chunkformer", **{"weights": str(tiny_folder()), "chunk_s": 0.32, **options})
 
 
-def setting() -> Setting:
+def setting():
     return Setting(5120, 10_240, noise(3.0, seed=1), noise(1.7, seed=2))
 
 
-def words_of(audio: np.ndarray, context: Context) -> list[Word]:
+def words_of(audio, context):
     """One pass over the whole recording."""
     (logits,) = load(tiny_folder()).network([fbank(torch.from_numpy(audio))], context)
     greedy = Greedy(TOKENS)
@@ -67,14 +61,14 @@ def words_of(audio: np.ndarray, context: Context) -> list[Word]:
     [{"right_frames": 3}, SHORT, SHORT | {"total_duration_s": 0.4}],
     ids=["look-ahead", "longform", "small-passes"],
 )
-def test_the_contract_holds_in_other_modes(check, options) -> None:
+def test_the_contract_holds_in_other_modes(check, options):
     check(method(**options), setting())
 
 
 # -- streaming ----------------------------------------------------------------------------------
 
 
-def test_what_is_shown_after_a_step_is_what_the_frames_heard_say() -> None:
+def test_what_is_shown_after_a_step_is_what_the_frames_heard_say():
     audio, heard, shown = setting().other, 0, []
     chunked = method()
     for piece, update in zip(
@@ -90,7 +84,7 @@ def test_what_is_shown_after_a_step_is_what_the_frames_heard_say() -> None:
 
 
 @pytest.mark.parametrize("right", [0, 2, 5])
-def test_a_chunk_is_decoded_with_the_sample_that_the_declared_latency_names(right: int) -> None:
+def test_a_chunk_is_decoded_with_the_sample_that_the_declared_latency_names(right):
     chunked = method(right_frames=right)
     assert chunked.lookahead_samples == 1360 + 1280 * right  # 85 ms and 80 a frame
     recorder = StepRecorder()
@@ -106,7 +100,7 @@ def test_a_chunk_is_decoded_with_the_sample_that_the_declared_latency_names(righ
     assert [n for _, n in done] == [0, 0, 4, 0, 4, 0, 4]
 
 
-def test_frames_past_the_chunk_are_counted_as_computed_not_as_real() -> None:
+def test_frames_past_the_chunk_are_counted_as_computed_not_as_real():
     chunked, recorder = method(right_frames=2), StepRecorder()
     state = chunked.start(recorder=recorder)
     chunked.step(state, noise(1.0), last=True)  # 98 mel frames: 11 encoder frames
@@ -119,7 +113,7 @@ def test_frames_past_the_chunk_are_counted_as_computed_not_as_real() -> None:
 @pytest.mark.parametrize(
     ("chunk_s", "frames"), [(0.02, 1), (0.3, 3), (0.32, 4), (0.24, 3), (1.0, 12)]
 )
-def test_a_chunk_is_the_frames_that_fit_into_it(chunk_s: float, frames: int) -> None:
+def test_a_chunk_is_the_frames_that_fit_into_it(chunk_s, frames):
     recorder = StepRecorder()
     chunked = method(chunk_s=chunk_s)
     state = chunked.start(recorder=recorder)
@@ -131,7 +125,7 @@ def test_a_chunk_is_the_frames_that_fit_into_it(chunk_s: float, frames: int) -> 
 
 
 @pytest.mark.parametrize("total_duration_s", [0.4, 1800.0])
-def test_long_form_equals_one_pass_whatever_the_deliveries(total_duration_s: float) -> None:
+def test_long_form_equals_one_pass_whatever_the_deliveries(total_duration_s):
     recordings = [
         noise(6.0, seed=5),
         noise(0.1, seed=6),
@@ -141,7 +135,7 @@ def test_long_form_equals_one_pass_whatever_the_deliveries(total_duration_s: flo
     chunked = method(**SHORT, total_duration_s=total_duration_s)
     states = chunked.start_many(4)
     n = [[0, 0, 0, 0], [30_000, 1600, 4, 0], [96_000, 1600, 40_000, 0]]
-    said: list[list[Word]] = [[], [], [], []]
+    said = [[], [], [], []]
     for k in (1, 2):
         parts = [audio[a:b] for audio, a, b in zip(recordings, n[k - 1], n[k], strict=True)]
         for row, update in enumerate(chunked.step_many(states, parts, last=[k == 2] * 4)):
@@ -152,7 +146,7 @@ def test_long_form_equals_one_pass_whatever_the_deliveries(total_duration_s: flo
 
 
 @pytest.fixture(scope="module")
-def talks(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def talks(tmp_path_factory):
     """Six files, two of which cannot be read, after a run in long form."""
     folder = tmp_path_factory.mktemp("talks")
     (folder / "data").mkdir()
@@ -166,8 +160,8 @@ def talks(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         *("data=folder", f"data.path={folder / 'data'}", f"output={folder}"),
         *("model=chunkformer", f"model.path={tiny_folder()}"),
     ]
-    progress: list[tuple[str, float]] = []
-    whole: list[str] = []  # what was in memory whole
+    progress = []
+    whole = []  # what was in memory whole
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
         patch.setattr(
             "streaming_asr.run.progress.Progress.heard", lambda _, u, s: progress.append((u.id, s))
@@ -185,26 +179,26 @@ def talks(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(("name", "error"), [("c", "c.wav"), ("e", "0 samples")])
-def test_a_file_that_cannot_be_read_is_reported(talks, name: str, error: str) -> None:
+def test_a_file_that_cannot_be_read_is_reported(talks, name, error):
     assert talks.status == 1
     assert talks.log[name].status == "failed" and error in talks.log[name].error
 
 
-def test_the_other_files_are_transcribed(talks) -> None:
+def test_the_other_files_are_transcribed(talks):
     assert {utt for utt, u in talks.log.items() if u.status == "ok"} == {*"abdf"}
     assert json.loads((talks.cell / "metrics.json").read_text())["n_failed"] == 2
     texts = [word for step in talks.log["a"].steps for word in step.committed]
     assert texts == [word.text for word in talks.words_of_a] != []
 
 
-def test_only_the_file_longer_than_the_total_duration_comes_in_pieces(talks) -> None:
+def test_only_the_file_longer_than_the_total_duration_comes_in_pieces(talks):
     assert [step.audio_samples for step in talks.log["a"].steps] == [32_000, 64_000]
     assert [len(talks.log[utt].steps) for utt in "bdf"] == [1, 1, 1]
     assert sorted(talks.whole) == [*"bcdef"]
     assert [s for utt, s in talks.progress if utt == "a"] == [2.0, 4.0, 4.0]  # pieces, the end
 
 
-def test_long_form_writes_and_prints_segments(talks) -> None:
+def test_long_form_writes_and_prints_segments(talks):
     rows = [row.split("\t") for row in (talks.cell / "segments.tsv").read_text().splitlines()]
     assert rows[0] == ["utterance", "start_s", "end_s", "text"]
     segments = [row for row in rows if row[0] == "a"]
@@ -215,7 +209,7 @@ def test_long_form_writes_and_prints_segments(talks) -> None:
     assert "\t".join(segments[0]) in talks.out and "/segments.tsv (2)" in talks.out
 
 
-def test_streaming_writes_no_segments(tmp_path: Path) -> None:
+def test_streaming_writes_no_segments(tmp_path):
     soundfile.write(tmp_path / "a.wav", noise(1.0), 16_000)
     command = ["method=chunkformer", "chunk=320ms", "data=folder", f"data.path={tmp_path}"]
     command += ["tracker=none", f"output={tmp_path}", f"method.weights={tiny_folder()}"]
@@ -231,13 +225,13 @@ def test_streaming_writes_no_segments(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     save(tmp_path / "net", tiny_network(), TOKENS)
     (tmp_path / "net" / "global_cmvn").write_text(json.dumps(STATISTICS))
     return tmp_path / "net"
 
 
-def edit_config(folder: Path, **encoder: Any) -> dict[str, Any]:
+def edit_config(folder, **encoder):
     path = folder / "config.yaml"
     config = yaml.safe_load(path.read_text())
     config["encoder_conf"] |= encoder
@@ -245,20 +239,20 @@ def edit_config(folder: Path, **encoder: Any) -> dict[str, Any]:
     return config
 
 
-def edit_weights(folder: Path, change: Any, name: str = "pytorch_model.bin") -> None:
+def edit_weights(folder, change, name="pytorch_model.bin"):
     path = folder / "pytorch_model.bin"
     weights = torch.load(path, weights_only=True)
     path.unlink()
     torch.save(change(weights), folder / name)
 
 
-def logits(folder: Path) -> torch.Tensor:
+def logits(folder):
     torch.manual_seed(0)
     (out,) = load(folder).network([14 + 5 * torch.randn(120, 80)], Context(4, 8, 0))
     return out
 
 
-def test_what_was_saved_is_loaded(folder: Path) -> None:
+def test_what_was_saved_is_loaded(folder):
     loaded, saved = load(folder), tiny_network()
     assert loaded.tokens == TOKENS and loaded.network.shape == SHAPE
     for name, value in saved.state_dict().items():
@@ -269,7 +263,7 @@ def test_what_was_saved_is_loaded(folder: Path) -> None:
     )
 
 
-def test_the_first_generation_of_names_is_read_too(folder: Path) -> None:
+def test_the_first_generation_of_names_is_read_too(folder):
     wanted = logits(folder)
     config = edit_config(
         folder,
@@ -285,7 +279,7 @@ def test_the_first_generation_of_names_is_read_too(folder: Path) -> None:
     config |= {"is_json_cmvn": True, "cmvn_file": "global_cmvn"}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
 
-    def aliased(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def aliased(weights):
         return {
             (f"encoder.{k}" if k.startswith("ctc.") else k): v
             for k, v in weights.items()
@@ -296,11 +290,11 @@ def test_the_first_generation_of_names_is_read_too(folder: Path) -> None:
     assert torch.allclose(logits(folder), wanted, atol=1e-4)
 
 
-def without(part: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+def without(part):
     return lambda weights: {name: value for name, value in weights.items() if part not in name}
 
 
-def test_weights_have_other_endings_more_parts_or_no_statistics(folder: Path) -> None:
+def test_weights_have_other_endings_more_parts_or_no_statistics(folder):
     expected = logits(folder)
     edit_weights(folder, lambda w: w | {"decoder.left_decoder.embed.0.weight": torch.zeros(3, 3)})
     assert torch.equal(logits(folder), expected)
@@ -315,19 +309,16 @@ def test_weights_have_other_endings_more_parts_or_no_statistics(folder: Path) ->
 
 
 VOCABULARY = "".join(f"{token} {i}\n" for i, token in enumerate([*TOKENS, "▁more"]))
-BROKEN: list[tuple[str, str | bytes | None, str]] = [
+BROKEN = [
     # a file, what it holds (None: it is absent), the answer
     ("config.yaml", None, "config.yaml"),
     ("vocab.txt", None, "vocab.txt"),
     ("pytorch_model.bin", None, "pytorch_model.bin"),
     ("config.yaml", "a: [1", "config.yaml"),
-    ("config.yaml", "model: whisper", "config.yaml"),
     ("pytorch_model.bin", "not weights", "pytorch_model.bin"),
     ("vocab.txt", VOCABULARY, "vocab.txt has 12 tokens, the CTC head 11"),
     ("vocab.txt", "<blank> 0\n▁the 2\n", "without a gap"),
-    ("vocab.txt", "<blank> 0\n▁the 0\n", "without a gap"),
     ("vocab.txt", "<blank>\n", 'a line is "token id"'),
-    ("vocab.txt", "", "without a gap"),
 ]
 
 
@@ -341,7 +332,7 @@ def test_a_broken_file_is_refused(folder, name, content, answer):
     assert answer in str(refusal.value) and name in str(refusal.value)
 
 
-OTHER: list[tuple[dict[str, Any], str]] = [
+OTHER = [
     ({"input_layer": "conv2d"}, "encoder_conf.input_layer is conv2d"),
     ({"cnn_module_norm": "batch_norm"}, "encoder_conf.cnn_module_norm is batch_norm"),
     ({"cnn_module_kernel": 31}, "encoder_conf.cnn_module_kernel is 31"),
@@ -360,7 +351,7 @@ def test_another_architecture_is_refused(folder, settings, answer):
     assert answer in str(refusal.value)
 
 
-def test_weights_without_a_head_or_statistics_and_no_folder_are_refused(folder: Path) -> None:
+def test_weights_without_a_head_or_statistics_and_no_folder_are_refused(folder):
     edit_weights(folder, without("cmvn"))
     (folder / "global_cmvn").write_text(json.dumps({"mean_stat": []}))
     with pytest.raises(UserError, match="global_cmvn"):
@@ -378,13 +369,13 @@ Make = Callable[..., ChunkFormerRecipe]
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus(tmp_path_factory):
     return toy_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture
-def recipe(corpus: Path) -> Make:
-    def make(**options) -> ChunkFormerRecipe:
+def recipe(corpus):
+    def make(**options):
         torch.manual_seed(0)
         settings = {
             **{"vocabulary": 60, "d": 16, "heads": 2, "layers": 2, "hidden": 32},
@@ -399,7 +390,7 @@ def recipe(corpus: Path) -> Make:
 # -- the teacher --------------------------------------------------------------------------------
 
 
-def test_a_frame_is_to_tell_the_four_frames_of_the_teacher_around_its_centre(recipe: Make) -> None:
+def test_a_frame_is_to_tell_the_four_frames_of_the_teacher_around_its_centre(recipe):
     made = recipe(teacher=str(whisper_folder()), window_s=4.0)
     audio = noise(2.0, 1)
     mel = log_mel(torch.from_numpy(audio), made.teacher_model.n_mels, n_frames=2 * 125 + 1)
@@ -412,7 +403,7 @@ def test_a_frame_is_to_tell_the_four_frames_of_the_teacher_around_its_centre(rec
     assert torch.allclose(taught[5].unflatten(0, (-1, 4)).T, expected, atol=1e-6)
 
 
-def test_what_the_teacher_knows_is_learnt_and_not_kept(recipe: Make, tmp_path: Path) -> None:
+def test_what_the_teacher_knows_is_learnt_and_not_kept(recipe, tmp_path):
     made = recipe(teacher=str(whisper_folder()), window_s=4.0, batch_s=3.0)
     losses = []
     optimiser = torch.optim.Adam(made.model.parameters(), lr=3e-3)
@@ -432,7 +423,7 @@ def test_what_the_teacher_knows_is_learnt_and_not_kept(recipe: Make, tmp_path: P
 # -- tokens -------------------------------------------------------------------------------------
 
 
-def test_tokens_spell_the_text_and_those_of_a_text_are_those_of_its_words() -> None:
+def test_tokens_spell_the_text_and_those_of_a_text_are_those_of_its_words():
     tokenizer = Tokenizer.train([" ".join(WORDS), "Käse, $12.50"], 60)
     assert tokenizer.tokens[:2] == ["<blank>", "<unk>"]
     assert tokenizer.tokens[tokenizer.end] == "<sos/eos>" and len(tokenizer) <= 60
@@ -446,10 +437,10 @@ def test_tokens_spell_the_text_and_those_of_a_text_are_those_of_its_words() -> N
 # -- batches ------------------------------------------------------------------------------------
 
 
-def test_the_context_is_full_first_and_then_random(recipe: Make) -> None:
+def test_the_context_is_full_first_and_then_random(recipe):
     made = recipe(full_until=0.5, chunks=[4, 8, -1], lefts=[16, 32], rights=[0, 3])
 
-    def seen(progress: float) -> set[Context | None]:
+    def seen(progress):
         return {made.draw(s, rank=0, world=1, progress=progress).context for s in range(25)}
 
     assert seen(0.49) == {None}
@@ -460,7 +451,7 @@ def test_the_context_is_full_first_and_then_random(recipe: Make) -> None:
     assert {c.right for c in later if c} == {0, 3}
 
 
-def test_the_frame_loss_fades_and_its_labels_lie_where_the_words_are(recipe: Make) -> None:
+def test_the_frame_loss_fades_and_its_labels_lie_where_the_words_are(recipe):
     made = recipe(frame_weight=0.5, frame_until=0.4)
     weights = [made.draw(0, rank=0, world=1, progress=p).frame_weight for p in (0.0, 0.2, 0.4, 1)]
     assert weights == pytest.approx([0.5, 0.25, 0.0, 0.0])
@@ -474,7 +465,7 @@ def test_the_frame_loss_fades_and_its_labels_lie_where_the_words_are(recipe: Mak
     assert labels[11] == 0 and labels[12] == wash and labels[17:] == [0, 0, 0]
 
 
-def test_speech_without_word_times_teaches_its_text_and_no_frame(recipe: Make) -> None:
+def test_speech_without_word_times_teaches_its_text_and_no_frame(recipe):
     made = recipe(several=0.0)
     timed = made.items
     made.train_on([replace(item, words=()) for item in timed])
@@ -486,14 +477,14 @@ def test_speech_without_word_times_teaches_its_text_and_no_frame(recipe: Make) -
     assert logs["frame_loss"] == 0 and torch.isfinite(loss) and logs["ctc_loss"] > 0
 
 
-def test_short_utterances_come_first_and_one_by_one(corpus: Path, recipe: Make) -> None:
+def test_short_utterances_come_first_and_one_by_one(corpus, recipe):
     made = recipe(short_until=0.5, several=1.0)
     longest = max(item.n_samples for item in made.items)
     asked = []
     near = made.near
     made.near = lambda share: asked.append(share) or near(share)
 
-    def windows(progress: float) -> tuple[float, float]:
+    def windows(progress):
         """The largest share of the lengths that is asked for, and frames of a batch's longest."""
         asked.clear()
         batches = [made.draw(s, rank=0, world=1, progress=progress) for s in range(30)]
@@ -504,7 +495,7 @@ def test_short_utterances_come_first_and_one_by_one(corpus: Path, recipe: Make) 
     assert alone <= longest / 160 < joined
 
 
-def test_utterances_longer_than_a_window_are_left_out(recipe: Make) -> None:
+def test_utterances_longer_than_a_window_are_left_out(recipe):
     made = recipe()
     lengths = sorted(item.n_samples / 16_000 for item in made.items)
     window_s = lengths[len(lengths) // 2]
@@ -515,7 +506,7 @@ def test_utterances_longer_than_a_window_are_left_out(recipe: Make) -> None:
         recipe(window_s=0.01)
 
 
-def test_every_parameter_gets_a_gradient_in_full_and_limited_context(recipe: Make) -> None:
+def test_every_parameter_gets_a_gradient_in_full_and_limited_context(recipe):
     for options in ({"full_until": 1.0}, {"full_until": 0.0, "chunks": [4], "rights": [2]}):
         made = recipe(**options)
         loss, logs = made.loss(made.model, made.draw(0, rank=0, world=1, progress=0.1))
@@ -575,6 +566,6 @@ def test_the_attention_decoder_goes_on_from_where_the_run_before_left_it(recipe,
         recipe(initial=str(tmp_path), decoder_layers=2)
 
 
-def test_a_network_of_others_has_no_tokenizer_to_go_on_with(recipe: Make) -> None:
+def test_a_network_of_others_has_no_tokenizer_to_go_on_with(recipe):
     with pytest.raises(UserError, match=r"bpe\.json: no tokenizer there"):
         recipe(initial=str(tiny_folder()))

@@ -1,8 +1,6 @@
 """The encoder: masked batch, endless decoding and look-ahead against the pass over one audio, and
 all of it against what the author's package answered."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 
@@ -12,7 +10,6 @@ import torch
 from chunkformer_tiny import SHAPE, tiny_network
 from places import FIXTURES
 from tiny import noise
-from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -23,7 +20,6 @@ from streaming_asr.methods.chunkformer.ctc import Greedy, best_path
 from streaming_asr.methods.chunkformer.encoder import Network, Shape, encoder_flops
 from streaming_asr.methods.chunkformer.endless import EndlessCache, advance
 from streaming_asr.methods.chunkformer.features import StreamingFbank, fbank, n_mel_frames
-from streaming_asr.methods.chunkformer.layers import n_frames
 from streaming_asr.text.subtitles import segments
 
 FIXTURE = FIXTURES / "chunkformer.json"
@@ -38,12 +34,12 @@ CONTEXTS = [
 ]
 
 
-def mels(lengths: tuple[int, ...] = LENGTHS) -> list[Tensor]:
+def mels(lengths=LENGTHS):
     torch.manual_seed(1)
     return [14 + 5 * torch.randn(n, SHAPE.n_mels) for n in lengths]
 
 
-def frames(encoder: layers.nn.Module, lengths: tuple[int, ...] = LENGTHS) -> list[Tensor]:
+def frames(encoder, lengths=LENGTHS):
     with torch.inference_mode():
         return encoder.subsample(mels(lengths))
 
@@ -53,12 +49,12 @@ def network():
     return tiny_network().requires_grad_(False)
 
 
-def largest(a: Tensor, b: Tensor) -> float:
+def largest(a, b):
     assert a.shape == b.shape
     return float((a - b).abs().max()) if a.numel() else 0.0
 
 
-def delay_frames(context: Context, layers: int) -> int:
+def delay_frames(context, layers):
     """Frames past a chunk's end that must be known before `advance` gives it out (equation 5).
 
     A layer's convolution sees up to seven of the right context, its attention all of it, each
@@ -75,33 +71,7 @@ def delay_frames(context: Context, layers: int) -> int:
 # -- masked batch -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("context", CONTEXTS, ids=str)
-def test_a_batch_equals_each_audio_alone_whatever_their_lengths(network, context) -> None:
-    together = network(mels(), context)
-    assert (
-        [len(part) for part in together] == [n_frames(n) for n in LENGTHS] == [61, 1, 0, 0, 28, 0]
-    )
-    for mel, part in zip(mels(), together, strict=True):
-        assert largest(part, network([mel], context)[0]) < 1e-5
-
-
-def test_contexts_larger_than_the_audio_are_the_full_context(network) -> None:
-    for a, b in zip(network(mels()), network(mels(), Context(64, 64, 64)), strict=True):
-        assert largest(a, b) < 1e-5
-
-
-def test_right_context_changes_what_is_heard_and_its_absence_hides_the_future(network) -> None:
-    (mel,) = mels((500,))
-    changed = mel.clone()
-    changed[8 * 32 + 7 :] += 3.0  # frame 32 on; frame 31 ends with mel 262
-    for right, same in ((0, True), (3, False)):
-        context = Context(4, 6, right)
-        (a,), (b,) = network([mel], context), network([changed], context)
-        assert (largest(a[:32], b[:32]) < 1e-5) == same
-        assert largest(a[32:], b[32:]) > 0.1
-
-
-def test_subsampling_in_groups_is_subsampling_at_once(network, monkeypatch) -> None:
+def test_subsampling_in_groups_is_subsampling_at_once(network, monkeypatch):
     whole = frames(network.encoder, (5000, 80))
     monkeypatch.setattr(layers, "GROUP_ELEMENTS", 1)
     for width in (layers.GROUP_FRAMES, 7):
@@ -113,7 +83,7 @@ def test_subsampling_in_groups_is_subsampling_at_once(network, monkeypatch) -> N
 # -- endless decoding ---------------------------------------------------------------------------
 
 
-def run(encoder, context: Context, parts: list[list[Tensor]]) -> tuple[list[list[Tensor]], list]:
+def run(encoder, context, parts):
     caches = [EndlessCache.empty(encoder) for _ in parts[0]]
     positions = encoder.positions(context)
     given = [
@@ -125,7 +95,7 @@ def run(encoder, context: Context, parts: list[list[Tensor]]) -> tuple[list[list
 
 @pytest.mark.parametrize("window", [1, 16])
 @pytest.mark.parametrize("context", CONTEXTS, ids=str)
-def test_windows_with_caches_equal_the_one_pass_result(network, context, window) -> None:
+def test_windows_with_caches_equal_the_one_pass_result(network, context, window):
     encoder = network.encoder
     whole = frames(encoder)
     one_pass = encoder(whole, context)
@@ -136,7 +106,7 @@ def test_windows_with_caches_equal_the_one_pass_result(network, context, window)
 
 
 @pytest.mark.parametrize("context", CONTEXTS, ids=str)
-def test_a_chunk_comes_out_when_all_it_depends_on_is_in(network, context) -> None:
+def test_a_chunk_comes_out_when_all_it_depends_on_is_in(network, context):
     encoder = network.encoder
     whole = frames(encoder, (15 + 8 * 119,))[0]
     given, _ = run(encoder, context, [[frame] for frame in whole.split(1)])
@@ -145,16 +115,8 @@ def test_a_chunk_comes_out_when_all_it_depends_on_is_in(network, context) -> Non
     assert first == min(context.chunk + delay_frames(context, SHAPE.layers), 120)
 
 
-def test_the_delay_without_convolution_is_that_of_equation_5() -> None:
-    # c 3, r 2, 4 layers: 11 in the paper's figure 2. The convolution sees 2 frames of the next
-    # chunk, which in turn attend 2 frames past its end: 3 more a layer, up to the chunk's grid.
-    assert delay_frames(Context(3, 9, 2), 4) == 5 + 3 * 6 == 23
-    assert delay_frames(Context(4, 60, 0), 17) == 0
-    assert delay_frames(Context(64, 128, 128), 17) == 17 * 192
-
-
 @pytest.mark.parametrize("context", CONTEXTS, ids=str)
-def test_what_is_kept_does_not_grow_with_the_recording(network, context) -> None:
+def test_what_is_kept_does_not_grow_with_the_recording(network, context):
     encoder, sizes = network.encoder, []
     part = frames(encoder, (15 + 8 * (4 * context.chunk - 1),))
     cache, positions = EndlessCache.empty(encoder), encoder.positions(context)
@@ -172,7 +134,7 @@ def test_what_is_kept_does_not_grow_with_the_recording(network, context) -> None
 # -- look-ahead ---------------------------------------------------------------------------------
 
 
-def stream(encoder, context: Context, whole: list[Tensor], chunk: int) -> list[Tensor]:
+def stream(encoder, context, whole, chunk):
     """Chunk by chunk, the streams together while both last."""
     caches = [EndlessCache.empty(encoder) for _ in whole]
     positions, done = encoder.positions(context), [[] for _ in whole]
@@ -187,7 +149,7 @@ def stream(encoder, context: Context, whole: list[Tensor], chunk: int) -> list[T
     return [torch.cat(parts) for parts in done]
 
 
-def test_the_first_chunk_with_look_ahead_is_the_head_of_the_longer_chunk(network) -> None:
+def test_the_first_chunk_with_look_ahead_is_the_head_of_the_longer_chunk(network):
     encoder = network.encoder
     whole = frames(encoder, (500, 231))
     streamed = stream(encoder, Context(7, 6, 0), whole, 4)
@@ -206,7 +168,7 @@ STORED = 101
 """The fixture keeps every so manieth value."""
 
 
-def author_network() -> Network:
+def author_network():
     """Random weights, drawn by numpy so that they stay the same in all versions of torch."""
     random = np.random.default_rng(0)
     theirs = Network(AUTHOR)
@@ -221,7 +183,7 @@ def author_network() -> Network:
 
 
 @torch.inference_mode()
-def endless(encoder: layers.nn.Module, context: Context, mel: Tensor) -> Tensor:
+def endless(encoder, context, mel):
     """Encoded frames of a recording, from pieces of 24 frames."""
     parts = encoder.subsample([mel])[0].split(24)
     cache, positions = EndlessCache.empty(encoder), encoder.positions(context)
@@ -237,7 +199,7 @@ def endless(encoder: layers.nn.Module, context: Context, mel: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     "row", json.loads(FIXTURE.read_text())["encoded"], ids=lambda row: str(row["context"])
 )
-def test_the_encoder_is_that_of_the_authors_package(row) -> None:
+def test_the_encoder_is_that_of_the_authors_package(row):
     encoder, context = author_network().encoder, Context(*row["context"])
     random = np.random.default_rng(2)
     *batch, long = (
@@ -252,7 +214,7 @@ def test_the_encoder_is_that_of_the_authors_package(row) -> None:
         assert largest(ours.flatten()[::STORED], recorded) < 1e-4
 
 
-def test_the_names_of_the_parameters_are_those_of_the_published_checkpoints(network) -> None:
+def test_the_names_of_the_parameters_are_those_of_the_published_checkpoints(network):
     names = set(network.state_dict())
     layer = "encoder.encoders.0."
     assert {
@@ -277,7 +239,7 @@ def test_the_names_of_the_parameters_are_those_of_the_published_checkpoints(netw
     assert len([name for name in names if name.startswith(layer)]) == 37
 
 
-def test_the_flops_are_those_torch_counts(network) -> None:
+def test_the_flops_are_those_torch_counts(network):
     encoder, context, n = network.encoder, Context(8, 16, 4), 64
     with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH):
         with FlopCounterMode(display=False) as counted:
@@ -292,7 +254,7 @@ def test_the_flops_are_those_torch_counts(network) -> None:
 # -- Kaldi's features: against recorded ones, as a stream, at the edges --
 
 
-def test_the_features_are_those_of_kaldi() -> None:
+def test_the_features_are_those_of_kaldi():
     recorded = torch.tensor(json.loads(FIXTURE.read_text())["features"])
     audio = np.random.default_rng(1).uniform(-0.5, 0.5, 16_000).astype(np.float32)
     ours = fbank(torch.from_numpy(audio))
@@ -304,16 +266,16 @@ def test_the_features_are_those_of_kaldi() -> None:
 @pytest.mark.parametrize(
     ("n_samples", "n_frames"), [(0, 0), (1, 0), (399, 0), (400, 1), (559, 1), (560, 2), (16000, 98)]
 )
-def test_a_frame_is_a_window_that_lies_wholly_inside(n_samples: int, n_frames: int) -> None:
+def test_a_frame_is_a_window_that_lies_wholly_inside(n_samples, n_frames):
     assert n_mel_frames(n_samples) == n_frames
     assert fbank(torch.zeros(n_samples)).shape == (n_frames, 80)
 
 
-def test_silence_is_the_logarithm_of_the_smallest_float() -> None:
+def test_silence_is_the_logarithm_of_the_smallest_float():
     assert torch.allclose(fbank(torch.zeros(800)), torch.tensor(np.log(2.0**-23)).float())
 
 
-def test_a_stream_gives_the_frames_of_the_whole_recording() -> None:
+def test_a_stream_gives_the_frames_of_the_whole_recording():
     samples = noise(1.3, seed=3)
     stream = StreamingFbank()
     cuts = [0, 0, 1, 399, 400, 2000, 2001, 9999, len(samples)]
@@ -328,7 +290,7 @@ def test_a_stream_gives_the_frames_of_the_whole_recording() -> None:
 TOKENS = ["<blank>", "<unk>", "▁the", "▁fox", "ed", "s", "▁", "<sos/eos>"]
 
 
-def said(*chunks: list[int]) -> tuple[list[list[str]], list[str]]:
+def said(*chunks):
     """The words complete after each chunk, and what is left at the end."""
     greedy = Greedy(TOKENS)
     complete = [[w.text for w in greedy.push(path, [-0.1] * len(path))] for path in chunks]
@@ -349,23 +311,23 @@ def said(*chunks: list[int]) -> tuple[list[list[str]], list[str]]:
         ([4, 5, 2], "eds the"),  # nothing says that a word begins here
     ],
 )
-def test_repeats_merge_blanks_part_them_and_signs_drop(path: list[int], text: str) -> None:
+def test_repeats_merge_blanks_part_them_and_signs_drop(path, text):
     complete, left = said(path)
     assert "".join([*complete[0], *left]) == text
 
 
 @pytest.mark.parametrize("border", range(9))
-def test_a_border_anywhere_changes_nothing(border: int) -> None:
+def test_a_border_anywhere_changes_nothing(border):
     path = [2, 2, 0, 3, 3, 4, 0, 4, 2]
     complete, left = said(path[:border], path[border:])
     assert [*complete[0], *complete[1], *left] == [" the", " foxeded", " the"]
 
 
-def test_a_word_is_complete_when_the_next_begins() -> None:
+def test_a_word_is_complete_when_the_next_begins():
     assert said([2, 0], [0, 0], [3, 4], [2]) == ([[], [], [" the"], [" foxed"]], [" the"])
 
 
-def test_the_open_word_is_shown_and_its_times_and_probability_are_of_its_tokens() -> None:
+def test_the_open_word_is_shown_and_its_times_and_probability_are_of_its_tokens():
     greedy = Greedy(TOKENS)
     assert greedy.push([0, 2, 2], [-9.0, -0.2, -9.0]) == []
     assert greedy.push([0, 5, 0, 0], [-9.0, -0.4, -9.0, -9.0]) == []
@@ -376,14 +338,14 @@ def test_the_open_word_is_shown_and_its_times_and_probability_are_of_its_tokens(
     assert greedy.finish() == (word,) and greedy.finish() == () == greedy.open_word()
 
 
-def test_the_best_path_is_the_likeliest_token_of_each_frame() -> None:
+def test_the_best_path_is_the_likeliest_token_of_each_frame():
     tokens, log_probs = best_path(torch.tensor([[0.0, 2.0, 1.0], [5.0, 0.0, 0.0]]))
     assert tokens == [1, 0]
     assert log_probs == pytest.approx([-0.40760596, -0.01338597], abs=1e-6)
     assert best_path(torch.zeros(0, 3)) == ([], [])
 
 
-def test_a_pause_of_half_a_second_ends_a_segment() -> None:
+def test_a_pause_of_half_a_second_ends_a_segment():
     words = [Word(" one", 1.0, 1.2), Word(" two", 1.6, 1.9), Word(" three", 2.4, 2.5)]
     assert [(s.start, s.end, s.text) for s in segments(words)] == [
         (1.0, 1.9, "one two"),

@@ -1,7 +1,5 @@
 """The contract, on a fake that keeps it, on fakes that break it, and on every configured method."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +11,7 @@ from places import ROOT
 
 from streaming_asr import contract
 from streaming_asr.contract import CHECKS, Broken, Setting
-from streaming_asr.method import Method, Samples
+from streaming_asr.method import Method
 
 CHECK = Callable[[Method[Any], Setting], None]
 CONF = ROOT / "conf" / "method"
@@ -21,11 +19,11 @@ WEIGHTS = CONF.parents[1] / "streaming_asr" / "data" / "weights"
 CHUNK, FIRST_CHUNK = 4800, 9600  # 300 ms, 600 ms
 
 
-def setting() -> Setting:
+def setting():
     return Setting(CHUNK, FIRST_CHUNK, fakes.noise(3.0, seed=1), fakes.noise(1.7, seed=2))
 
 
-def name(check: CHECK) -> str:
+def name(check):
     return check.__name__
 
 
@@ -33,11 +31,11 @@ def name(check: CHECK) -> str:
 @pytest.mark.parametrize(
     "method", [fakes.Ticker(2, 200), fakes.BatchedTicker()], ids=["alone", "batched"]
 )
-def test_a_method_that_keeps_the_contract_passes(method: fakes.Ticker, check: CHECK) -> None:
+def test_a_method_that_keeps_the_contract_passes(method, check):
     check(method, setting())
 
 
-BROKEN: list[tuple[CHECK, fakes.Ticker]] = [
+BROKEN = [
     (contract.declares_its_lookahead, fakes.Ticker(lookahead_samples=-1)),
     (contract.committed_only_grows, fakes.Retracting()),
     (contract.partial_is_empty_at_the_end, fakes.LeavesPartial()),
@@ -63,7 +61,7 @@ BROKEN: list[tuple[CHECK, fakes.Ticker]] = [
 @pytest.mark.parametrize(
     ("check", "method"), BROKEN, ids=[f"{type(m).__name__}-{c.__name__}" for c, m in BROKEN]
 )
-def test_each_check_catches_the_method_that_breaks_it(check: CHECK, method: fakes.Ticker) -> None:
+def test_each_check_catches_the_method_that_breaks_it(check, method):
     with pytest.raises(Broken):
         check(method, setting())
 
@@ -87,7 +85,7 @@ def test_audio_that_a_method_cannot_take_is_found(check, condition):
 
 
 @functools.cache
-def _speech() -> tuple[Any, Any]:
+def _speech():
     """Two recordings of mini."""
     from streaming_asr.corpora import Mini
 
@@ -96,7 +94,7 @@ def _speech() -> tuple[Any, Any]:
 
 
 @functools.cache
-def _with_real_weights(model: str, method: str) -> tuple[Method[Any], Setting]:
+def _with_real_weights(model, method):
     """The method with the package's weights for a real Whisper, where that is on this machine."""
     from streaming_asr.config.build import build
     from streaming_asr.config.settle import compose
@@ -111,7 +109,7 @@ def _with_real_weights(model: str, method: str) -> tuple[Method[Any], Setting]:
 
 
 @functools.cache
-def _configured(method: str, *settings: str) -> tuple[Method[Any], Setting]:
+def _configured(method, *settings):
     """The method as its YAML describes it, on mini."""
     from streaming_asr.chunking import first_chunk_ms
     from streaming_asr.config.build import build
@@ -130,7 +128,7 @@ METHODS = sorted({path.stem for path in CONF.glob("*.yaml")} - {"native", "remot
 
 @pytest.mark.parametrize("check", CHECKS, ids=name)
 @pytest.mark.parametrize("method", METHODS)
-def test_every_configured_method_keeps_the_contract(method: str, check: CHECK) -> None:
+def test_every_configured_method_keeps_the_contract(method, check):
     check(*_configured(method))
 
 
@@ -144,7 +142,7 @@ SEVERAL = [contract.committed_only_grows, contract.no_peeking, contract.step_man
 
 @pytest.mark.parametrize("check", SEVERAL, ids=name)
 @pytest.mark.parametrize("settings", OTHER_SETTINGS, ids=str)
-def test_other_settings_keep_the_contract(settings: tuple[str, str], check: CHECK) -> None:
+def test_other_settings_keep_the_contract(settings, check):
     check(*_configured(*settings))
 
 
@@ -178,12 +176,12 @@ MOST_POINTS = 1.0
 N_CLIPS = 20
 
 
-def test_every_method_is_asked_about_its_steps() -> None:
+def test_every_method_is_asked_about_its_steps():
     assert sorted(SAME_TEXT + OTHER_TEXT) == METHODS
 
 
 @pytest.mark.parametrize("method", SAME_TEXT)
-def test_where_a_step_ends_changes_nothing(method: str) -> None:
+def test_where_a_step_ends_changes_nothing(method):
     streaming, setting = _configured(method)
     for audio in (setting.audio, setting.other):
         texts = {contract.text_of(streaming, pieces, setting) for pieces in _steps(audio)}
@@ -192,7 +190,7 @@ def test_where_a_step_ends_changes_nothing(method: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", OTHER_TEXT)
-def test_larger_steps_lose_no_words(method: str) -> None:
+def test_larger_steps_lose_no_words(method):
     """A late delivery is heard in one step: it may not make more errors than its chunks do."""
     from streaming_asr.corpora import Mini
     from streaming_asr.training.recipe import dev_wer
@@ -208,7 +206,7 @@ def test_larger_steps_lose_no_words(method: str) -> None:
     assert at_random <= in_chunks + MOST_POINTS
 
 
-def _steps(audio: Samples, seed: int = 0) -> list[list[Samples]]:
+def _steps(audio, seed=0):
     """The audio in chunks, in one step, and in steps of 0.1 to 3 s."""
     sizes = np.random.default_rng(seed).integers(1600, 48_000, len(audio) // 1600)
     cuts = [range(FIRST_CHUNK, len(audio), CHUNK), [], np.cumsum(sizes)]

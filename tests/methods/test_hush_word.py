@@ -1,7 +1,5 @@
 """The hush word's method: cost, paddings, rounds, the pipeline, bad input."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random
@@ -10,15 +8,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from recipes import settings_of
+from recipes import settings_of, toy_corpus
 from safetensors.torch import save_file
 from tiny import noise, tiny_folder
-from toy_corpus import toy_corpus
 from transformers import WhisperForConditionalGeneration
 
 from experiments.hush_word.tables import reduce_ratio
@@ -59,7 +55,7 @@ from streaming_asr.whisper.together import alone as by_itself
 CHUNK, FIRST = 4800, 9600
 
 
-def tiny() -> str:
+def tiny():
     """The folder of a tiny Whisper, with a context of 4 s."""
     return str(tiny_folder())
 
@@ -353,7 +349,7 @@ def test_the_pipeline_keeps_the_contract(pipelined, check):
     check(pipelined, PIPED)
 
 
-NO_WORDS: list[tuple[Any, str]] = [
+NO_WORDS = [
     ({"samples": torch.zeros(2, 8)}, "is wanted"),
     ({"x": torch.ones(3)}, "is wanted"),
     ("not tensors", "safetensors"),
@@ -479,7 +475,7 @@ def says(*tokens):
     return {tokens[:n]: {token: 0.9} for n, token in enumerate((*tokens, EOT))}
 
 
-FOLLOWED: list[tuple[dict, list | None, int, list, list]] = [
+FOLLOWED = [
     # table, reference, beam -> text, width of each step
     (FORKED, None, 2, [1, 4, 5], [1, 2]),
     (FORKED, None, 1, [1, 2, 3], [1] * 4),

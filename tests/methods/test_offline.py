@@ -1,7 +1,5 @@
 """The references: one shot and re-encoding, against transformers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -19,13 +17,13 @@ from streaming_asr import contract
 from streaming_asr.config.build import new_method
 from streaming_asr.contract import Setting, committed
 from streaming_asr.errors import UserError
-from streaming_asr.method import NULL, Samples, Update
+from streaming_asr.method import NULL
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.flops import encoder_flops
 from streaming_asr.whisper.load import load_whisper
 
 
-def tiny() -> str:
+def tiny():
     """The folder of a tiny Whisper."""
     return str(tiny_folder(seed=0, max_tokens=256))
 
@@ -128,7 +126,7 @@ def test_audio_beyond_the_context_is_taken_in_windows(kind):
 # -- Methods that decode a buffer of audio: Whispers of other kinds, no speech, long audio --
 
 
-KINDS: dict[str, dict[str, Any]] = {
+KINDS = {
     "hush_word": {"padding": "zeros", "beam": 0},
     "simul_whisper": {},
     "ufal, faster_whisper": {"backend": "faster_whisper", "beam": 2},
@@ -141,10 +139,10 @@ Make = Callable[[str, str | Path], Any]
 
 
 @pytest.fixture(scope="module")
-def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+def make(tmp_path_factory):
     cache = str(tmp_path_factory.mktemp("ctranslate2"))
 
-    def make(kind: str, folder: str | Path) -> Any:
+    def make(kind, folder):
         name = kind.partition(",")[0]
         options = {"cache": cache} if name == "ufal" else {}
         return new_method(name, str(folder), **KINDS.get(kind, {}), **options)
@@ -152,18 +150,18 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
     return make
 
 
-def updates_of(method: Any, audio: Samples = SETTING.audio) -> list[Update]:
+def updates_of(method, audio=SETTING.audio):
     return contract.feed(method, contract.chunks(method, audio, SETTING), SETTING)
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path):
     """A copy of the tiny Whisper."""
     return Path(shutil.copytree(tiny_folder(), tmp_path / "model"))
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "whisperrt"])
-def test_a_language_that_the_model_does_not_know_is_refused(make: Make, kind: str) -> None:
+def test_a_language_that_the_model_does_not_know_is_refused(make, kind):
     english, many = make(kind, tiny_folder()), make(kind, tiny_folder(multilingual=True))
     with pytest.raises(UserError, match="language 'de': this model is English-only"):
         english.start(language="de")
@@ -210,7 +208,7 @@ def test_a_model_without_timestamp_tokens_gives_the_same_words(make, kind, model
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_that_finds_no_speech_commits_nothing(make: Make, kind: str) -> None:
+def test_a_model_that_finds_no_speech_commits_nothing(make, kind):
     method = make(kind, tiny_folder(eot_logit=60.0))
     hiss = 0.1 * np.random.default_rng(0).standard_normal(24_000).astype(np.float32)
     for audio in (np.zeros(24_000, np.float32), SETTING.other, hiss):
@@ -219,7 +217,7 @@ def test_a_model_that_finds_no_speech_commits_nothing(make: Make, kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ten_minutes_in_one_delivery_are_encoded_to_the_end(make: Make, kind: str) -> None:
+def test_ten_minutes_in_one_delivery_are_encoded_to_the_end(make, kind):
     method = make(kind, tiny_folder(eot_logit=60.0, d_model=16, context_frames=1500))
     recorder = StepRecorder()
     state = method.start(recorder=recorder)

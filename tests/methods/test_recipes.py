@@ -1,11 +1,8 @@
 """What every recipe keeps: batches, a killed run that goes on; settings of all that are refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +11,8 @@ import torch
 from branches import random_adapter
 from chunkformer_tiny import tiny_folder as chunkformer_folder
 from omegaconf import OmegaConf
-from recipes import settings_of, train, weights
+from recipes import settings_of, toy_corpus, train, weights
 from tiny import tiny_folder
-from toy_corpus import toy_corpus
 
 import streaming_asr.train  # noqa: F401 (registers the schema of its configuration)
 from streaming_asr.config.build import new_method
@@ -32,7 +28,7 @@ from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
 from streaming_asr.training.loop import FitConfig
 
 Make = Callable[..., Any]
-RECIPES: Mapping[str, tuple[type, Mapping[str, Any]]] = {
+RECIPES = {
     "chunkformer": (
         ChunkFormerRecipe,
         {"vocabulary": 60, "d": 16, "heads": 2, "layers": 2, "hidden": 32, "decoder_layers": 1}
@@ -54,7 +50,7 @@ SHARED = {"star": "wait_k", "chunkformer": "context"}
 
 
 @pytest.fixture(scope="module")
-def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+def make(tmp_path_factory):
     """Makes a recipe by its name on 8 utterances; dev has word times too."""
     corpus = toy_corpus(tmp_path_factory.mktemp("corpus"), n=8, n_lengths=3, word_s=0.4)
     words = [["the", 0.2, 0.6], ["quick", 0.6, 1.0], ["fox", 1.1, 1.4]]
@@ -63,7 +59,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
     (corpus / "dev.jsonl").write_text(text)
     adapter = str(random_adapter(tiny_folder(), tmp_path_factory.mktemp("adapter")))
 
-    def recipe(name: str, **options: Any) -> Any:
+    def recipe(name, **options):
         torch.manual_seed(0)
         kind, small = RECIPES[name]
         model = None if name == "chunkformer" else tiny_folder()
@@ -73,7 +69,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
     return recipe
 
 
-def content(value: Any) -> Any:
+def content(value):
     """All that a batch holds, comparable."""
     if isinstance(value, torch.Tensor):
         value = value.float().numpy()
@@ -89,7 +85,7 @@ def content(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_the_configuration_names_the_recipe_and_settings_that_the_loop_knows(name: str) -> None:
+def test_the_configuration_names_the_recipe_and_settings_that_the_loop_knows(name):
     method = name.removesuffix("_branch")
     config = compose_raw([f"method={method}", f"recipe={name}", "model=mini"], config_name="train")
     assert (
@@ -104,10 +100,10 @@ def test_the_configuration_names_the_recipe_and_settings_that_the_loop_knows(nam
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_batch_follows_from_seed_step_and_rank(make: Make, name: str) -> None:
+def test_a_batch_follows_from_seed_step_and_rank(make, name):
     one, same, seeded = make(name), make(name), make(name, seed=1)
 
-    def drawn(recipe: Any, step: int = 3, rank: int = 0) -> Any:
+    def drawn(recipe, step=3, rank=0):
         return recipe.draw(step, rank=rank, world=2, progress=0.3)
 
     drawn(same, 5)  # what was drawn before does not matter
@@ -124,7 +120,7 @@ AHEAD = {"simul_whisper": {}, "star": {}, "u2": {"stage": "ctc"}, "whisperrt": {
 
 
 @pytest.mark.parametrize("name", AHEAD)
-def test_a_batch_that_is_computed_ahead_has_the_same_loss(make: Make, name: str) -> None:
+def test_a_batch_that_is_computed_ahead_has_the_same_loss(make, name):
     recipe = make(name, **AHEAD[name])
     batch = recipe.draw(2, rank=0, world=1, progress=0.0)
     ahead = recipe.precompute(batch)
@@ -136,7 +132,7 @@ def test_a_batch_that_is_computed_ahead_has_the_same_loss(make: Make, name: str)
 
 
 @pytest.mark.parametrize("name", ["star", "u2_branch"])
-def test_a_killed_run_goes_on_to_the_same_weights(make: Make, name: str, tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_to_the_same_weights(make, name, tmp_path):
     whole, part, resumed = (make(name) for _ in range(3))
     train(whole, tmp_path / "whole", 4)
     train(part, tmp_path / "parts", 2)
@@ -146,7 +142,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(make: Make, name: str, tmp_pat
         torch.testing.assert_close(weight, other[key], rtol=1e-4, atol=1e-6, msg=key)
 
 
-REFUSED: list[tuple[str, dict[str, Any], str]] = [
+REFUSED = [
     ("chunkformer", {"ctc_weight": 0.0}, "ctc_weight=0.0"),
     ("chunkformer", {"chunks": [0]}, "-1 in chunks is the full context"),
     ("chunkformer", {"rights": [-1]}, "rights="),
@@ -210,7 +206,7 @@ def test_a_setting_out_of_range_is_refused(make, name, options, answer):
 ZEROS = {"padding": "zeros"}
 HEAD = {"head": "embedding"}
 LONG = {"mode": "longform", "total_duration_s": 5.0}
-OF_METHODS: list[tuple[str, dict[str, Any], str]] = [
+OF_METHODS = [
     ("chunkformer", {"mode": "batch"}, "mode='batch': one of stream, longform"),
     ("chunkformer", {"chunk_frames": 0}, "chunk_frames=0: 1 or more"),
     ("chunkformer", {"left_frames": -1}, "left_frames=-1"),

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,10 +28,9 @@ from remote_fakes import (
 )
 from served import served
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import ServerConnection
 
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import EventWriter, UtteranceLog, committed_words, read_log
+from streaming_asr.events.log import EventWriter, committed_words, read_log
 from streaming_asr.method import Samples
 from streaming_asr.methods.remote import Remote, realtime, wire
 from streaming_asr.methods.remote.wire import Change
@@ -41,14 +39,14 @@ from streaming_asr.simulate.feeds import simulate
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def patient(monkeypatch):
     monkeypatch.setattr(wire, "CONNECT_S", HANG_S)
 
 
 # -- the feed ---------------------------------------------------------------------------------
 
 
-def test_in_real_time_the_queue_clock_gives_back_the_wall(tmp_path: Path) -> None:
+def test_in_real_time_the_queue_clock_gives_back_the_wall(tmp_path):
     said = heard(tmp_path, Ticker(), seconds=0.8, chunk=4800)
     assert [s.audio_samples for s in said.steps] == [4800, 9600, 12_800]
     seen = clocks.step_times(said.steps, "ca")
@@ -56,10 +54,10 @@ def test_in_real_time_the_queue_clock_gives_back_the_wall(tmp_path: Path) -> Non
     assert said.feed == "realtime" and said.pacing_slip_s is not None
 
 
-def test_a_stream_that_was_fed_late_says_by_how_much(tmp_path: Path) -> None:
+def test_a_stream_that_was_fed_late_says_by_how_much(tmp_path):
     late = threading.Event()
 
-    def dawdle(audio: Any, everything: Any) -> bool:
+    def dawdle(audio, everything):
         late.wait(0.5)  # longer than a chunk lasts
         return False
 
@@ -70,14 +68,14 @@ def test_a_stream_that_was_fed_late_says_by_how_much(tmp_path: Path) -> None:
 # -- our own server ---------------------------------------------------------------------------
 
 
-def kept(service: Any) -> UtteranceLog:
+def kept(service):
     """What a server has logged; it writes on after its last answer, to its own end."""
     (log,) = service.root.glob("sess_*/*/events.jsonl")
     (there,) = read_log(log).utterances
     return there
 
 
-def test_ours_served_and_ours_simulated_agree_in_text(tmp_path: Path) -> None:
+def test_ours_served_and_ours_simulated_agree_in_text(tmp_path):
     with served(tmp_path / "served", {"ticker": Ticker(2)}) as service:
         url = service.address.replace("http", "ws") + "/v1/realtime"
         said = heard(tmp_path / "remote", Answered(url, "openai_realtime", {6: 1}, served="ticker"))
@@ -103,7 +101,7 @@ def test_ours_served_and_ours_simulated_agree_in_text(tmp_path: Path) -> None:
     assert guesses and max(map(len, guesses)) == 2
 
 
-def test_at_24_khz_all_that_was_said_arrives(tmp_path: Path) -> None:
+def test_at_24_khz_all_that_was_said_arrives(tmp_path):
     with served(tmp_path / "served", {"ticker": Ticker()}) as service:
         url = service.address.replace("http", "ws") + "/v1/realtime"
         said = heard(tmp_path, remote(url, "openai_realtime", rate=24_000), seconds=0.5)
@@ -112,7 +110,7 @@ def test_at_24_khz_all_that_was_said_arrives(tmp_path: Path) -> None:
     assert there.duration_samples == said.duration_samples == 8000
 
 
-def test_a_server_that_is_not_there_fails_the_utterance_with_its_address(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_fails_the_utterance_with_its_address(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -123,7 +121,7 @@ def test_a_server_that_is_not_there_fails_the_utterance_with_its_address(tmp_pat
             assert f"{url}: cannot be reached" in str(said.error)
 
 
-def test_what_the_server_refuses_is_the_reason_of_the_failure(tmp_path: Path) -> None:
+def test_what_the_server_refuses_is_the_reason_of_the_failure(tmp_path):
     with served(tmp_path / "served", token="secret") as service:
         url = service.address.replace("http", "ws") + "/v1/realtime"
         said = heard(tmp_path, remote(url, "openai_realtime"))
@@ -144,8 +142,8 @@ NO_ADDRESSES = ("ws://[::1", "ws://x:99999", "ws://x:port/a", "ws://x:-1", "ws:/
         ({"rate": 8000}, "16000 or 24000"),
     ],
 )
-def test_settings_that_no_server_can_meet_are_refused(given: dict[str, Any], rule: str) -> None:
-    settings: dict[str, Any] = {
+def test_settings_that_no_server_can_meet_are_refused(given, rule):
+    settings = {
         "url": "ws://x", "protocol": "simulstream", "feed": "realtime", "served": None,
         "rate": 16_000, "patience_s": 1.0,
     }  # fmt: skip
@@ -156,11 +154,11 @@ def test_settings_that_no_server_can_meet_are_refused(given: dict[str, Any], rul
 # -- the rules of the formats -----------------------------------------------------------------
 
 
-def transcription(kind: str, **fields: str) -> str:
+def transcription(kind, **fields):
     return json.dumps({"type": f"conversation.item.input_audio_transcription.{kind}", **fields})
 
 
-def test_deltas_of_half_words_are_guesses_until_the_next_word_begins(tmp_path: Path) -> None:
+def test_deltas_of_half_words_are_guesses_until_the_next_word_begins(tmp_path):
     deltas = [transcription("delta", delta=delta) for delta in ("The dan", "ger is", " past")]
     done = transcription("completed", transcript="The danger was past.")
     server = Scripted({2: deltas}, [done])
@@ -175,7 +173,7 @@ def test_deltas_of_half_words_are_guesses_until_the_next_word_begins(tmp_path: P
     assert "include" not in session
 
 
-def test_simulstream_shows_all_as_a_guess_until_the_end(tmp_path: Path) -> None:
+def test_simulstream_shows_all_as_a_guess_until_the_end(tmp_path):
     hat, cat, down = (
         json.dumps({"new": new, "deleted": deleted})
         for new, deleted in (("the hat", ""), ("cat sat", "hat"), (" down", ""))
@@ -193,7 +191,7 @@ def test_simulstream_shows_all_as_a_guess_until_the_end(tmp_path: Path) -> None:
     assert all(not step.committed for step in said.steps[:-2])
 
 
-def test_lines_of_whisper_online_are_final_as_they_come(tmp_path: Path) -> None:
+def test_lines_of_whisper_online_are_final_as_they_come(tmp_path):
     sent = (
         b"0 1720  And so\n\0\0",
         b"1720 2000 my\n",
@@ -234,7 +232,7 @@ def test_a_json_line_may_go_on_with_the_word_of_the_one_before(tmp_path, texts, 
     assert [word.strip() for word in words] == whole.split()
 
 
-def test_plain_lines_of_whisper_online_have_whole_words(tmp_path: Path) -> None:
+def test_plain_lines_of_whisper_online_have_whole_words(tmp_path):
     sent = b'0 900 the\n900 1000 cat\n{"text": " s"}\n{"text": "at"}\n1000 1200 down\n'
     with lines(sent) as url:
         said = heard(tmp_path, Answered(url, "whisper_online", {1: 5}), seconds=0.5)
@@ -289,7 +287,7 @@ def test_a_protocol_may_be_a_class_of_ones_own(tmp_path, monkeypatch):
             remote("ws://host", wrong)
 
 
-def test_an_end_that_never_comes_is_waited_for_as_long_as_told(tmp_path: Path) -> None:
+def test_an_end_that_never_comes_is_waited_for_as_long_as_told(tmp_path):
     over = threading.Event()
     with websocket(lambda connection: (over.wait(), None)[1]) as url:
         try:
@@ -299,7 +297,7 @@ def test_an_end_that_never_comes_is_waited_for_as_long_as_told(tmp_path: Path) -
     assert said.status == "failed" and "no end of the text within 0.3 s" in str(said.error)
 
 
-def talks_on(connection: ServerConnection) -> None:
+def talks_on(connection):
     """Send one change after another once audio has come, until the client leaves."""
     end = time.monotonic() + HANG_S
     with suppress(ConnectionClosed):
@@ -310,7 +308,7 @@ def talks_on(connection: ServerConnection) -> None:
             time.sleep(0.01)
 
 
-def test_a_server_that_never_stops_talking_is_given_up_after_the_same_time(tmp_path: Path) -> None:
+def test_a_server_that_never_stops_talking_is_given_up_after_the_same_time(tmp_path):
     with websocket(talks_on) as url:
         method = remote(url, "simulstream", patience_s=0.3)
         said = heard(tmp_path, method, seconds=0.3)
@@ -326,7 +324,7 @@ def test_a_server_that_reads_nothing_breaks_the_connection(monkeypatch):
     monkeypatch.setattr(wire, "SEND_S", 0.2)
     monkeypatch.setattr(wire, "CLOSE_S", 0.2)
 
-    def send_on(method: Remote) -> None:
+    def send_on(method):
         state = method.start()
         for _ in range(200):  # 100 MB, which no buffers hold
             method.step(state, np.zeros(250_000, np.float32), last=False)
@@ -354,7 +352,7 @@ CONVERSATIONS = Path(__file__).parents[1] / "fixtures" / "remote"
 # -- conversations ----------------------------------------------------------------------------
 
 
-def test_vllm_is_told_its_model_and_its_deltas_become_whole_words(tmp_path: Path) -> None:
+def test_vllm_is_told_its_model_and_its_deltas_become_whole_words(tmp_path):
     with websocket(replay(CONVERSATIONS / "vllm.txt")) as url:
         method = Answered(
             url, "vllm_realtime", {2: 5}, served="mistralai/Voxtral-Mini-4B-Realtime-2602"
@@ -367,7 +365,7 @@ def test_vllm_is_told_its_model_and_its_deltas_become_whole_words(tmp_path: Path
     assert (first.committed, first.partial) == ([" The", " harbour"], [" opens"])
 
 
-def test_of_deepgrams_results_the_final_ones_count_and_late_guesses_do_not(tmp_path: Path) -> None:
+def test_of_deepgrams_results_the_final_ones_count_and_late_guesses_do_not(tmp_path):
     with websocket(replay(CONVERSATIONS / "deepgram.txt")) as url:
         said = heard(tmp_path, Answered(url, "deepgram", {2: 3}), seconds=0.5)
     assert said.status == "ok", said.error
@@ -377,10 +375,10 @@ def test_of_deepgrams_results_the_final_ones_count_and_late_guesses_do_not(tmp_p
     assert {step.kind for step in said.steps} == {"audio", "flush"}
 
 
-def test_deepgram_is_asked_in_its_address() -> None:
+def test_deepgram_is_asked_in_its_address():
     asked = []
 
-    def handler(connection: ServerConnection) -> None:
+    def handler(connection):
         asked.append(connection.request.path if connection.request else "")
 
     with websocket(handler) as url:
@@ -394,7 +392,7 @@ def test_deepgram_is_asked_in_its_address() -> None:
 # -- the end of a turn ------------------------------------------------------------------------
 
 
-def result(words: str, start: float, duration: float, **fields: Any) -> str:
+def result(words, start, duration, **fields):
     said = {"alternatives": [{"transcript": words}]}
     told = {"type": "Results", "start": start, "duration": duration, "channel": said}
     return json.dumps(told | fields)
@@ -411,7 +409,7 @@ TURN_ENDS = {
 
 
 @pytest.mark.parametrize("protocol", TURN_ENDS)
-def test_a_natural_end_is_waited_for_in_silence(tmp_path: Path, protocol: str) -> None:
+def test_a_natural_end_is_waited_for_in_silence(tmp_path, protocol):
     server = Scripted({8: TURN_ENDS[protocol]})  # 5 pieces of 100 ms are sound
     with websocket(server) as url:
         method = remote(url, protocol, end_of_turn="natural")
@@ -427,7 +425,7 @@ def test_a_natural_end_is_waited_for_in_silence(tmp_path: Path, protocol: str) -
             assert told["session"]["audio"]["input"]["turn_detection"] == {"type": "server_vad"}
 
 
-def test_a_natural_end_that_never_comes_is_waited_for_no_longer_than_told(tmp_path: Path) -> None:
+def test_a_natural_end_that_never_comes_is_waited_for_no_longer_than_told(tmp_path):
     with websocket(Scripted()) as url:
         method = remote(url, "deepgram", end_of_turn="natural", patience_s=0.3)
         said = heard(tmp_path, method, seconds=0.3)
@@ -435,14 +433,14 @@ def test_a_natural_end_that_never_comes_is_waited_for_no_longer_than_told(tmp_pa
     assert "endpoint" not in {step.kind for step in said.steps}
 
 
-def test_a_turn_that_ends_within_the_recording_is_logged_there(tmp_path: Path) -> None:
+def test_a_turn_that_ends_within_the_recording_is_logged_there(tmp_path):
     with websocket(Scripted({2: [TURN]})) as url:
         said = heard(tmp_path, Answered(url, "deepgram", {2: 1}), seconds=0.5)
     (over,) = [step for step in said.steps if step.kind == "endpoint"]
     assert over.audio_samples < 8000
 
 
-def test_a_protocol_without_turns_has_no_natural_end() -> None:
+def test_a_protocol_without_turns_has_no_natural_end():
     with pytest.raises(UserError, match="simulstream does not report the end of a turn; give"):
         remote("ws://x", "simulstream", end_of_turn="natural")
     with pytest.raises(UserError, match="one of forced, natural"):
@@ -452,7 +450,7 @@ def test_a_protocol_without_turns_has_no_natural_end() -> None:
 # -- broken servers ---------------------------------------------------------------------------
 
 
-WRONG_STEPS: list[tuple[dict[str, Any], str]] = [
+WRONG_STEPS = [
     ({"retracted": -1}, "Expected `int` >= 0"),
     ({"retracted": 1}, "took back 1 of 0 final"),
     ({"delta": None}, "`str`, got `null`"),
@@ -491,12 +489,8 @@ WRONG_STEPS: list[tuple[dict[str, Any], str]] = [
     ],
 )
 def test_what_a_broken_server_says_fails_the_utterance_with_a_reason(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    protocol: str,
-    messages: list[str | bytes],
-    told: str,
-) -> None:
+    tmp_path, caplog, protocol, messages, told
+):
     first = "{}" if protocol == "simulstream" else GREETING
     with websocket(Scripted({1: messages}, first=first)) as url:
         said = heard(tmp_path, remote(url, protocol), seconds=0.3)
@@ -519,7 +513,7 @@ def test_a_greeting_that_is_none_fails_the_utterance(tmp_path, protocol, first, 
     assert said.status == "failed" and told in str(said.error), said.error
 
 
-def test_text_after_the_final_one_is_ignored(tmp_path: Path) -> None:
+def test_text_after_the_final_one_is_ignored(tmp_path):
     done = transcription("completed", transcript="hello")
     late = [transcription("delta", delta="hello"), done]
     with websocket(Scripted(end=2 * late)) as url:
@@ -543,8 +537,8 @@ def test_a_server_that_never_answers_is_given_up_with_its_address(tmp_path, monk
     assert said.status == "failed" and f"method.url={url}: " in str(said.error)
 
 
-def test_a_server_that_closes_within_the_audio_fails_the_utterance(tmp_path: Path) -> None:
-    def handler(connection: ServerConnection) -> None:
+def test_a_server_that_closes_within_the_audio_fails_the_utterance(tmp_path):
+    def handler(connection):
         connection.send(GREETING)
         connection.recv()
 
@@ -556,10 +550,10 @@ def test_a_server_that_closes_within_the_audio_fails_the_utterance(tmp_path: Pat
     assert said.status == "failed" and "closed at once" in str(said.error)
 
 
-def test_a_page_in_place_of_a_server_is_named_as_such(tmp_path: Path) -> None:
+def test_a_page_in_place_of_a_server_is_named_as_such(tmp_path):
     page = b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n<html>hi</html>"
 
-    def serve(listening: socket.socket) -> None:
+    def serve(listening):
         connection, _ = listening.accept()
         with connection:
             connection.recv(65_536)
@@ -591,7 +585,7 @@ def test_lines_that_no_server_may_send_fail_the_utterance(tmp_path, sent, told):
     assert said.status == "failed" and told in str(said.error), said.error
 
 
-def test_every_protocol_is_a_choice_of_the_configuration() -> None:
+def test_every_protocol_is_a_choice_of_the_configuration():
     from streaming_asr.files import CONF_DIR
     from streaming_asr.methods.remote.stream import PROTOCOLS
 

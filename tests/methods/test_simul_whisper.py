@@ -1,7 +1,5 @@
 """Simul-Whisper: the policy against its plain form, truncation, the sliding window, bad input."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random
@@ -10,9 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from recipes import settings_of
+from recipes import settings_of, toy_corpus
 from tiny import noise, tiny_folder
-from toy_corpus import toy_corpus
 from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.config.build import new_method
@@ -55,7 +52,7 @@ FRAME = 320
 CHUNK = 4800
 
 
-def tiny() -> str:
+def tiny():
     """The folder of a tiny Whisper."""
     return str(tiny_folder())
 
@@ -114,15 +111,6 @@ def test_carried_moments_decide_as_rebuilding_all_rows(seed):
         wanted.append(rebuilt([prompt, *rows[: i + 1]], 300))
     assert decided == wanted
     assert len(set(decided)) > 30  # the ridge is followed
-
-
-def test_a_frame_all_rows_look_at_counts_for_less_than_one_that_only_the_last_looks_at():
-    rows = torch.full((1, 1, 4, 40), 0.01)
-    rows[..., 3] = 0.5  # a sink
-    rows[0, 0, 3, 20:27] = 0.1
-    assert RunningRows(rows).attended(40) == [20]
-    assert RunningRows(rows[:, :, :3]).attended(40) == [0]  # no row differs from the others
-    assert RunningRows(rows).attended(15) != [20]  # what lies after the audio is not looked at
 
 
 def test_before_the_third_row_the_attention_itself_decides():
@@ -700,14 +688,6 @@ def test_a_few_steps_lower_the_loss_and_leave_a_detector_that_run_can_load(corpu
     weights = {"weights": str(folder), "truncation_threshold": "dev"}
     simul = new_method("simul_whisper", tiny(), truncation="cif", **weights)
     assert simul.step(simul.start(), noise(1.5, seed=1), last=True).partial == ()
-
-
-def test_dev_clips_end_with_a_word_or_inside_one():
-    spans = [(0.1, 0.5), (0.5, 1.0), (1.0, 1.05)]
-    for seed in range(20):
-        whole, inside = dev_clips(random.Random(seed), spans, 60)
-        assert whole[1] and whole[0] in (25, 50, 53)
-        assert not inside[1] and inside[0] in (15, 38)
 
 
 def test_training_without_word_times_is_refused(corpus, tmp_path):

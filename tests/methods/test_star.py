@@ -1,7 +1,5 @@
 """STAR as a method: a stream in chunks equals one pass, options, windows, bad input."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -10,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 from oracle import oracle
-from recipes import settings_of, train, weights
+from recipes import settings_of, toy_corpus, train, weights
 from star_tiny import model_folder, randomise, star_folder
 from tiny import noise, tiny_folder
-from toy_corpus import toy_corpus
 from traces import a_step
 
 import streaming_asr.train  # noqa: F401 (registers the schema of its configuration)
@@ -187,7 +184,7 @@ def test_compression_cache_and_dal_over_tokens_are_among_a_cells_figures():
 D = 16
 
 
-def features(n: int, seed: int = 0) -> torch.Tensor:
+def features(n, seed=0):
     return torch.randn(n, D, generator=torch.Generator().manual_seed(seed))
 
 
@@ -278,7 +275,7 @@ def test_an_anchor_may_come_in_as_the_mean_of_its_block():
 # ---- compressors -----------------------------------------------------------------------------
 
 
-def make(name: str, stride: int = 12, pool="frame", **options):
+def make(name, stride=12, pool="frame", **options):
     torch.manual_seed(0)
     encoder = SemanticEncoder(D, 2, 32, 2, pool=pool)
     made = compressor(name, D, encoder, **{"carry": False, **options})
@@ -287,7 +284,7 @@ def make(name: str, stride: int = 12, pool="frame", **options):
     return made.eval().requires_grad_(False)
 
 
-def joined(parts: list[Compressed]) -> Compressed:
+def joined(parts):
     return Compressed(
         torch.cat([p.vectors for p in parts]),
         torch.cat([p.scores for p in parts]),
@@ -382,7 +379,7 @@ def whisper():
     return load_whisper(tiny_folder())
 
 
-def anchors_of(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+def anchors_of(n):
     random = torch.Generator().manual_seed(3)
     return torch.randn(n, 32, generator=random), torch.randn(n, generator=random)
 

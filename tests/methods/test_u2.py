@@ -10,7 +10,6 @@ import itertools
 import json
 import lzma
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from torch import nn
 from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL, display_text
-from streaming_asr.methods.u2 import U2
 from streaming_asr.methods.u2.ctc import CtcHypothesis, PrefixBeamSearch
 from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
 from streaming_asr.methods.u2.head import embedding_head, save_head
@@ -47,7 +45,7 @@ def whisper():
 
 
 @pytest.mark.parametrize("n_tokens", [256, 262, 300, None])
-def test_a_prefix_of_the_vocabulary_spells_any_text(whisper, n_tokens) -> None:
+def test_a_prefix_of_the_vocabulary_spells_any_text(whisper, n_tokens):
     tokenizer = CtcTokenizer(whisper, n_tokens)
     ids = tokenizer.encode(TEXT)
     assert max(ids) < tokenizer.n_tokens
@@ -58,7 +56,7 @@ def test_a_prefix_of_the_vocabulary_spells_any_text(whisper, n_tokens) -> None:
         assert tokenizer.single and tokenizer.blank == whisper.eot
 
 
-def test_bytes_that_form_no_whole_character_are_held_back(whisper) -> None:
+def test_bytes_that_form_no_whole_character_are_held_back(whisper):
     tokenizer = CtcTokenizer(whisper, 256)
     ids = tokenizer.encode(" Käse")
     assert [tokenizer._spell(ids[:n])[0] for n in range(1, 7)] == [
@@ -72,7 +70,7 @@ def test_bytes_that_form_no_whole_character_are_held_back(whisper) -> None:
     assert tokenizer._spell([ids[2], *ids[1:]])[0] == "Käse"  # half a character that nothing ends
 
 
-def test_retokenising_keeps_the_score_and_gives_each_token_the_frames_of_its_bytes(whisper) -> None:
+def test_retokenising_keeps_the_score_and_gives_each_token_the_frames_of_its_bytes(whisper):
     tokenizer = CtcTokenizer(whisper, 256)
     full = whisper.tokenizer(" the Kä", add_special_tokens=False).input_ids
     ids = tokenizer.encode(" the Kä")
@@ -86,12 +84,6 @@ def test_retokenising_keeps_the_score_and_gives_each_token_the_frames_of_its_byt
         n_bytes = len(whisper.detokenizer.token_bytes(token))
         assert (start, end) == (10 * at, 10 * (at + n_bytes - 1) + 3)
         at += n_bytes
-
-
-def test_the_single_tokenizer_hands_its_tokens_on_as_they_are(whisper) -> None:
-    hypothesis = CtcHypothesis((5, 6, 7), -3.0, ((0, 1), (2, 5), (6, 9)))
-    found = CtcTokenizer(whisper).retokenise(hypothesis)
-    assert found == Candidate((5, 6, 7), hypothesis.spans, -3.0)
 
 
 # -- rescoring ----------------------------------------------------------------------------------
@@ -129,7 +121,7 @@ def test_all_texts_in_one_pass_equal_one_full_pass_each_behind_the_whole_prompt(
         assert mine == pytest.approx(wanted, abs=1e-4)
 
 
-def test_the_weights_decide_between_the_two_scores(whisper, heard) -> None:
+def test_the_weights_decide_between_the_two_scores(whisper, heard):
     hidden, decoder, cache = heard
     prompt, n = whisper.prompt(), hidden.shape[1]
     texts = [(5,), (9,), (12,)]
@@ -140,7 +132,7 @@ def test_the_weights_decide_between_the_two_scores(whisper, heard) -> None:
         for i, ctc in zip(order, (-1.0, -2.0, -9.0), strict=True)
     ]
 
-    def best(attention: float, ctc: float):
+    def best(attention, ctc):
         weights = {"attention": attention, "ctc": ctc}
         return rescore(decoder, cache, prompt, candidates, n, NULL, **weights)
 
@@ -153,7 +145,7 @@ def test_the_weights_decide_between_the_two_scores(whisper, heard) -> None:
     )
 
 
-def test_a_text_longer_than_the_decoder_is_left_to_the_first_pass(whisper, heard) -> None:
+def test_a_text_longer_than_the_decoder_is_left_to_the_first_pass(whisper, heard):
     hidden, decoder, cache = heard
     long = Candidate((5,) * 64, ((0, 1),) * 64, 0.0)
     short = Candidate((5,) * 60, ((0, 1),) * 60, -50.0)
@@ -171,7 +163,7 @@ def rules(**changed):
     return EndpointRules.of(1500, 50, **{**settings, "blank_threshold": 0.8, **changed})
 
 
-def test_the_rules_are_the_papers() -> None:
+def test_the_rules_are_the_papers():
     found = rules()
     assert (found.trailing, found.no_speech, found.max_delay) == (25, 250, 600)
     assert found.reason(100, 24, True) is None
@@ -184,7 +176,7 @@ def test_the_rules_are_the_papers() -> None:
     assert half.max_delay == 300  # 12 s of 30 is 6 s of 15
 
 
-def test_silence_is_counted_over_chunks_and_broken_by_one_spoken_frame() -> None:
+def test_silence_is_counted_over_chunks_and_broken_by_one_spoken_frame():
     blank = torch.tensor([0.9, 0.79, 0.81, 0.95]).log()
     assert rules().silent_run(blank, 7) == 2
     assert rules().silent_run(blank[2:], 7) == 9
@@ -197,7 +189,7 @@ N_BEEPS = 8
 BEEP_S, GAP_S = 0.22, 0.12
 
 
-def beeps(which, gaps_s) -> np.ndarray:
+def beeps(which, gaps_s):
     pieces = []
     for i, gap_s in zip(which, gaps_s, strict=True):
         t = np.arange(round(BEEP_S * 16_000)) / 16_000
@@ -251,7 +243,7 @@ def make_beeper(folder, context_frames):
     return folder / "model", folder / "u2", [whisper.tokenizer.decode([t]) for t in tokens]
 
 
-def method_of(beeper, **options) -> U2:
+def method_of(beeper, **options):
     model, trained, _ = beeper
     settings = {"rescore": 0, "word_times": "ctc", **options}
     return new_method("u2", str(model), weights=str(trained), **settings)
@@ -268,7 +260,7 @@ def stream(method, audio, chunk=4800, first=9600):
 
 
 @pytest.mark.parametrize("chunk_s", [0.1, 0.5])
-def test_two_minutes_without_a_pause_lose_no_word_and_gain_none(beeper, chunk_s) -> None:
+def test_two_minutes_without_a_pause_lose_no_word_and_gain_none(beeper, chunk_s):
     seconds = 120 if chunk_s == 0.5 else 20
     random = np.random.default_rng(5)
     n = round(seconds / (BEEP_S + GAP_S))
@@ -285,7 +277,7 @@ def test_two_minutes_without_a_pause_lose_no_word_and_gain_none(beeper, chunk_s)
     assert sum(update.endpoint for update in updates) > seconds / 3
 
 
-def test_a_word_cut_by_the_longest_delay_is_heard_whole_in_the_next_segment(beeper) -> None:
+def test_a_word_cut_by_the_longest_delay_is_heard_whole_in_the_next_segment(beeper):
     # Segments end after 80 frames at the earliest, in chunks of 10: here within the fifth beep.
     which = [0, 1, 2, 3, 4, 5, 6]
     audio = beeps(which, [0.18] * 7)
@@ -320,7 +312,7 @@ def test_a_pause_commits_what_was_shown_and_the_next_word_may_begin_in_the_same_
         assert words == [beeper[2][i] for i in which]
 
 
-def test_silence_alone_gives_no_word_and_windows_that_stay_short(beeper) -> None:
+def test_silence_alone_gives_no_word_and_windows_that_stay_short(beeper):
     method = method_of(beeper)
     state = method.start()
     audio = np.zeros(16_000 * 13, np.float32)
@@ -334,7 +326,7 @@ def test_silence_alone_gives_no_word_and_windows_that_stay_short(beeper) -> None
     assert state.window_start > 11 * 50
 
 
-def test_the_first_pass_of_a_stream_is_that_of_one_masked_pass() -> None:
+def test_the_first_pass_of_a_stream_is_that_of_one_masked_pass():
     folder = str(tiny_folder(context_frames=600))
     method = new_method("u2", folder, head="embedding", max_delay_s=5.0)
     audio = noise(2.4)
@@ -355,7 +347,7 @@ def test_the_first_pass_of_a_stream_is_that_of_one_masked_pass() -> None:
     assert [h.score for h in found] == pytest.approx([h.score for h in wanted], abs=1e-2)
 
 
-def test_int8_keeps_the_words_of_the_beeps(beeper) -> None:
+def test_int8_keeps_the_words_of_the_beeps(beeper):
     small = new_method("u2", str(tiny_folder()), head="embedding", dtype="int8")
     assert small._first_pass.head.weight().dtype == torch.qint8
     which = [3, 1, 4, 1, 5]
@@ -368,7 +360,7 @@ def test_int8_keeps_the_words_of_the_beeps(beeper) -> None:
 # -- with a language model ----------------------------------------------------------------------
 
 
-def language_model(folder: Path, method: U2, unlikely: str) -> Path:
+def language_model(folder, method, unlikely):
     """A model of single classes, all alike but for the word `unlikely`, which has 1e-30."""
     (ill,) = method._tokenizer.encode(unlikely)
     n = method._tokenizer.n_tokens
@@ -384,7 +376,7 @@ def language_model(folder: Path, method: U2, unlikely: str) -> Path:
     return folder
 
 
-def test_a_language_model_ranks_the_first_pass_in_chunks_of_any_size(beeper, tmp_path) -> None:
+def test_a_language_model_ranks_the_first_pass_in_chunks_of_any_size(beeper, tmp_path):
     which = [0, 1, 2, 3, 4, 5]
     audio = beeps(which, [GAP_S, GAP_S, 0.8, GAP_S, GAP_S, 0.1])
     plain = method_of(beeper)
@@ -406,10 +398,10 @@ def test_a_language_model_ranks_the_first_pass_in_chunks_of_any_size(beeper, tmp
     assert stream(none, audio) == stream(plain, audio)
 
 
-def test_a_language_model_gets_a_wider_search_unless_one_is_set(beeper, tmp_path) -> None:
+def test_a_language_model_gets_a_wider_search_unless_one_is_set(beeper, tmp_path):
     folder = str(language_model(tmp_path / "lm", method_of(beeper), beeper[2][0]))
 
-    def search(**options) -> tuple[int, int]:
+    def search(**options):
         made = method_of(beeper, **{"rescore": None, **options})
         return made._beam, made._rescore
 
@@ -421,7 +413,7 @@ def test_a_language_model_gets_a_wider_search_unless_one_is_set(beeper, tmp_path
     assert search(lm=folder, rescore=0) == (32, 0)
 
 
-def test_a_language_model_of_another_head_is_refused(beeper, tmp_path) -> None:
+def test_a_language_model_of_another_head_is_refused(beeper, tmp_path):
     folder = language_model(tmp_path / "lm", method_of(beeper), beeper[2][0])
     with pytest.raises(UserError, match="another vocabulary than the 256 classes"):
         new_method("u2", str(tiny_folder()), head="embedding", ctc_tokens=256, lm=str(folder))
@@ -432,7 +424,7 @@ def test_a_language_model_of_another_head_is_refused(beeper, tmp_path) -> None:
 # -- refusals -----------------------------------------------------------------------------------
 
 
-def test_a_folder_without_a_head_or_with_that_of_another_model_is_refused(tmp_path) -> None:
+def test_a_folder_without_a_head_or_with_that_of_another_model_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"no ctc_head.safetensors there; train one"):
         new_method("u2", str(tiny_folder()), weights=str(tmp_path))
     save_head(
@@ -463,12 +455,12 @@ CtcPath = tuple[float, Spans]
 INF = math.inf
 
 
-def posteriors(n_frames: int, n_classes: int, seed: int, sharpness: float = 2.0) -> torch.Tensor:
+def posteriors(n_frames, n_classes, seed, sharpness=2.0):
     random = np.random.default_rng(seed)
     return torch.from_numpy(random.normal(0, sharpness, (n_frames, n_classes))).log_softmax(-1)
 
 
-def add(a: float, b: float) -> float:
+def add(a, b):
     if max(a, b) == -INF:
         return -INF
     return max(a, b) + math.log1p(math.exp(-abs(a - b)))
@@ -481,7 +473,7 @@ class PlainPrefixBeamSearch:
         self.blank, self.beam, self.top = blank, beam, top
         self.n_frames = 0
         # prefix -> (sum in blank, sum in token, best alignment in blank, best in token)
-        self._beams: dict[Prefix, list] = {(): [0.0, -INF, (0.0, ()), (-INF, ())]}
+        self._beams = {(): [0.0, -INF, (0.0, ()), (-INF, ())]}
 
     def advance(self, log_probs: np.ndarray) -> None:
         """Take in log-probabilities (frames, classes)."""
@@ -499,7 +491,7 @@ class PlainPrefixBeamSearch:
 
     def _frame(self, tried: dict[int, float]) -> None:
         t = self.n_frames
-        grown: dict[Prefix, list] = {}
+        grown = {}
         for prefix, (in_blank, in_token, best_blank, best_token) in self._beams.items():
             total, best = add(in_blank, in_token), max(best_blank, best_token)
             for u, lp in tried.items():
@@ -525,7 +517,7 @@ class PlainPrefixBeamSearch:
         self._beams = dict(ranked[: self.beam])
 
 
-def plain_search(log_probs: np.ndarray, blank: int, beam: int, top: int):
+def plain_search(log_probs, blank, beam, top):
     search = PlainPrefixBeamSearch(blank, beam, top)
     search.advance(log_probs)
     return search.hypotheses()
@@ -547,7 +539,7 @@ def spans_of(path, blank):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("beam", "top"), [(1, 1), (3, 3), (10, 10), (10, 4)])
-def test_the_search_equals_the_plain_one(seed: int, beam: int, top: int) -> None:
+def test_the_search_equals_the_plain_one(seed, beam, top):
     log_probs = posteriors(60, 12, seed)
     search = PrefixBeamSearch(blank=11, beam=beam, top=top)
     search.advance(log_probs)
@@ -559,7 +551,7 @@ def test_the_search_equals_the_plain_one(seed: int, beam: int, top: int) -> None
     assert search.best_tokens() == wanted[0][0]
 
 
-def test_a_minute_of_certain_blank_stays_the_empty_text() -> None:
+def test_a_minute_of_certain_blank_stays_the_empty_text():
     log_probs = torch.full((3000, 4), -1e4)
     log_probs[:, 3] = 0.0
     search = PrefixBeamSearch(blank=3)
@@ -587,11 +579,11 @@ class Table:
         return token
 
 
-def fused(table: Table, weight: float, bonus: float) -> Fusion:
-    return Fusion(table, weight, bonus)  # type: ignore[arg-type]
+def fused(table, weight, bonus):
+    return Fusion(table, weight, bonus)
 
 
-def random_table(n_tokens: int, seed: int) -> Table:
+def random_table(n_tokens, seed):
     random = np.random.default_rng(seed)
     rows = {state: random.dirichlet(np.ones(n_tokens)) for state in (None, *range(n_tokens))}
     return Table(
@@ -599,7 +591,7 @@ def random_table(n_tokens: int, seed: int) -> Table:
     )
 
 
-def added(table: Table, tokens: tuple[int, ...], weight: float, bonus: float) -> float:
+def added(table, tokens, weight, bonus):
     pairs = itertools.pairwise((None, *tokens))
     return sum(weight * table.score(state, token) + bonus for state, token in pairs)
 
@@ -614,7 +606,7 @@ def added(table: Table, tokens: tuple[int, ...], weight: float, bonus: float) ->
         (20.0, 1.0, (1,)),  # blank: 0.1, b: 0.05 * e = 0.13
     ],
 )
-def test_the_model_ranks_and_the_score_stays_that_of_the_alignments(weight, bonus, best) -> None:
+def test_the_model_ranks_and_the_score_stays_that_of_the_alignments(weight, bonus, best):
     table = Table({(None, 0): 0.1, (None, 1): 0.9})
     search = PrefixBeamSearch(2, beam=3, fusion=fused(table, weight, bonus))
     search.advance(torch.tensor([[0.5, 0.4, 0.1]]).log())
@@ -623,7 +615,7 @@ def test_the_model_ranks_and_the_score_stays_that_of_the_alignments(weight, bonu
     assert scores == pytest.approx({(0,): 0.5, (1,): 0.4, (): 0.1}, rel=1e-6)
 
 
-def test_the_model_sees_what_stands_before_a_token() -> None:
+def test_the_model_sees_what_stands_before_a_token():
     # Behind a stands b, behind b a: "ab" beats "aa" that the frames prefer.
     table = Table(
         {(None, 0): 0.5, (None, 1): 0.5, (0, 0): 0.1, (0, 1): 0.9, (1, 0): 0.9, (1, 1): 0.1}
@@ -638,11 +630,11 @@ def test_the_model_sees_what_stands_before_a_token() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("weight", "bonus"), [(0.0, 0.0), (0.7, 0.4)])
-def test_without_pruning_scores_are_sums_over_all_alignments(seed, weight, bonus) -> None:
+def test_without_pruning_scores_are_sums_over_all_alignments(seed, weight, bonus):
     n_frames, n_classes, blank = 5, 3, 2
     log_probs, table = posteriors(n_frames, n_classes, seed), random_table(2, seed)
-    sums: dict[tuple[int, ...], float] = {}
-    best: dict[tuple[int, ...], tuple[float, tuple]] = {}
+    sums = {}
+    best = {}
     for path in itertools.product(range(n_classes), repeat=n_frames):
         log_prob = sum(float(log_probs[t, u]) for t, u in enumerate(path))
         tokens = collapse(path, blank)
@@ -655,18 +647,3 @@ def test_without_pruning_scores_are_sums_over_all_alignments(seed, weight, bonus
     assert [h.tokens for h in hypotheses] == order
     assert {h.tokens: h.score for h in hypotheses} == pytest.approx(sums, abs=1e-9)
     assert all(h.spans == best[h.tokens][1] for h in hypotheses)
-
-
-@pytest.mark.parametrize("piece", [1, 7, 50])
-@pytest.mark.parametrize("fusion", [None, fused(random_table(19, 3), 0.7, 1.0)], ids=["no", "lm"])
-def test_pieces_of_any_size_give_what_one_pass_gives(piece: int, fusion: Fusion | None) -> None:
-    log_probs = posteriors(50, 20, seed=3)
-    whole = PrefixBeamSearch(19, fusion=fusion)
-    whole.advance(log_probs)
-    streamed = whole.restarted()
-    assert streamed.best_tokens() == () and streamed.n_frames == 0
-    for part in log_probs.split(piece):
-        streamed.advance(part)
-    assert streamed.hypotheses() == whole.hypotheses()
-    assert streamed.n_frames == 50
-    assert whole.hypotheses(3) == whole.hypotheses()[:3]

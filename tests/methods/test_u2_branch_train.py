@@ -1,21 +1,17 @@
 """The training of U2's branch: timed and untimed speech, losses, what it saves and refuses."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from branches import random_adapter, random_branch
-from recipes import settings_of, train
+from recipes import settings_of, toy_corpus, train
 from tiny import noise, tiny_folder
-from toy_corpus import toy_corpus
 
 from streaming_asr.config.build import new_method
 from streaming_asr.corpora.shards import read_shards
@@ -24,7 +20,7 @@ from streaming_asr.methods.u2.branch_train import U2BranchRecipe, spans
 from streaming_asr.methods.u2.first_pass import load_first_pass
 from streaming_asr.methods.u2.network import Masks, U2Batch, nats
 from streaming_asr.methods.u2.train import U2Recipe
-from streaming_asr.training.windows import Window, WindowOptions, complete_window
+from streaming_asr.training.windows import WindowOptions, complete_window
 
 ODD = {  # text and seconds of items without word times
     "short": ("a", 0.2),
@@ -37,12 +33,12 @@ ODD = {  # text and seconds of items without word times
 
 
 @pytest.fixture(scope="module")
-def adapter(tmp_path_factory) -> Path:
+def adapter(tmp_path_factory):
     return random_adapter(tiny_folder(), tmp_path_factory.mktemp("adapter"))
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
+def corpus(tmp_path_factory):
     """8 items with word times, and one of each kind of `ODD` without."""
     folder = toy_corpus(tmp_path_factory.mktemp("corpus"), n=8, n_lengths=3, word_s=0.4, n_dev=2)
     lines, pieces, offset = [], [], 0
@@ -67,7 +63,7 @@ def recipe(corpus, adapter):
     return make
 
 
-def batch_of(recipe, step=0, progress=0.0) -> U2Batch:
+def batch_of(recipe, step=0, progress=0.0):
     return recipe.precompute(recipe.draw(step, rank=0, world=1, progress=progress))
 
 
@@ -78,7 +74,7 @@ def weights(recipe):
 # -- data ---------------------------------------------------------------------------------------
 
 
-def test_what_has_a_text_in_letters_and_the_time_for_it_is_learned_timed_or_not(recipe) -> None:
+def test_what_has_a_text_in_letters_and_the_time_for_it_is_learned_timed_or_not(recipe):
     made = recipe()
     timed = [item for item in made.items if item.words]
     untimed = {item.id for item in made.items if not item.words}
@@ -87,14 +83,14 @@ def test_what_has_a_text_in_letters_and_the_time_for_it_is_learned_timed_or_not(
     assert made.tokenizer.n_tokens <= 60
 
 
-def test_utterances_that_may_be_slowed_down_must_fit_the_context_then(recipe) -> None:
+def test_utterances_that_may_be_slowed_down_must_fit_the_context_then(recipe):
     fast = recipe(augment={"speed": 1.0, "speed_range": [0.2, 1.0]})
     assert max(item.n_samples for item in fast.items) / 0.2 <= 4 * 16_000
     with pytest.raises(UserError, match="no utterance there can be learned"):
         recipe(augment={"speed": 1.0, "speed_range": [0.01, 1.0]})
 
 
-def window_of(corpus, names, seed=0, **options) -> Window:
+def window_of(corpus, names, seed=0, **options):
     import random
 
     items = [i for i in read_shards(corpus) if i.id in names]
@@ -105,7 +101,7 @@ def window_of(corpus, names, seed=0, **options) -> Window:
     return complete_window(random.Random(seed), voices, items, given, late_start=1.0, lead_s=0.3)
 
 
-def test_a_window_of_whole_utterances_has_their_texts_and_is_never_cut(corpus) -> None:
+def test_a_window_of_whole_utterances_has_their_texts_and_is_never_cut(corpus):
     lengths = set()
     for seed in range(20):
         window = window_of(corpus, {"spoken"}, seed, several=1.0, clips=(3, 3), whole=True)
@@ -118,7 +114,7 @@ def test_a_window_of_whole_utterances_has_their_texts_and_is_never_cut(corpus) -
     assert lengths == {1, 2}  # three do not fit
 
 
-def test_a_late_start_has_the_text_of_the_words_that_are_left(corpus) -> None:
+def test_a_late_start_has_the_text_of_the_words_that_are_left(corpus):
     window = window_of(corpus, {""}, several=0.0, whole=True)
     assert window.timed and len(window.texts) == 1
     assert window.texts[0] == " ".join(word for word, *_ in window.words)
@@ -146,7 +142,7 @@ def test_a_batch_teaches_the_frame_loss_where_all_is_timed_and_its_time_has_not_
     assert kinds == {True, False}
 
 
-def test_masks_lie_within_their_window(recipe) -> None:
+def test_masks_lie_within_their_window(recipe):
     made = recipe()
     batch, d = batch_of(made, 3), made.whisper.config.d_model
     for masks, ends in zip(batch.masks, batch.ends, strict=True):
@@ -157,7 +153,7 @@ def test_masks_lie_within_their_window(recipe) -> None:
 
 
 @pytest.mark.parametrize("n, share, length", [(600, 0.3, 10), (600, 0.5, 10), (384, 0.25, 32)])
-def test_masks_cover_the_share_that_is_set(n, share, length) -> None:
+def test_masks_cover_the_share_that_is_set(n, share, length):
     rng = random.Random(1)
     covered = np.zeros(n)
     for _ in range(400):
@@ -169,7 +165,7 @@ def test_masks_cover_the_share_that_is_set(n, share, length) -> None:
     assert spans(rng, n, 0.0, length) == spans(rng, length, share, length) == []
 
 
-def test_masked_frames_and_channels_are_the_mean_for_the_branch(recipe) -> None:
+def test_masked_frames_and_channels_are_the_mean_for_the_branch(recipe):
     made = recipe()
     batch = batch_of(made, 3)
     plain, masked = (
@@ -184,7 +180,7 @@ def test_masked_frames_and_channels_are_the_mean_for_the_branch(recipe) -> None:
     assert torch.equal(plain[1].frames, masked[1].frames)
 
 
-def test_copies_drop_out_what_they_add_in_training_only(recipe) -> None:
+def test_copies_drop_out_what_they_add_in_training_only(recipe):
     made = recipe(dropout=0.5)
     batch = made.precompute(batch_of(made, 3))
     logits = {}
@@ -199,7 +195,7 @@ def test_copies_drop_out_what_they_add_in_training_only(recipe) -> None:
     assert torch.equal(plain.model.eval()(batch)[0], logits[False][0])
 
 
-def test_a_branch_can_get_more_layers_under_those_that_it_has(recipe, tmp_path) -> None:
+def test_a_branch_can_get_more_layers_under_those_that_it_has(recipe, tmp_path):
     short = recipe()
     n_all = short.whisper.config.encoder_layers
     assert n_all > 1
@@ -220,7 +216,7 @@ def test_a_branch_can_get_more_layers_under_those_that_it_has(recipe, tmp_path) 
 # -- losses -------------------------------------------------------------------------------------
 
 
-def test_nats_are_those_of_all_alignments() -> None:
+def test_nats_are_those_of_all_alignments():
     # Two rows of classes a, blank with chances .6, .4: "a" is aa, a-, -a, which is 1 - .4 * .4.
     rows = torch.tensor([[0.6, 0.4], [0.6, 0.4]]).log()
     found = nats([rows, rows[:1], rows[:1]], [[0], [0], [0, 0]])
@@ -228,7 +224,7 @@ def test_nats_are_those_of_all_alignments() -> None:
     assert nats([rows], [[]]).tolist() == pytest.approx([-2 * math.log(0.4)])
 
 
-def test_the_figures_are_nats_a_word_and_the_losses_those_of_each_window(recipe) -> None:
+def test_the_figures_are_nats_a_word_and_the_losses_those_of_each_window(recipe):
     made = recipe(several=1.0, augment=None)
     made.model.eval()
     both = (s for s in range(40) if len({x is None for x in batch_of(made, s).spoken}) == 2)
@@ -258,7 +254,7 @@ def test_the_figures_are_nats_a_word_and_the_losses_those_of_each_window(recipe)
 
 
 @pytest.mark.parametrize("rank", [4, 0])
-def test_the_branch_alone_learns(recipe, rank) -> None:
+def test_the_branch_alone_learns(recipe, rank):
     made = recipe(branch_rank=rank)
     loss, _ = made.loss(made.model, batch_of(made))
     loss.backward()
@@ -274,7 +270,7 @@ def test_the_branch_alone_learns(recipe, rank) -> None:
 
 def test_a_run_of_both_losses_ends_in_a_method_that_runs_and_goes_on_from_there(
     recipe, adapter, tmp_path
-) -> None:
+):
     made = recipe(frames_share=0.5, augment=None)
     before = weights(made)
     figures = train(made, tmp_path / "one", 4, log_every=1, evaluate_every=2)
@@ -319,7 +315,7 @@ def test_a_run_of_both_losses_ends_in_a_method_that_runs_and_goes_on_from_there(
     load_first_pass(str(tiny_folder()), tmp_path / "two" / "final")
 
 
-def test_dev_is_scored_in_nats_a_word_by_what_the_stream_hears(recipe, tmp_path) -> None:
+def test_dev_is_scored_in_nats_a_word_by_what_the_stream_hears(recipe, tmp_path):
     made = recipe()
     made.model.eval()
     figures = made.evaluate()
@@ -338,7 +334,7 @@ def test_dev_is_scored_in_nats_a_word_by_what_the_stream_hears(recipe, tmp_path)
 # -- refusals -----------------------------------------------------------------------------------
 
 
-def test_a_start_of_another_recipe_is_refused(recipe, corpus, adapter, tmp_path) -> None:
+def test_a_start_of_another_recipe_is_refused(recipe, corpus, adapter, tmp_path):
     old = settings_of("u2", corpus, tiny_folder(), stage="hybrid", rank=4, batch=2)
     U2Recipe(**old).save(tmp_path / "head")
     with pytest.raises(UserError, match=r"is what another recipe left \(method=u2\)"):
@@ -352,7 +348,7 @@ def test_a_start_of_another_recipe_is_refused(recipe, corpus, adapter, tmp_path)
         recipe(start=str(tmp_path / "empty"))
 
 
-def test_a_start_behind_another_adapter_or_of_another_model_is_refused(recipe, tmp_path) -> None:
+def test_a_start_behind_another_adapter_or_of_another_model_is_refused(recipe, tmp_path):
     wide = tiny_folder(d_model=64, layers=1)
     other = random_adapter(wide, tmp_path / "rt")
     random_branch(wide, other, tmp_path / "branch", rank=4)
@@ -360,7 +356,7 @@ def test_a_start_behind_another_adapter_or_of_another_model_is_refused(recipe, t
         recipe(start=str(tmp_path / "branch"))
 
 
-def test_dev_without_a_word_in_letters_is_refused(recipe, corpus, tmp_path) -> None:
+def test_dev_without_a_word_in_letters_is_refused(recipe, corpus, tmp_path):
     row = json.loads((corpus / "dev.jsonl").read_text().splitlines()[0])
     path = str(corpus / row["audio_filepath"])
     text = json.dumps(row | {"audio_filepath": path, "text": "12 3"}) + "\n"

@@ -1,16 +1,13 @@
 """U2's training: its losses, its stages, what it saves and that a killed run goes on exactly."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from oracle import oracle_of_peft
-from recipes import settings_of, train, weights
+from recipes import settings_of, toy_corpus, train, weights
 from tiny import noise, tiny_folder
-from toy_corpus import toy_corpus
 
 from streaming_asr import train as train_program
 from streaming_asr.config.build import new_method
@@ -45,7 +42,7 @@ def losses(recipe, batch, **wanted):
     return found["ctc"], found["attention"]
 
 
-def test_the_losses_are_those_of_each_window_alone_weighted_by_its_tokens(recipe) -> None:
+def test_the_losses_are_those_of_each_window_alone_weighted_by_its_tokens(recipe):
     recipe = recipe(batch=3)
     batch = batch_of(recipe)
     with torch.no_grad():
@@ -79,7 +76,7 @@ def test_the_losses_are_those_of_each_window_alone_weighted_by_its_tokens(recipe
     assert float(attention) == pytest.approx(attention_sum / n_labels, rel=1e-5)
 
 
-def test_a_batch_has_one_chunk_of_100_ms_to_1_s(recipe) -> None:
+def test_a_batch_has_one_chunk_of_100_ms_to_1_s(recipe):
     one = recipe()
     chunks = set()
     for step in range(8):
@@ -90,7 +87,7 @@ def test_a_batch_has_one_chunk_of_100_ms_to_1_s(recipe) -> None:
     assert len(chunks) > 2 and chunks <= set(range(5, 51))
 
 
-def test_the_hybrid_tokenizer_gives_the_head_finer_targets(recipe) -> None:
+def test_the_hybrid_tokenizer_gives_the_head_finer_targets(recipe):
     single, hybrid = batch_of(recipe()), batch_of(recipe(ctc_tokens=262))
     assert single.texts == hybrid.texts == single.classes
     assert max(max(classes, default=0) for classes in hybrid.classes) < 262
@@ -109,7 +106,7 @@ def test_the_hybrid_tokenizer_gives_the_head_finer_targets(recipe) -> None:
         ("hybrid", 0, {"other", "head"}),
     ],
 )
-def test_each_stage_changes_only_what_it_trains(recipe, stage, rank, trained) -> None:
+def test_each_stage_changes_only_what_it_trains(recipe, stage, rank, trained):
     recipe = recipe(stage=stage, rank=rank)
     loss, _ = recipe.loss(recipe.model, batch_of(recipe))
     loss.backward()
@@ -122,7 +119,7 @@ def test_each_stage_changes_only_what_it_trains(recipe, stage, rank, trained) ->
     assert moved == trained
 
 
-def test_a_weight_of_1_leaves_the_attention_loss_out(recipe) -> None:
+def test_a_weight_of_1_leaves_the_attention_loss_out(recipe):
     made = recipe(stage="hybrid", ctc_weight=1.0)
     loss, logs = made.loss(made.model, batch_of(made))
     assert "attention_loss" not in logs and loss.item() == pytest.approx(logs["ctc_loss"])
@@ -168,7 +165,7 @@ def stage_of(name):
     return config
 
 
-def test_each_stage_has_its_minutes_and_goes_on_from_the_one_before() -> None:
+def test_each_stage_has_its_minutes_and_goes_on_from_the_one_before():
     names = ("attention", "frames", "ctc", "hybrid")
     found = {name: stage_of(name) for name in names}
     entries = [config.entry for config in found.values()]
@@ -187,7 +184,7 @@ def test_each_stage_has_its_minutes_and_goes_on_from_the_one_before() -> None:
         stage_of("both")
 
 
-def test_the_stages_run_in_turn_until_one_fails(monkeypatch) -> None:
+def test_the_stages_run_in_turn_until_one_fails(monkeypatch):
     ran = []
 
     def run(command, check):
@@ -200,7 +197,7 @@ def test_the_stages_run_in_turn_until_one_fails(monkeypatch) -> None:
     assert ran == ["recipe.stage=attention", "recipe.stage=ctc"]
 
 
-def test_a_subset_of_the_corpus_is_no_longer_than_asked_for(recipe) -> None:
+def test_a_subset_of_the_corpus_is_no_longer_than_asked_for(recipe):
     full, part = recipe(), recipe(hours=3 / 3600)
     assert len(full.items) == 8
     assert sum(i.n_samples for i in part.items) >= 3 * 16_000
@@ -208,7 +205,7 @@ def test_a_subset_of_the_corpus_is_no_longer_than_asked_for(recipe) -> None:
     assert {i.text for i in part.items} < {i.text for i in full.items}
 
 
-def test_an_adapter_of_another_rank_is_refused(recipe, tmp_path) -> None:
+def test_an_adapter_of_another_rank_is_refused(recipe, tmp_path):
     recipe(stage="attention", rank=4).save(tmp_path)
     with pytest.raises(UserError, match="does not fit rank=8"):
         recipe(stage="ctc", rank=8, start=str(tmp_path))

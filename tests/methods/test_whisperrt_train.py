@@ -1,7 +1,5 @@
 """WhisperRT's fine-tuning: what a prefix must say, and that one pass gives every prefix exactly."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil
@@ -9,10 +7,9 @@ import shutil
 import pytest
 import torch
 from oracle import oracle_of_peft
-from recipes import settings_of, train
+from recipes import settings_of, toy_corpus, train
 from safetensors.torch import load_file
 from tiny import noise, tiny_folder
-from toy_corpus import toy_corpus
 
 from streaming_asr.corpora.manifest import write_manifest
 from streaming_asr.corpora.shards import read_shards, write_shards
@@ -143,15 +140,6 @@ def test_a_step_needs_no_number_from_the_device(recipe, options, monkeypatch):
     assert loss.device.type == "meta" and isinstance(logs["weight"], float)
     with pytest.raises((RuntimeError, NotImplementedError)):
         float(loss)
-
-
-def test_only_the_low_rank_matrices_of_all_attentions_are_trained(recipe):
-    recipe = recipe(rank=4)
-    trained = {n: p for n, p in recipe.model.named_parameters() if p.requires_grad}
-    assert all("lora_" in name and "attn" in name for name in trained)
-    # 2 encoder layers with one attention, 2 decoder layers with two; d = 32; A and B
-    assert sum(p.numel() for p in trained.values()) == (2 + 2 * 2) * 4 * 2 * 4 * 32
-    assert not any(p.detach().any() for n, p in trained.items() if "lora_B" in n)
 
 
 @pytest.mark.parametrize(("init", "bound"), [("paper", 4**-0.5), ("peft", 32**-0.5)])

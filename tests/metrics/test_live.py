@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
@@ -32,12 +31,12 @@ from streaming_asr.utterance import TimedWord
         ("", "the cat", ""),
     ],
 )
-def test_dropped_words(reference: str, text: str, lost: str) -> None:
+def test_dropped_words(reference, text, lost):
     spoken = reference.split()
     assert [spoken[i] for i in sorted(dropped(spoken, text.split()))] == lost.split()
 
 
-def test_of_many_dropped_words_all_that_are_too_many_are_found() -> None:
+def test_of_many_dropped_words_all_that_are_too_many_are_found():
     spoken = [f"w{i}" for i in range(60)]
     lost = dropped(spoken, [*spoken[:20], "wrong", *spoken[50:]])
     assert len(lost) == 29 and lost < set(range(20, 50))
@@ -56,7 +55,7 @@ ENDS = (0.5, 0.9, 1.3, 3.0, 3.3, 7.5)  # each word lasts 0.2 s: two pauses of ha
         ("", 100, 100, 100),
     ],
 )
-def test_words_dropped_at_pauses(text: str, first: float, after: float, before: float) -> None:
+def test_words_dropped_at_pauses(text, first, after, before):
     figures = compute([a_trace("the cat sat on a mat", [(8.0, 0.1, text, "")], ends=ENDS)])
     assert figures["first_words_dropped"] == first
     assert figures["words_dropped_after_pauses"] == after
@@ -67,9 +66,7 @@ def test_words_dropped_at_pauses(text: str, first: float, after: float, before: 
     ("lost", "first", "after", "before"),
     [("b", 1, 0, 0), ("c", 0, 0, 0), ("d", 0, 0, 1), ("g", 0, 1, 0), ("h", 0, 0, 0)],
 )
-def test_only_a_second_of_speech_is_at_a_pause(
-    lost: str, first: float, after: float, before: float
-) -> None:
+def test_only_a_second_of_speech_is_at_a_pause(lost, first, after, before):
     words = [f"ka{letter}" for letter in "abcdefghij"]
     ends = [0.5 * k for k in range(1, 6)] + [5.0 + 0.5 * k for k in range(1, 6)]
     text = " ".join(word for word in words if word != f"ka{lost}")
@@ -78,7 +75,7 @@ def test_only_a_second_of_speech_is_at_a_pause(
     assert shares == [100.0 * share for share in (first, after, before)]
 
 
-def test_speech_without_text_counts_new_words_only_and_no_pauses() -> None:
+def test_speech_without_text_counts_new_words_only_and_no_pauses():
     # Speech from 0.3 to 1.3, 2.8 to 3.3 and 7.3 to 7.5 s. New words come at 1.1 and 7.6 s (7.5).
     steps = [(1.0, 0.1, "", "the"), (2.0, 0.1, "", "The,"), (3.0, 0.1, "", "")]
     trace = a_trace("the cat sat on a mat", [*steps, (7.5, 0.1, "the cat", "")], ends=ENDS)
@@ -89,7 +86,7 @@ def test_speech_without_text_counts_new_words_only_and_no_pauses() -> None:
     assert figures["textless_over_5s_ca"] == 0.0
 
 
-def test_a_recording_without_any_text_is_without_text_for_all_its_speech() -> None:
+def test_a_recording_without_any_text_is_without_text_for_all_its_speech():
     ends = [0.5 * k for k in range(1, 13)]
     silent = a_trace("a b c d e f g h i j k l", [(6.5, 0.1, "", "")], ends=ends)
     failed = a_trace("a b c d e f g h i j k l", [], ends=ends, error="broken")
@@ -98,7 +95,7 @@ def test_a_recording_without_any_text_is_without_text_for_all_its_speech() -> No
         assert compute([trace])["textless_over_5s_ca"] == 100.0
 
 
-def test_a_partial_text_that_is_the_final_one_is_a_gain() -> None:
+def test_a_partial_text_that_is_the_final_one_is_a_gain():
     # The last word ends at 1.0 s. "a b" is shown at 1.15 s and final at 1.9 s.
     steps = [(1.1, 0.05, "", "A b."), (1.8, 0.1, "a b", "")]
     early = a_trace("a b", steps, ends=(0.5, 1.0))
@@ -112,13 +109,13 @@ def test_a_partial_text_that_is_the_final_one_is_a_gain() -> None:
     assert figures["stable_before_commit_p50_ca_s"] == pytest.approx(0.375)
 
 
-def test_an_empty_text_is_nothing_to_act_on() -> None:
+def test_an_empty_text_is_nothing_to_act_on():
     figures = compute([a_trace("a b", [(1.5, 0.0, "", "")], ends=(0.5, 1.0))])
     assert figures["final_shown_1000ms_ca"] == 0.0
     assert figures["final_gain_1000ms_ca_s"] is None
 
 
-def test_without_word_times_there_is_none_of_it() -> None:
+def test_without_word_times_there_is_none_of_it():
     figures = compute([a_trace("a b", [(1.5, 0.0, "a b", "")])])
     assert {name for name in RATES if figures[name] is not None} == set()
     assert set(COLUMNS) <= set(METRICS)
@@ -140,9 +137,9 @@ class Drawn(NamedTuple):
     step_s: float
 
 
-def a_drawn(rng: random.Random) -> Drawn:
+def a_drawn(rng):
     """A recording of some 20 to 40 s, transcribed with errors, none of them a loss at a pause."""
-    words: list[TimedWord] = []
+    words = []
     at_s = rng.uniform(0.1, 2.0)
     n_until_pause = rng.randint(6, 14)
     for _ in range(rng.randint(60, 110)):
@@ -169,18 +166,18 @@ def a_drawn(rng: random.Random) -> Drawn:
     return Drawn(words, written, rng.choice([0.3, 0.5, 1.0]))
 
 
-def is_at_pause(words: list[TimedWord], i: int) -> bool:
+def is_at_pause(words, i):
     """Whether a word is within 1.2 s of a pause, the start or the end."""
     places = [0.0, *(t for k in pauses(words) for t in (words[k - 1].end, words[k].start))]
     places = [words[0].start, *places, words[-1].end]
     return any(abs(words[i].start - t) < 1.2 or abs(words[i].end - t) < 1.2 for t in places)
 
 
-def pauses(words: list[TimedWord]) -> list[int]:
+def pauses(words):
     return [k for k in range(1, len(words)) if words[k].start - words[k - 1].end >= PAUSE_S]
 
 
-def streamed(drawn: Drawn, muted: tuple[float, float] | None = None) -> Trace:
+def streamed(drawn, muted=None):
     """Shows each word some time after it ended, behind it a guess; nothing new while `muted`."""
     rng = random.Random(len(drawn.words))
     end_s = drawn.words[-1].end + 0.6
@@ -202,37 +199,37 @@ def streamed(drawn: Drawn, muted: tuple[float, float] | None = None) -> Trace:
     return Trace("u", reference, end_s, steps=queued(steps), words=tuple(drawn.words))
 
 
-def without(drawn: Drawn, indices: Iterator[int]) -> Drawn:
+def without(drawn, indices):
     lost = set(indices)
     written = ["" if i in lost else text for i, text in enumerate(drawn.written)]
     return drawn._replace(written=written)
 
 
-def _first(drawn: Drawn, rng: random.Random) -> Trace:
+def _first(drawn, rng):
     until = drawn.words[0].start + rng.uniform(0.01, 1.0)
     return streamed(without(drawn, (i for i, w in enumerate(drawn.words) if w.start < until)))
 
 
-def _after(drawn: Drawn, rng: random.Random) -> Trace:
+def _after(drawn, rng):
     k = rng.choice(pauses(drawn.words))
     until = drawn.words[k].start + rng.uniform(0.01, 1.0)
     lost = (i for i, w in enumerate(drawn.words) if i >= k and w.start < until)
     return streamed(without(drawn, lost))
 
 
-def _before(drawn: Drawn, rng: random.Random) -> Trace:
+def _before(drawn, rng):
     k = rng.choice(pauses(drawn.words))
     since = drawn.words[k - 1].end - rng.uniform(0.01, 1.0)
     lost = (i for i, w in enumerate(drawn.words) if i < k and w.end > since)
     return streamed(without(drawn, lost))
 
 
-def _mute(drawn: Drawn, rng: random.Random) -> Trace:
+def _mute(drawn, rng):
     begin = rng.uniform(0.0, 3.0)
     return streamed(drawn, (begin, begin + rng.uniform(9.0, 15.0)))
 
 
-FAULTS: dict[str, Callable[[Drawn, random.Random], Trace]] = {
+FAULTS = {
     "first_words_dropped": _first,
     "words_dropped_after_pauses": _after,
     "words_dropped_before_pauses": _before,
@@ -241,7 +238,7 @@ FAULTS: dict[str, Callable[[Drawn, random.Random], Trace]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_planted_faults_are_found(name: str) -> None:
+def test_planted_faults_are_found(name):
     rng = random.Random(name)
     missed = []
     for k in range(100):
@@ -251,7 +248,7 @@ def test_planted_faults_are_found(name: str) -> None:
     assert len(missed) <= 5, missed
 
 
-def test_clean_logs_raise_no_alarm() -> None:
+def test_clean_logs_raise_no_alarm():
     rng = random.Random(5)
     alarms = []
     for k in range(300):

@@ -1,7 +1,5 @@
 """Error rates on cases counted by hand, and against jiwer."""
 
-from __future__ import annotations
-
 import random
 
 import jiwer
@@ -26,7 +24,7 @@ from streaming_asr.text.normalise import normaliser
 ENGLISH = normaliser("en")
 
 
-def test_wer_counts_normalised_words_and_wer_formatted_counts_them_as_written() -> None:
+def test_wer_counts_normalised_words_and_wer_formatted_counts_them_as_written():
     # Normalised: "the color is red" against "the color is read": one substitution of four.
     # As written: The/the, colour/color and red./read differ: three of four.
     trace = a_trace("The colour is red.", [(1.0, 0.0, "the color is read", "")])
@@ -34,14 +32,14 @@ def test_wer_counts_normalised_words_and_wer_formatted_counts_them_as_written() 
     assert formatted_word_errors(trace) == Errors(3, 4)
 
 
-def test_cer_counts_characters_and_the_spaces_between_words() -> None:
+def test_cer_counts_characters_and_the_spaces_between_words():
     # "the cat" has 7 characters; "a cat" is 3 characters away from it (t, h, e -> a).
     trace = a_trace("The cat.", [(1.0, 0.0, "a cat", "")])
     assert character_errors(trace, ENGLISH) == Errors(3, 7)
     assert jiwer.cer("the cat", "a cat") == 3 / 7
 
 
-def test_error_rates_are_pooled_not_averaged() -> None:
+def test_error_rates_are_pooled_not_averaged():
     # 1 of 1 and 0 of 3: 25 %, where the mean over utterances would be 50 %.
     traces = [
         a_trace("Yes.", [(1.0, 0.0, "Bad", "")]),
@@ -50,7 +48,7 @@ def test_error_rates_are_pooled_not_averaged() -> None:
     assert compute(traces)["wer"] == 25.0
 
 
-def test_words_said_into_silence_are_errors_and_silence_alone_has_no_rate() -> None:
+def test_words_said_into_silence_are_errors_and_silence_alone_has_no_rate():
     # An empty reference adds its insertions to the errors and nothing to the words.
     hallucinated = a_trace("", [(1.0, 0.0, "Thank you.", "")])
     spoken = a_trace("The cat sat here.", [(1.0, 0.0, "The cat sat here.", "")])
@@ -58,7 +56,7 @@ def test_words_said_into_silence_are_errors_and_silence_alone_has_no_rate() -> N
     assert compute([hallucinated, spoken])["wer"] == 50.0
 
 
-def test_a_failed_utterance_stays_in_wer_with_an_empty_hypothesis() -> None:
+def test_a_failed_utterance_stays_in_wer_with_an_empty_hypothesis():
     failed = a_trace("The cat sat.", [], ends=(0.3, 0.6, 0.9), error="out of memory")
     good = a_trace("The dog.", [(1.0, 0.0, "The dog.", "")], ends=(0.4, 0.9))
     figures = compute([failed, good])
@@ -70,7 +68,7 @@ def test_a_failed_utterance_stays_in_wer_with_an_empty_hypothesis() -> None:
     assert figures["arwer_grid_cu"] == pytest.approx(100 * 17 / 19)
 
 
-def test_rwer_compares_each_display_with_equally_many_words_of_the_reference() -> None:
+def test_rwer_compares_each_display_with_equally_many_words_of_the_reference():
     trace = a_trace(
         "The cat sat down.",
         [
@@ -85,18 +83,18 @@ def test_rwer_compares_each_display_with_equally_many_words_of_the_reference() -
     assert real_time_word_errors(trace, ENGLISH, committed=True) == Errors(1, 5)
 
 
-def test_rwer_counts_an_unchanged_display_at_every_step() -> None:
+def test_rwer_counts_an_unchanged_display_at_every_step():
     steps = [(1.0, 0.0, "", "The hat"), (2.0, 0.0, "", "The hat"), (3.0, 0.0, "The cat", "")]
     assert real_time_word_errors(a_trace("The cat.", steps), ENGLISH) == Errors(2, 6)
 
 
-def test_rwer_cuts_the_reference_after_normalising_it() -> None:
+def test_rwer_cuts_the_reference_after_normalising_it():
     # "twenty one" is one word, 21: the display of one word is compared with it.
     trace = a_trace("Twenty one cats.", [(1.0, 0.0, "21", "")])
     assert real_time_word_errors(trace, ENGLISH) == Errors(0, 1)
 
 
-def test_a_system_that_never_shows_anything_has_no_rwer() -> None:
+def test_a_system_that_never_shows_anything_has_no_rwer():
     silent = a_trace("The cat.", [(1.0, 0.0, "", ""), (2.0, 0.0, "", "")], ends=(0.5, 0.9))
     figures = compute([silent])
     assert figures["rwer"] is None
@@ -105,7 +103,7 @@ def test_a_system_that_never_shows_anything_has_no_rwer() -> None:
     assert figures["arwer_cu"] == 100.0  # two words are owed at each step
 
 
-def test_arwer_takes_the_words_that_ended_strictly_before_each_step() -> None:
+def test_arwer_takes_the_words_that_ended_strictly_before_each_step():
     trace = a_trace(
         "The cat sat.",
         [
@@ -124,7 +122,7 @@ def test_arwer_takes_the_words_that_ended_strictly_before_each_step() -> None:
     assert aligned.per_step("ca", committed=True) == Errors(2, 6)
 
 
-def test_the_grid_makes_a_perfect_recogniser_pay_for_long_chunks() -> None:
+def test_the_grid_makes_a_perfect_recogniser_pay_for_long_chunks():
     # Ten words, one per second, each ending 50 ms before the full second; chunks of 5 s, each
     # showing exactly the words that ended. Sampled per step there is no error at all.
     words = [f"word{c}" for c in "abcdefghij"]
@@ -144,7 +142,7 @@ def test_the_grid_makes_a_perfect_recogniser_pay_for_long_chunks() -> None:
     )
 
 
-def test_the_grid_in_the_compute_clock_waits_for_the_computation() -> None:
+def test_the_grid_in_the_compute_clock_waits_for_the_computation():
     # One word ending at 0.25 s, T = 1 s, shown by the step of 0.5 s, which computes 0.2 s: it is
     # owed at 0.3 ... 1.0 (8 ticks), missing at 0.3 0.4 (cu) and also at 0.5 0.6 (ca).
     steps = [(0.5, 0.2, "Hello", ""), (1.0, 0.0, "Hello", "")]
@@ -153,7 +151,7 @@ def test_the_grid_in_the_compute_clock_waits_for_the_computation() -> None:
     assert aligned.on_grid("ca") == Errors(4, 8)
 
 
-def test_times_that_binary_fractions_cannot_hold_still_compare_as_written() -> None:
+def test_times_that_binary_fractions_cannot_hold_still_compare_as_written():
     # A word ending at 0.3 has not ended strictly before the tick 0.3 (3 * 0.1 > 0.3 in floats).
     steps = [(0.3, 0.0, "", ""), (0.4, 0.0, "Hi", "")]
     aligned = AlignedWordErrors(a_trace("Hi", steps, ends=(0.3,)), ENGLISH)
@@ -161,7 +159,7 @@ def test_times_that_binary_fractions_cannot_hold_still_compare_as_written() -> N
     assert aligned.per_step("cu") == Errors(0, 1)
 
 
-def test_without_word_times_there_is_no_aligned_rate() -> None:
+def test_without_word_times_there_is_no_aligned_rate():
     trace = a_trace("The cat.", [(1.0, 0.0, "The cat.", "")])
     figures = compute([trace])
     assert figures["arwer_cu"] is None and figures["arwer_grid_ca"] is None
@@ -169,7 +167,7 @@ def test_without_word_times_there_is_no_aligned_rate() -> None:
         AlignedWordErrors(trace, ENGLISH)
 
 
-def test_counting_agrees_with_jiwer_over_random_prefixes() -> None:
+def test_counting_agrees_with_jiwer_over_random_prefixes():
     rng = random.Random(3)
     references, hypotheses, counts = [], [], []
     for _ in range(300):
@@ -187,7 +185,7 @@ def test_counting_agrees_with_jiwer_over_random_prefixes() -> None:
     )
 
 
-def test_rwer_agrees_with_jiwer_on_lists_of_prefixes() -> None:
+def test_rwer_agrees_with_jiwer_on_lists_of_prefixes():
     reference = ["the", "old", "man", "and", "the", "small", "sea", "of", "stars"]
     texts = ["the", "the cold", "the old man in", "the old man and a sea", " ".join(reference)]
     steps = [(k + 1.0, 0.0, "", text) for k, text in enumerate(texts)]
@@ -196,9 +194,7 @@ def test_rwer_agrees_with_jiwer_on_lists_of_prefixes() -> None:
     assert errors.errors / errors.words == pytest.approx(jiwer.wer(prefixes, texts), abs=1e-12)
 
 
-def test_distances_of_a_growing_text_are_those_of_whole_alignments(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_distances_of_a_growing_text_are_those_of_whole_alignments(monkeypatch):
     """Texts grow, change and are taken back, also before the columns that are kept."""
     monkeypatch.setattr(Distances, "MOST", 5)
     rng = random.Random(0)

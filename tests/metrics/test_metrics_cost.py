@@ -1,18 +1,16 @@
 """Stability, compute, queue and encoder work on cases counted by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec
 import pytest
 from traces import a_step, a_trace
 
-from streaming_asr.metrics import METRICS, Trace, TraceStep, compute, queued
+from streaming_asr.metrics import METRICS, Trace, compute, queued
 from streaming_asr.utterance import TimedWord
 
 
-def test_erasure_counts_words_behind_the_first_difference_and_lost_words_only_those_gone() -> None:
+def test_erasure_counts_words_behind_the_first_difference_and_lost_words_only_those_gone():
     steps = [
         (1.0, 0.0, "", "cat sat"),
         (2.0, 0.0, "", "the cat sat"),  # both words rewritten, none lost
@@ -24,7 +22,7 @@ def test_erasure_counts_words_behind_the_first_difference_and_lost_words_only_th
     assert figures["unstable_words_per_word"] == 1 / 4
 
 
-def test_a_text_that_only_grows_has_no_erasure_whatever_its_case_and_commas() -> None:
+def test_a_text_that_only_grows_has_no_erasure_whatever_its_case_and_commas():
     steps = [(1.0, 0.0, "", "one"), (2.0, 0.0, "", "One, oh"), (3.0, 0.0, "One oh one.", "")]
     figures = compute([a_trace("One oh one.", steps)])
     assert figures["light_erasure"] == 0.0
@@ -33,17 +31,17 @@ def test_a_text_that_only_grows_has_no_erasure_whatever_its_case_and_commas() ->
     assert figures["unstable_words_per_word"] == 0.0
 
 
-def test_a_display_that_is_wiped_is_lost() -> None:
+def test_a_display_that_is_wiped_is_lost():
     steps = [(1.0, 0.0, "", "the cat"), (2.0, 0.0, "", ""), (3.0, 0.0, "the cat", "")]
     assert compute([a_trace("the cat", steps)])["unstable_words_per_word"] == 1.0
 
 
-def test_erasure_of_a_corpus_without_final_words_is_none() -> None:
+def test_erasure_of_a_corpus_without_final_words_is_none():
     steps = [(1.0, 0.0, "", "the"), (2.0, 0.0, "", "")]
     assert compute([a_trace("the cat", steps)])["normalised_erasure"] is None
 
 
-def test_three_real_time_factors_each_by_its_name() -> None:
+def test_three_real_time_factors_each_by_its_name():
     # c = 0.3, 0.06, 0.1 on 0.6, 0.3, 0.1 s of audio, then 0.04 s on none.
     steps = [(0.6, 0.3, "", ""), (0.9, 0.06, "", ""), (1.0, 0.1, "", ""), (1.0, 0.04, "a", "")]
     figures = compute([a_trace("a", steps)])
@@ -53,7 +51,7 @@ def test_three_real_time_factors_each_by_its_name() -> None:
     assert figures["rtf_cpu"] is None
 
 
-def test_the_real_time_factor_in_cpu_time_needs_the_cpu_time_of_every_step() -> None:
+def test_the_real_time_factor_in_cpu_time_needs_the_cpu_time_of_every_step():
     trace = a_trace("a", [(1.0, 0.3, "", ""), (2.0, 0.1, "a", "")])
     times_ns = (
         {"wall": 300_000_000, "cpu": 900_000_000},
@@ -68,7 +66,7 @@ def test_the_real_time_factor_in_cpu_time_needs_the_cpu_time_of_every_step() -> 
     assert compute([part])["rtf_cpu"] is None
 
 
-def test_step_times_are_in_milliseconds_over_all_steps() -> None:
+def test_step_times_are_in_milliseconds_over_all_steps():
     steps = [(k + 1.0, c, "", "") for k, c in enumerate((0.010, 0.020, 0.030, 0.060))]
     figures = compute([a_trace("a", steps)])
     assert figures["step_mean_ms"] == pytest.approx(30.0)
@@ -76,7 +74,7 @@ def test_step_times_are_in_milliseconds_over_all_steps() -> None:
     assert figures["step_p90_ms"] == pytest.approx(51.0)  # 30 + 0.7 * 30
 
 
-def counted() -> tuple[TraceStep, ...]:
+def counted():
     """Two seconds: 50 real frames of 75 computed, then 50 of 125."""
     first = {"frames_real": 50, "frames_computed": 75, "encoder_flops": 3e9}
     second = {"frames_real": 50, "frames_computed": 125, "encoder_flops": 5e9}
@@ -88,7 +86,7 @@ def counted() -> tuple[TraceStep, ...]:
     )
 
 
-def test_encoder_work_is_per_second_of_audio_and_beam_width_per_decoder_step() -> None:
+def test_encoder_work_is_per_second_of_audio_and_beam_width_per_decoder_step():
     figures = compute([replace(a_trace("a", []), steps=counted(), duration_s=2.0)])
     assert figures["encoder_gflops_per_s"] == pytest.approx(4.0)
     assert figures["reencoding"] == pytest.approx(2.0)  # 200 frames of 20 ms in 2 s
@@ -98,14 +96,14 @@ def test_encoder_work_is_per_second_of_audio_and_beam_width_per_decoder_step() -
     assert figures["beam1_share"] == pytest.approx(4 / 6)
 
 
-def test_what_a_method_does_not_count_is_none_not_zero() -> None:
+def test_what_a_method_does_not_count_is_none_not_zero():
     figures = compute([a_trace("a", [(1.0, 0.1, "a", "")])])
     for name in ("encoder_gflops_per_s", "reencoding", "padding_share", "mean_beam"):
         assert figures[name] is None, name
     assert figures["beam1_share"] is None and figures["memory_peak_mib"] is None
 
 
-def test_memory_is_the_largest_peak_and_violations_add_up() -> None:
+def test_memory_is_the_largest_peak_and_violations_add_up():
     one = a_trace("a", [(1.0, 0.1, "a", "")], memory_peak_bytes=3 * 2**20, commit_violations=2)
     two = a_trace("a", [(1.0, 0.1, "a", "")], memory_peak_bytes=5 * 2**20, commit_violations=1)
     two = replace(
@@ -120,14 +118,14 @@ def test_memory_is_the_largest_peak_and_violations_add_up() -> None:
     assert figures["retracted_words"] == 4
 
 
-def test_an_empty_corpus_has_every_metric_and_none_of_them_a_value() -> None:
+def test_an_empty_corpus_has_every_metric_and_none_of_them_a_value():
     figures = compute([])
     assert list(figures) == list(METRICS)
     counts = {"commit_violations", "retracted_words"}
     assert {name for name, value in figures.items() if value is not None} == counts
 
 
-def test_a_batched_run_reports_no_latency_but_its_accuracy_and_throughput() -> None:
+def test_a_batched_run_reports_no_latency_but_its_accuracy_and_throughput():
     trace = a_trace("a b", [(0.5, 0.1, "", "a"), (1.0, 0.1, "a b", "")], ends=(0.4, 0.8))
     alone, batched = compute([trace]), compute([replace(trace, batch=8)])
     for name in METRICS:
@@ -150,7 +148,7 @@ def test_a_batched_run_reports_no_latency_but_its_accuracy_and_throughput() -> N
         assert METRICS[name].alone, name
 
 
-def test_every_metric_has_a_unit_that_its_name_agrees_with() -> None:
+def test_every_metric_has_a_unit_that_its_name_agrees_with():
     for name, metric in METRICS.items():
         assert metric.name == name and metric.definition and metric.source
         if name.endswith("_ms"):
@@ -165,7 +163,7 @@ def test_every_metric_has_a_unit_that_its_name_agrees_with() -> None:
 WORDS = (TimedWord("the", 0.1, 0.5), TimedWord("cat", 0.6, 1.0), TimedWord("sat", 1.1, 1.5))
 
 
-def trace(steps: list[TraceStep], *, duration_s: float, reference: str = "the cat sat") -> Trace:
+def trace(steps, *, duration_s, reference="the cat sat"):
     return Trace(
         utt="u",
         reference=reference,
@@ -176,7 +174,7 @@ def trace(steps: list[TraceStep], *, duration_s: float, reference: str = "the ca
     )
 
 
-def cat(first: str, last: str) -> Trace:
+def cat(first, last):
     """Chunks of 1 s, 0.4 s of compute each; "the" is committed by the first step."""
     steps = [
         a_step(1.0, 0.4, "the", first),
@@ -185,7 +183,7 @@ def cat(first: str, last: str) -> Trace:
     return trace(steps, duration_s=2.0)
 
 
-def test_accuracy() -> None:
+def test_accuracy():
     found = compute([cat("the hat", "the cat sad")])
     expected = {
         "wer": 100 / 3,
@@ -197,7 +195,7 @@ def test_accuracy() -> None:
     assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
-def test_latency() -> None:
+def test_latency():
     found = compute([cat("the cat", "the cat sat")])
     expected = {
         "word_latency_shown_mean_ca_s": (0.9 + 0.4 + 0.9) / 3,
@@ -218,7 +216,7 @@ def test_latency() -> None:
 @pytest.mark.parametrize(
     ("second", "erasure", "unstable"), [("the cat", 1 / 3, 0.0), ("the hat", 2 / 3, 2 / 3)]
 )
-def test_stability(second: str, erasure: float, unstable: float) -> None:
+def test_stability(second, erasure, unstable):
     shown = ["cat", second, "the cat sat"]
     steps = [a_step(k + 1.0, 0.1, "", text) for k, text in enumerate(shown)]
     found = compute([trace(steps, duration_s=3.0)])
@@ -227,7 +225,7 @@ def test_stability(second: str, erasure: float, unstable: float) -> None:
     assert found["commit_violations"] == found["retracted_words"] == 0
 
 
-def test_cost() -> None:
+def test_cost():
     steps = [
         a_step(
             k + 1.0,
@@ -256,7 +254,7 @@ def test_cost() -> None:
 
 
 @pytest.mark.parametrize(("shown", "on_nonspeech"), [("the cat", 3), ("the cat you", 2)])
-def test_ordinary(shown: str, on_nonspeech: int) -> None:
+def test_ordinary(shown, on_nonspeech):
     texts = [(1.4, shown), (4.0, "the cat you"), (12.0, "the cat you sat sat sat")]
     steps = [a_step(a_s, 0.1, text if a_s == 12.0 else "", text) for a_s, text in texts]
     paused = (*WORDS[:1], TimedWord("cat", 0.7, 1.0), TimedWord("sat", 9.0, 9.2))

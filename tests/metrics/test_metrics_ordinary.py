@@ -1,7 +1,5 @@
 """Words on non-speech, ends lost and invented, repeats and the growth of memory, by hand."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 
@@ -10,7 +8,7 @@ import pytest
 from rapidfuzz.distance import Levenshtein
 from traces import a_step, a_trace
 
-from streaming_asr.metrics import Trace, TraceStep, compute, queued, utterance_line
+from streaming_asr.metrics import Trace, compute, queued, utterance_line
 from streaming_asr.metrics.ordinary import (
     WordPlace,
     nonspeech,
@@ -18,15 +16,16 @@ from streaming_asr.metrics.ordinary import (
     place,
     repeated_words,
 )
+from streaming_asr.metrics.published import DEFINITIONS, value
 from streaming_asr.utterance import TimedWord
 
 
-def said(reference: str, hypothesis: str, **fields: object) -> Trace:
+def said(reference, hypothesis, **fields):
     """A recording of 2 s without word times."""
     return a_trace(reference, [(2.0, 0.1, hypothesis, "")], **fields)
 
 
-def repeated_by_hand(written: list[str]) -> int:
+def repeated_by_hand(written):
     """The definition, every phrase compared with every other."""
     n_repeated = begin = 0
     while begin < len(written):
@@ -43,7 +42,7 @@ def repeated_by_hand(written: list[str]) -> int:
     return n_repeated
 
 
-def test_repeats_are_those_of_the_definition() -> None:
+def test_repeats_are_those_of_the_definition():
     rng = random.Random(2)
     for _ in range(500):
         written = rng.choices("abcd"[: rng.randint(1, 4)], k=rng.randint(0, 24))
@@ -52,7 +51,7 @@ def test_repeats_are_those_of_the_definition() -> None:
         assert repeated_words(written, places) == repeated_by_hand(written), written
 
 
-def test_the_alignment_has_the_fewest_errors() -> None:
+def test_the_alignment_has_the_fewest_errors():
     rng = random.Random(1)
     for _ in range(300):
         spoken, written = (rng.choices("abc", k=rng.randint(0, 9)) for _ in range(2))
@@ -83,12 +82,12 @@ def test_the_alignment_has_the_fewest_errors() -> None:
         ("well", "well...", 0, 0),  # the normaliser's lone point is no word
     ],
 )
-def test_last_words(reference: str, hypothesis: str, dropped: int, invented: int) -> None:
+def test_last_words(reference, hypothesis, dropped, invented):
     counts = ordinary(said(reference, hypothesis))
     assert (counts.dropped, counts.invented) == (dropped, invented)
 
 
-def test_last_words_are_shares_of_the_recordings_with_words() -> None:
+def test_last_words_are_shares_of_the_recordings_with_words():
     traces = [said("the cat", "the"), said("the cat", "the cat"), said("", "you"), said("a", "a b")]
     figures = compute(traces)
     assert figures["last_words_dropped"] == pytest.approx(100 / 3)
@@ -113,11 +112,11 @@ def test_last_words_are_shares_of_the_recordings_with_words() -> None:
         ("a rose", "a rose is a rose is a", 3),  # whole copies: "a rose is"
     ],
 )
-def test_words_in_repeats(reference: str, hypothesis: str, repeated: int) -> None:
+def test_words_in_repeats(reference, hypothesis, repeated):
     assert ordinary(said(reference, hypothesis)).repeated == repeated
 
 
-def test_words_in_repeats_are_counted_per_100_reference_words() -> None:
+def test_words_in_repeats_are_counted_per_100_reference_words():
     figures = compute([said("the cat sat down", "the cat sat down down"), said("", "you you")])
     assert figures["repeated_words_per_100"] == pytest.approx(25 + 25)
     assert compute([said("", "you you")])["repeated_words_per_100"] is None
@@ -128,14 +127,14 @@ ENDS = (0.6, 1.0, 9.2)
 STRETCHES = [(2, 1.5, 8.5), (3, 9.7, 12.0)]
 
 
-def with_a_pause(*steps: tuple[float, str, str]) -> Trace:
+def with_a_pause(*steps):
     return a_trace(
         "the cat sat", [(a, 0.0, committed, partial) for a, committed, partial in steps],
         ends=ENDS, duration_s=12.0,
     )  # fmt: skip
 
 
-def test_non_speech_lasts_a_second_half_a_second_from_every_word() -> None:
+def test_non_speech_lasts_a_second_half_a_second_from_every_word():
     trace = with_a_pause((12.0, "", ""))
     assert [tuple(map(pytest.approx, s)) for s in STRETCHES] == nonspeech(trace)
     short = a_trace("a b", [(4.0, 0.0, "", "")], ends=(1.6, 3.7))  # 0.9, 0.9 and no seconds
@@ -158,13 +157,13 @@ def test_non_speech_lasts_a_second_half_a_second_from_every_word() -> None:
         ([(1.4, "the", "hat"), (12.0, "the cat you sat", "")], 1),
     ],
 )
-def test_words_on_non_speech(steps: list[tuple[float, str, str]], n_words: int) -> None:
+def test_words_on_non_speech(steps, n_words):
     trace = with_a_pause(*steps)
     assert ordinary(trace).nonspeech_words == n_words
     assert compute([trace])["words_on_nonspeech_per_min"] == pytest.approx(n_words / (9.3 / 60))
 
 
-def test_on_a_recording_without_words_every_word_is_on_non_speech() -> None:
+def test_on_a_recording_without_words_every_word_is_on_non_speech():
     quiet = said("", "Thank you.", duration_s=30.0)
     assert compute([quiet])["words_on_nonspeech_per_min"] == pytest.approx(4.0)
     assert utterance_line(quiet)["ordinary"]["nonspeech_s"] == 30.0
@@ -174,7 +173,7 @@ def test_on_a_recording_without_words_every_word_is_on_non_speech() -> None:
         assert compute([left_out])["words_on_nonspeech_per_min"] is None
 
 
-def growing(duration_s: float, mib: list[float | None], **fields: object) -> Trace:
+def growing(duration_s, mib, **fields):
     """Steps of 20 s, and what memory each left."""
     steps = []
     for k, each in enumerate(mib, start=1):
@@ -184,7 +183,7 @@ def growing(duration_s: float, mib: list[float | None], **fields: object) -> Tra
     return Trace("u", "", duration_s, queued(steps), words=(TimedWord("a", 0, 1),), **fields)
 
 
-def test_memory_growth_is_the_slope_over_the_second_half() -> None:
+def test_memory_growth_is_the_slope_over_the_second_half():
     # the first half warms up; then 3 MiB every 20 s
     grows = growing(120.0, [50.0, 90.0, 100.0, 103.0, 106.0, 109.0])
     stays = growing(120.0, [50.0, 90.0, 100.0, 100.0, 100.0, 100.0])
@@ -192,7 +191,7 @@ def test_memory_growth_is_the_slope_over_the_second_half() -> None:
     assert compute([grows, stays])["memory_growth_mib_per_min"] == pytest.approx(4.5)
 
 
-def test_memory_growth_needs_a_minute_and_a_stream_of_its_own() -> None:
+def test_memory_growth_needs_a_minute_and_a_stream_of_its_own():
     for trace in (
         growing(40.0, [1.0, 2.0]),
         growing(120.0, [None] * 6),
@@ -217,24 +216,24 @@ LAST = a_step(6.0, 0.1, "the cat sat", "the cat sat", kind="endpoint")
 FLUSH = a_step(6.0, 0.1, "the cat sat", "the cat sat", kind="flush")
 
 
-def found(*steps: TraceStep, duration_s: float = 6.0) -> list[float | None]:
+def found(*steps, duration_s=6.0):
     trace = Trace("u", "the cat sat", duration_s, tuple(queued(steps)), words=WORDS, language="en")
     figures = compute([trace])
     return [figures[name] for name in NAMES]
 
 
-def test_an_end_told_in_a_turn_cuts_it_off_and_one_behind_it_has_a_delay() -> None:
+def test_an_end_told_in_a_turn_cuts_it_off_and_one_behind_it_has_a_delay():
     # Told at 0.7 and 1.9 s; the first turn ends at 1.0. The second ends 0.6 s before the recording
     # and no end of it was told, so it is not judged; its text is final at 6.1 s.
     assert found(EARLY, RIGHT, FLUSH) == pytest.approx([100, 0, 0.9, 0.9, None, 0.7])
 
 
-def test_a_last_turn_whose_end_is_told_counts_and_ends_naturally() -> None:
+def test_a_last_turn_whose_end_is_told_counts_and_ends_naturally():
     # Told at 6.1 s, 0.7 s after the word.
     assert found(EARLY, RIGHT, LAST, FLUSH) == pytest.approx([50, 0, 0.8, 0.88, 0.7, None])
 
 
-def test_an_end_that_is_told_when_the_next_turn_has_begun_is_missed_and_cuts_that_one_off() -> None:
+def test_an_end_that_is_told_when_the_next_turn_has_begun_is_missed_and_cuts_that_one_off():
     late = a_step(5.1, 0.1, "the cat", "the cat", kind="endpoint")
     assert found(late, FLUSH) == pytest.approx([0, 100, None, None, None, 0.7])
     # With two seconds behind the last word that turn is judged too.
@@ -243,7 +242,7 @@ def test_an_end_that_is_told_when_the_next_turn_has_begun_is_missed_and_cuts_tha
     assert (cut_off, missed) == (50, 100)
 
 
-def test_a_pause_below_two_seconds_is_the_speakers_own() -> None:
+def test_a_pause_below_two_seconds_is_the_speakers_own():
     words = (TimedWord("the", 0.2, 0.5), TimedWord("cat", 2.4, 2.8))
     told = a_step(1.2, 0.1, "the", "the", kind="endpoint")
     flush = a_step(5.0, 0.1, "the cat", "the cat", kind="flush")
@@ -251,7 +250,53 @@ def test_a_pause_below_two_seconds_is_the_speakers_own() -> None:
     assert compute([trace])["turns_cut_off"] == 100
 
 
-def test_a_method_that_tells_no_ends_has_no_figures_of_turns() -> None:
+def test_a_method_that_tells_no_ends_has_no_figures_of_turns():
     assert found(FLUSH)[:5] == [None] * 5
     silent = a_step(6.0, 0.1, "", "", kind="flush")
     assert found(silent) == [None] * 6
+
+
+# -- Published definitions --
+
+
+# Words end at 0.5, 1.1 and 1.6 s. Texts come at 1.2 s ("the"), 2.3 s ("the cat", "the" final) and
+# 3.1 s (all final); chunks are sent at 1, 2 and 2.5 s, and the audio lasts 2.5 s.
+STEPS = [(1.0, 0.2, "", "the"), (2.0, 0.3, "the", "cat"), (2.5, 0.6, "the cat sat", "")]
+TRACE = a_trace("the cat sat", STEPS, ends=(0.5, 1.1, 1.6))
+SECONDS = {
+    # From 1, 2 and 2 s, when the chunks with the words' ends were sent.
+    "picovoice_word_emission": (0.2 + 0.3 + 1.1) / 3,
+    "assemblyai_emission": 0.3,
+    "assemblyai_ttct": 3.1 - 2.0,
+    # Least and most: 1.2 - 0.5 and 1.2; 2.3 - 1.1 and 2.3 - 0.5; 2.5 - 1.6 and 2.5 - 1.1 s;
+    # the new words last 0.2 s each.
+    "openbench_streaming": ((0.7 + 1.2) / 2 + (1.2 + 1.8) / 2 + (0.9 + 1.4) / 2) / 3,
+    # "the" at 2.3 s: 1.8 and 2.3 s, 0.2 s long. "cat sat" from 0.9 to 1.6 s: 0.9 and 2.0 s.
+    "openbench_confirmed": (0.2 * (1.8 + 2.3) / 2 + 0.7 * (0.9 + 2.0) / 2) / 0.9,
+    "coval_ttft": 1.2,
+    "coval_audio_to_final": 3.1,
+    "coval_ttfs": 1.5,
+    "pipecat_ttfs": 1.5,
+    "livekit_transcription_delay": 1.5,
+}
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_each_definition_gives_what_its_formula_gives(name):
+    assert value(name, [TRACE]) == pytest.approx(SECONDS[name], abs=1e-6)
+
+
+def test_words_before_their_audio_are_left_out_or_count_0_or_less():
+    """The text is final at 0.5 s, its last word ends at 0.9 s."""
+    early = a_trace("a b", [(0.5, 0.0, "a b", ""), (1.0, 0.0, "a b", "")], ends=(0.4, 0.9))
+    assert value("assemblyai_emission", [early]) == 0.0  # of "a"
+    assert value("picovoice_word_emission", [early]) == pytest.approx((0.0 - 0.5) / 2)
+    assert value("assemblyai_ttct", [early]) is None
+    assert value("coval_ttfs", [early]) is None
+    assert value("pipecat_ttfs", [early]) == pytest.approx(-0.4)
+    assert value("livekit_transcription_delay", [early]) == 0.0
+
+
+def test_a_failed_recording_has_no_latency():
+    failed = a_trace("a b", [], ends=(0.4, 0.9), error="broken")
+    assert {value(name, [failed]) for name in DEFINITIONS} == {None}

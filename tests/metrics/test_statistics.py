@@ -1,7 +1,5 @@
 """Intervals over clusters, quantiles of draws, Holm: known answers and scipy's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -18,11 +16,11 @@ from streaming_asr.metrics.intervals import (
 )
 
 
-def a_rate(numerator: np.ndarray, denominator: np.ndarray):
+def a_rate(numerator, denominator):
     return lambda counts: {"rate": rate(counts, numerator, denominator)}
 
 
-def estimate(statistics, n: int, **options) -> Estimate:
+def estimate(statistics, n, **options):
     (found,) = bootstrap(statistics, n, **options).values()
     assert found is not None
     return found
@@ -31,20 +29,20 @@ def estimate(statistics, n: int, **options) -> Estimate:
 # -- what is drawn ---------------------------------------------------------------------------
 
 
-def test_speakers_are_drawn_where_ten_or_more_are_known() -> None:
+def test_speakers_are_drawn_where_ten_or_more_are_known():
     speakers = [f"s{k % 12}" for k in range(40)]
     made = clusters(speakers, [None] * 40)
     assert (made.kind, made.n, str(made)) == ("speaker", 12, "12 speakers")
     assert sums(np.ones(40), made).tolist() == [4] * 4 + [3] * 8
 
 
-def test_below_ten_speakers_utterances_are_drawn_and_it_is_said() -> None:
+def test_below_ten_speakers_utterances_are_drawn_and_it_is_said():
     made = clusters([f"s{k % 9}" for k in range(40)], [None] * 40)
     assert (made.kind, made.n) == ("utterance", 40)
     assert str(made) == "40 utterances (9 speakers, fewer than 10: too few to draw)"
 
 
-def test_recordings_stand_in_for_speakers_and_utterances_for_both() -> None:
+def test_recordings_stand_in_for_speakers_and_utterances_for_both():
     recordings = [f"r{k // 2}" for k in range(40)]
     assert clusters([None] * 40, recordings).kind == "recording"
     # One utterance without a speaker: its words could be anyone's.
@@ -56,7 +54,7 @@ def test_recordings_stand_in_for_speakers_and_utterances_for_both() -> None:
 # -- the interval ----------------------------------------------------------------------------
 
 
-def test_the_interval_is_that_of_scipy() -> None:
+def test_the_interval_is_that_of_scipy():
     from scipy import stats
 
     rng = np.random.default_rng(3)
@@ -77,13 +75,13 @@ def test_the_interval_is_that_of_scipy() -> None:
     assert ours.high == pytest.approx(theirs.high, abs=0.05 * width)
 
 
-def test_the_same_seed_gives_the_same_interval() -> None:
+def test_the_same_seed_gives_the_same_interval():
     statistics = a_rate(np.arange(12.0), np.full(12, 100.0))
     assert bootstrap(statistics, 12) == bootstrap(statistics, 12)
     assert bootstrap(statistics, 12) != bootstrap(statistics, 12, seed=1)
 
 
-def test_the_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+def test_the_intervals_hold_the_truth_about_as_often_as_they_say():
     # 25 speakers of 40 words each, error rates around 10 %, differing by speaker.
     rng = np.random.default_rng(11)
     held = 0
@@ -94,7 +92,7 @@ def test_the_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
     assert 0.88 <= held / 200 <= 0.99
 
 
-def test_the_p_value_is_the_level_at_which_the_interval_touches_zero() -> None:
+def test_the_p_value_is_the_level_at_which_the_interval_touches_zero():
     rng = np.random.default_rng(2)
     differences, words = rng.normal(1.2, 3.0, size=20), np.ones(20)
     p_value = estimate(a_rate(differences, words), 20).p_value
@@ -103,11 +101,11 @@ def test_the_p_value_is_the_level_at_which_the_interval_touches_zero() -> None:
     assert touching.low == pytest.approx(0.0, abs=0.02)
 
 
-def test_draws_that_all_say_the_same_bound_nothing() -> None:
+def test_draws_that_all_say_the_same_bound_nothing():
     assert estimate(a_rate(np.zeros(15), np.ones(15)), 15) == Estimate(0.0)
 
 
-def test_what_is_undefined_has_no_interval() -> None:
+def test_what_is_undefined_has_no_interval():
     assert bootstrap(a_rate(np.zeros(5), np.zeros(5)), 5) == {"rate": None}
     assert estimate(a_rate(np.arange(5.0), np.ones(5)), 5) == Estimate(2.0)  # fewer than six
     # Nine of ten clusters have no words: the draws without the tenth are left out.
@@ -115,7 +113,7 @@ def test_what_is_undefined_has_no_interval() -> None:
     assert estimate(a_rate(only, only * 4), 10).value == 0.25
 
 
-def test_clusters_that_move_together_make_a_wider_interval_than_their_utterances() -> None:
+def test_clusters_that_move_together_make_a_wider_interval_than_their_utterances():
     rng = np.random.default_rng(4)
     errors = np.repeat(rng.integers(0, 10, size=12), 20).astype(float)
     words = np.full(240, 10.0)
@@ -129,7 +127,7 @@ def test_clusters_that_move_together_make_a_wider_interval_than_their_utterances
 # -- paired differences ----------------------------------------------------------------------
 
 
-def differing(n: int, *values: float) -> np.ndarray:
+def differing(n, *values):
     """Differences of n clusters, of which the first have these and the others none."""
     return np.array([*values, *[0.0] * (n - len(values))])
 
@@ -143,12 +141,12 @@ def differing(n: int, *values: float) -> np.ndarray:
         ((3, 2, 1, 1, 1, 1), 2 / 64),
     ],
 )
-def test_p_is_the_share_of_signs_whose_sum_is_as_far_from_zero(values, p_value: float) -> None:
+def test_p_is_the_share_of_signs_whose_sum_is_as_far_from_zero(values, p_value):
     assert sign_flip_p(np.array(values, dtype=float)) == p_value
     assert sign_flip_p(differing(12, *values)) == p_value  # what does not differ has no say
 
 
-def test_a_p_value_of_all_signs_is_that_of_scipy() -> None:
+def test_a_p_value_of_all_signs_is_that_of_scipy():
     from scipy import stats
 
     differences = np.random.default_rng(5).normal(0.5, 1.0, size=11)
@@ -158,13 +156,13 @@ def test_a_p_value_of_all_signs_is_that_of_scipy() -> None:
     assert sign_flip_p(differences) == pytest.approx(theirs.pvalue)
 
 
-def test_of_many_signs_some_are_drawn() -> None:
+def test_of_many_signs_some_are_drawn():
     # 15 of 20 coins: 2 * sum of C(20, k) for k of 15 to 20, over 2**20, is 0.0414.
     p_value = sign_flip_p(np.array([1.0] * 15 + [-1.0] * 5))
     assert p_value == pytest.approx(0.0414, abs=0.006)
 
 
-def test_where_few_clusters_differ_there_is_neither_p_nor_interval() -> None:
+def test_where_few_clusters_differ_there_is_neither_p_nor_interval():
     words = np.full(60, 10.0)
     assert flip(differing(60), words) == Estimate(0.0, n_differ=0)
     assert flip(differing(60, 1, 1, 1), words) == Estimate(3 / 600, n_differ=3)
@@ -176,7 +174,7 @@ def test_where_few_clusters_differ_there_is_neither_p_nor_interval() -> None:
     assert flip(np.zeros(3), np.zeros(3)) is None
 
 
-def test_the_flipped_interval_holds_zero_just_where_p_does_not_reject_it() -> None:
+def test_the_flipped_interval_holds_zero_just_where_p_does_not_reject_it():
     rng = np.random.default_rng(8)
     n_apart = 0
     for _ in range(100):
@@ -193,7 +191,7 @@ def test_the_flipped_interval_holds_zero_just_where_p_does_not_reject_it() -> No
 
 
 @pytest.mark.parametrize("n_values", [1, 2, 7, 300])
-def test_a_quantile_of_a_draw_is_numpys_of_the_values_drawn(n_values: int) -> None:
+def test_a_quantile_of_a_draw_is_numpys_of_the_values_drawn(n_values):
     rng = np.random.default_rng(n_values)
     values = np.round(rng.normal(size=n_values), 1)  # ties on purpose
     owners = rng.integers(6, size=n_values)
@@ -210,7 +208,7 @@ def test_a_quantile_of_a_draw_is_numpys_of_the_values_drawn(n_values: int) -> No
                 assert np.isnan(answers[row])
 
 
-def test_a_pool_of_nothing_has_no_quantile() -> None:
+def test_a_pool_of_nothing_has_no_quantile():
     (found,) = Pool([], [], 3).quantiles(np.ones((2, 3), np.float32), (0.5,))
     assert np.isnan(found).all()
 
@@ -218,11 +216,11 @@ def test_a_pool_of_nothing_has_no_quantile() -> None:
 # -- many comparisons ------------------------------------------------------------------------
 
 
-def test_holm_multiplies_by_what_is_left_and_never_falls() -> None:
+def test_holm_multiplies_by_what_is_left_and_never_falls():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
 
 
-def test_a_comparison_without_p_counts_among_those_corrected_for() -> None:
+def test_a_comparison_without_p_counts_among_those_corrected_for():
     assert holm([0.01, None, 0.03]) == [pytest.approx(0.03), None, pytest.approx(0.06)]

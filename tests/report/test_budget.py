@@ -1,9 +1,5 @@
 """report --budget: the best run within limits, its runner-up, and what lies nearest."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from report_cells import TEN_WORDS, write_cell, write_failed, write_three
 
@@ -14,7 +10,7 @@ from streaming_asr.score.results import read_results
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def three(tmp_path_factory):
     """star has no error and ufal and whisperrt 4 and 5 of 120 words; nine of ten words are final
     after 1.84, 1.12 and 0.12 s."""
     root = write_three(tmp_path_factory.mktemp("three") / "g")
@@ -66,21 +62,14 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["wer=8", "headroom=3"], 0, ["budget: wer at most 8 %, headroom at least 3"]),
     ],
 )
-def test_the_answer_to_a_budget(
-    budget: list[str],
-    status: int,
-    lines: list[str],
-    three: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_answer_to_a_budget(budget, status, lines, three, tmp_path, capsys):
     command = [str(three), "--out", str(tmp_path / "page.html"), "--budget", *budget]
     assert main(command) == status
     printed = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line not in printed] == []
 
 
-def test_a_run_of_each_data_must_be_within_the_budget(tmp_path: Path) -> None:
+def test_a_run_of_each_data_must_be_within_the_budget(tmp_path):
     for split, said in (("clean", "good morning"), ("other", "bad morning")):
         texts = {"u1": ("good morning", said)}
         folder = tmp_path / "g" / f"method=ufal,chunk=300ms,data.split={split}"
@@ -109,14 +98,8 @@ def test_a_run_of_each_data_must_be_within_the_budget(tmp_path: Path) -> None:
     ],
 )
 def test_a_metric_without_the_interval_that_it_needs_cannot_be_judged(
-    n: int,
-    n_wrong: int,
-    limit: str,
-    state: str,
-    reason: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    n, n_wrong, limit, state, reason, tmp_path, capsys
+):
     texts = {
         f"u{k}": (TEN_WORDS, TEN_WORDS.replace("early", "yearly") if k < n_wrong else TEN_WORDS)
         for k in range(n)
@@ -144,9 +127,7 @@ def test_a_metric_without_the_interval_that_it_needs_cannot_be_judged(
         ("mean_beam=2", "not better high or low"),
     ],
 )
-def test_a_wrong_budget_is_refused_before_anything_is_written(
-    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_budget_is_refused_before_anything_is_written(text, told, tmp_path, capsys):
     with pytest.raises(UserError, match=told.replace("?", r"\?")):
         parse_limits("--budget", [text])
     folder = write_cell(tmp_path / "method=ufal,chunk=300ms")

@@ -1,14 +1,11 @@
 """The report: cells read and marked, the page self-contained, sorted, filtered and played."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from report_cells import (
@@ -37,7 +34,7 @@ from streaming_asr.score.results import Result, read_results
 # -- the cells and the terminal's table ------------------------------------------------------
 
 
-def rendered(folder: Path, *, wide: bool = False, sort: str | None = None, width: int = 80) -> str:
+def rendered(folder, *, wide=False, sort=None, width=80):
     from rich.console import Console
 
     console = Console(width=width)
@@ -46,7 +43,7 @@ def rendered(folder: Path, *, wide: bool = False, sort: str | None = None, width
     return captured.get()
 
 
-def test_the_table_fits_in_80_columns_and_shows_the_numbers_as_scored(tmp_path: Path) -> None:
+def test_the_table_fits_in_80_columns_and_shows_the_numbers_as_scored(tmp_path):
     write_cell(
         tmp_path / "method=whisperrt,chunk=300ms,method.beam=3,method.decoder_cache=true",
         texts={"u1": ("cats eat fresh fish", "cats eat flesh fish")},
@@ -62,7 +59,7 @@ def test_the_table_fits_in_80_columns_and_shows_the_numbers_as_scored(tmp_path: 
     assert "rewritten" in wide and "no room" not in wide
 
 
-def test_a_row_is_called_by_what_differs_and_no_word_or_path_of_it_is_cut(tmp_path: Path) -> None:
+def test_a_row_is_called_by_what_differs_and_no_word_or_path_of_it_is_cut(tmp_path):
     for method, own in (("ufal", ""), ("simul_whisper", ",method.last_frame_threshold=4")):
         name = f"method={method},chunk=300ms{own},method.truncation=never,model=base"
         write_cell(tmp_path / name)
@@ -79,7 +76,7 @@ def test_a_row_is_called_by_what_differs_and_no_word_or_path_of_it_is_cut(tmp_pa
     assert max(len(line) for line in lines if path not in line) <= 80
 
 
-def test_the_best_run_is_first_and_marked_and_another_metric_can_be_chosen(tmp_path: Path) -> None:
+def test_the_best_run_is_first_and_marked_and_another_metric_can_be_chosen(tmp_path):
     root = write_three(tmp_path / "three", n=24)
     by_wer, by_latency = (rendered(root), rendered(root, sort="commit_p50"))
     assert first_column(by_wer) == ["star *", "ufal", "whisperrt"]
@@ -94,9 +91,7 @@ def test_the_best_run_is_first_and_marked_and_another_metric_can_be_chosen(tmp_p
 
 
 @pytest.mark.parametrize(("n", "is_enough"), [(12, False), (24, True)])
-def test_a_winner_is_named_from_twenty_recordings_on(
-    n: int, is_enough: bool, tmp_path: Path
-) -> None:
+def test_a_winner_is_named_from_twenty_recordings_on(n, is_enough, tmp_path):
     root = write_three(tmp_path / "three", n)
     text = rendered(root)
     assert ("star *" in text) == ("star at 1000 ms: WER 0.0 %, the least of 3" in text) == is_enough
@@ -113,13 +108,13 @@ def test_a_winner_is_named_from_twenty_recordings_on(
     assert not re.search(r"\x1b\[1m *[42]\.", row)
 
 
-def first_column(text: str) -> list[str]:
+def first_column(text):
     """The names in the rows of a table, whose chunk follows them."""
     rows = (re.match(r"(\S.*?) +\d+ ms ", line) for line in text.splitlines())
     return [row[1] for row in rows if row]
 
 
-def test_a_wider_screen_has_more_columns_and_none_is_passed(tmp_path: Path) -> None:
+def test_a_wider_screen_has_more_columns_and_none_is_passed(tmp_path):
     grid = write_grid(tmp_path / "grid")
     n_columns = []
     for width in (40, 60, 80, 100, 120):
@@ -133,7 +128,7 @@ def test_a_wider_screen_has_more_columns_and_none_is_passed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("names_model", [True, False])
-def test_a_row_says_that_its_model_cannot_stream(tmp_path: Path, names_model: bool) -> None:
+def test_a_row_says_that_its_model_cannot_stream(tmp_path, names_model):
     """The model is known by its name, or by its folder where the name is another."""
     for kind in KINDS.values():
         folder = tmp_path / "models" / kind.name
@@ -150,9 +145,7 @@ def test_a_row_says_that_its_model_cannot_stream(tmp_path: Path, names_model: bo
     assert rendered(tmp_path / "out").count("[1]") == 2
 
 
-def test_json_has_every_number_and_nothing_else_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_every_number_and_nothing_else_is_printed(tmp_path, capsys):
     write_cell(tmp_path / "method=ufal,chunk=300ms")
     scored = json.loads((tmp_path / "method=ufal,chunk=300ms" / "metrics.json").read_text())
     for program in (main, score):
@@ -167,7 +160,7 @@ def test_json_has_every_number_and_nothing_else_is_printed(
     assert "is a folder; write --json last" in capsys.readouterr().err
 
 
-def test_a_failed_cell_is_a_row_with_its_reason(tmp_path: Path) -> None:
+def test_a_failed_cell_is_a_row_with_its_reason(tmp_path):
     write_cell(tmp_path / "method=whisperrt,chunk=300ms")
     data = {"name": "mini", "split": "other"}
     failed = tmp_path / "method=ufal,chunk=[bold]"
@@ -180,7 +173,7 @@ def test_a_failed_cell_is_a_row_with_its_reason(tmp_path: Path) -> None:
     assert [cell["error"] for cell in data["cells"]] == [None, "UserError: no adapter [here]"]
 
 
-def test_another_schema_and_a_damaged_file_are_marked_rows_without_numbers(tmp_path: Path) -> None:
+def test_another_schema_and_a_damaged_file_are_marked_rows_without_numbers(tmp_path):
     write_cell(tmp_path / "a")
     later = write_cell(tmp_path / "b") / "metrics.json"
     later.write_text(later.read_text().replace('"schema": 1', '"schema": 2'))
@@ -194,7 +187,7 @@ def test_another_schema_and_a_damaged_file_are_marked_rows_without_numbers(tmp_p
     assert (b.metrics, c.metrics) == ({}, {})
 
 
-def test_what_speaks_against_comparing_rows_is_noted(tmp_path: Path) -> None:
+def test_what_speaks_against_comparing_rows_is_noted(tmp_path):
     for name, old, new in (
         ("a", "", ""),
         ("b", "", ""),
@@ -220,7 +213,7 @@ def test_what_speaks_against_comparing_rows_is_noted(tmp_path: Path) -> None:
     assert [cell.is_odd for cell in read_results(tmp_path)] == [False, False, True, True, False]
 
 
-def test_a_run_of_other_data_is_marked_and_neither_best_nor_on_the_front(tmp_path: Path) -> None:
+def test_a_run_of_other_data_is_marked_and_neither_best_nor_on_the_front(tmp_path):
     for name in ("whisperrt", "ufal", "star"):
         write_cell(tmp_path / f"method={name},chunk=300ms", compute_s=0.1)
     fewer = {"u1": ("good morning", "good morning")}
@@ -237,9 +230,7 @@ def test_a_run_of_other_data_is_marked_and_neither_best_nor_on_the_front(tmp_pat
     assert sum(front(cells).values()) == 4
 
 
-def test_the_page_has_the_remarks_of_the_terminal_and_why_there_are_no_intervals(
-    tmp_path: Path,
-) -> None:
+def test_the_page_has_the_remarks_of_the_terminal_and_why_there_are_no_intervals(tmp_path):
     write_cell(tmp_path / "method=ufal,chunk=300ms")
     data = page_data(tmp_path)
     assert data["remarks"][0].startswith("few recordings (2): chance decides much")
@@ -255,8 +246,8 @@ def test_the_page_has_the_remarks_of_the_terminal_and_why_there_are_no_intervals
     assert wers == sorted(wers)
 
 
-def test_the_front_are_the_runs_that_none_of_their_data_betters() -> None:
-    def cell(name: str, latency_s: float | None, wer: float, split: str = "clean") -> Result:
+def test_the_front_are_the_runs_that_none_of_their_data_betters():
+    def cell(name, latency_s, wer, split="clean"):
         metrics = {"word_latency_committed_p50_ca_s": latency_s, "wer": wer}
         return Result(Path(name), name, "m", "", 0.3, split, metrics)
 
@@ -276,9 +267,7 @@ def test_the_front_are_the_runs_that_none_of_their_data_betters() -> None:
     }  # fmt: skip
 
 
-def test_where_no_log_knows_its_computing_time_the_page_shows_the_audio_clock(
-    tmp_path: Path,
-) -> None:
+def test_where_no_log_knows_its_computing_time_the_page_shows_the_audio_clock(tmp_path):
     page = build(write_without_times(tmp_path))
     data = embedded(page)
     late = "word_latency_committed_p50_cu_s"
@@ -297,7 +286,7 @@ def test_where_no_log_knows_its_computing_time_the_page_shows_the_audio_clock(
     assert timed["clock"] == "ca" and "not counted" not in timed["verdicts"][0]
 
 
-def test_the_page_opens_on_no_run_that_is_early_with_wrong_words() -> None:
+def test_the_page_opens_on_no_run_that_is_early_with_wrong_words():
     late = FRONT[0]
     points = {"good": (2.0, 3.0), "quick": (1.0, 6.0), "wrong": (0.4, 90.0), "slow": (3.0, 8.0)}
     runs = {
@@ -309,7 +298,7 @@ def test_the_page_opens_on_no_run_that_is_early_with_wrong_words() -> None:
     assert [run.name for run in extremes([runs["wrong"], runs["good"]])] == ["good", "wrong"]
 
 
-def test_noise_makes_other_data_of_a_corpus(tmp_path: Path) -> None:
+def test_noise_makes_other_data_of_a_corpus(tmp_path):
     for ratio in (20, 0):
         cell = write_cell(tmp_path / f"method=ufal,chunk=300ms,data.snr_db={ratio}")
         amend(cell, config={"data": {"snr_db": ratio, "noise": "/sounds/rain"}})
@@ -319,13 +308,13 @@ def test_noise_makes_other_data_of_a_corpus(tmp_path: Path) -> None:
     assert set(front(cells).values()) == {True}
 
 
-def test_results_that_were_set_aside_are_no_rows(tmp_path: Path) -> None:
+def test_results_that_were_set_aside_are_no_rows(tmp_path):
     write_cell(tmp_path / "method=whisperrt,chunk=300ms")
     write_cell(tmp_path / "method=whisperrt,chunk=300ms.old-1")
     assert [cell.name for cell in read_results(tmp_path)] == ["method=whisperrt,chunk=300ms"]
 
 
-def test_a_busy_machine_and_few_recordings_are_remarked(tmp_path: Path) -> None:
+def test_a_busy_machine_and_few_recordings_are_remarked(tmp_path):
     for method, cpu in (("ufal", 0.5), ("whisperrt", 0.9)):
         cell = write_cell(tmp_path / f"method={method},chunk=300ms")
         amend(cell, metrics={"rtf_total": 1.0, "rtf_cpu": cpu})
@@ -335,7 +324,7 @@ def test_a_busy_machine_and_few_recordings_are_remarked(tmp_path: Path) -> None:
     assert "\nfew recordings (2): chance decides much of such a WER" in text
 
 
-def test_a_table_of_aligned_recordings_names_the_error_of_their_times(tmp_path: Path) -> None:
+def test_a_table_of_aligned_recordings_names_the_error_of_their_times(tmp_path):
     cells = {"ufal": "whisper-tiny.en 0123", "star": "ctc-tiny.en 45", "u2": "whisper-x 6, of the"}
     alignments = {
         "hush_word": "a b/mfa-english_mfa/librispeech-test-other",
@@ -344,7 +333,7 @@ def test_a_table_of_aligned_recordings_names_the_error_of_their_times(tmp_path: 
     }
     rest = {"offline": None, "whisperrt": ["odd"]} | dict.fromkeys(alignments, "ctc-tiny.en 45")
     for method, source in {**cells, **rest}.items():
-        data: Any = {"word_times": source}
+        data = {"word_times": source}
         if method in alignments:
             data["alignments"] = alignments[method]
         cell = write_cell(tmp_path / f"method={method},chunk=300ms")
@@ -372,9 +361,7 @@ def test_a_table_of_aligned_recordings_names_the_error_of_their_times(tmp_path: 
         ("runs", "is a folder; name a file in it"),  # in place of the page
     ],
 )
-def test_what_has_no_results_is_refused_and_stays_as_it_is(
-    tmp_path: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_has_no_results_is_refused_and_stays_as_it_is(tmp_path, name, said, capsys):
     for folder in ("empty", "another"):
         (tmp_path / folder).mkdir()
     (tmp_path / "talk.wav").touch()
@@ -387,7 +374,7 @@ def test_what_has_no_results_is_refused_and_stays_as_it_is(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_the_command_needs_no_torch_and_says_where_the_page_is(tmp_path: Path) -> None:
+def test_the_command_needs_no_torch_and_says_where_the_page_is(tmp_path):
     write_cell(tmp_path / "method=whisperrt,chunk=300ms")
     code = (
         "import sys; from streaming_asr.report import main\n"
@@ -409,7 +396,7 @@ def test_the_command_needs_no_torch_and_says_where_the_page_is(tmp_path: Path) -
 # -- the page's first sentence and data --------------------------------------------------------
 
 
-def test_the_page_holds_the_numbers_of_metrics_json(tmp_path: Path) -> None:
+def test_the_page_holds_the_numbers_of_metrics_json(tmp_path):
     folder = write_cell(tmp_path / "method=whisperrt,chunk=300ms")
     scored = json.loads((folder / "metrics.json").read_text())["metrics"]
     (cell,) = embedded(build(tmp_path))["cells"]
@@ -437,13 +424,8 @@ def test_the_page_holds_the_numbers_of_metrics_json(tmp_path: Path) -> None:
     ],
 )
 def test_a_row_that_is_no_result_of_its_method_says_why_in_the_table_and_in_the_page(
-    method: str,
-    settings: dict[str, Any],
-    said: str,
-    reached: dict[str, int],
-    told: str | None,
-    tmp_path: Path,
-) -> None:
+    method, settings, said, reached, told, tmp_path
+):
     (tmp_path / "W").mkdir()
     (tmp_path / "W" / "training.json").write_text(json.dumps({"reached": reached}))
     settings = {k: str(tmp_path / "W") if v == "W" else v for k, v in settings.items()}
@@ -455,14 +437,14 @@ def test_a_row_that_is_no_result_of_its_method_says_why_in_the_table_and_in_the_
     assert all(f"[1] {note}" in text for note in row["notes"]) and "[2]" not in text
 
 
-def test_the_page_fetches_nothing(tmp_path: Path) -> None:
+def test_the_page_fetches_nothing(tmp_path):
     text = build(write_grid(tmp_path / "grid", tone(tmp_path / "a.ogg"))).read_text()
     addresses = set(re.findall(r"(?:https?:)?//[\w.]+\.[a-z]{2,}[^\s'\"]*", text))
     assert addresses == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"(?:src|href)=[\"'](?!data:)|@import|\bfetch\(|XMLHttpRequest", text)
 
 
-def test_audio_is_embedded_once_and_unplayable_files_say_so(tmp_path: Path) -> None:
+def test_audio_is_embedded_once_and_unplayable_files_say_so(tmp_path):
     (tmp_path / "grid").mkdir()
     sound = tone(tmp_path / "grid" / "a.ogg")
     for name, path in (("a", sound), ("b", sound), ("c", tmp_path / "gone.ogg")):
@@ -480,7 +462,7 @@ def test_audio_is_embedded_once_and_unplayable_files_say_so(tmp_path: Path) -> N
     assert silent == {0: None, 1: None, 2: "the audio file is not on this machine"}
 
 
-def test_a_server_is_called_by_its_label(tmp_path: Path) -> None:
+def test_a_server_is_called_by_its_label(tmp_path):
     for label in ("one", "two"):
         keys = f"chunk=20ms,method=remote,method.label={label},method.url=ws___127.0.0.1_8101"
         write_cell(tmp_path / keys)
@@ -510,13 +492,8 @@ OUTSIDE = "it lies outside of the results; give --audio FOLDER to have it in the
 )
 @pytest.mark.parametrize("absolute", [True, False])
 def test_only_sound_of_the_results_and_of_what_the_user_names_is_embedded(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    audio_from: list[str],
-    silent: str | None,
-    absolute: bool,
-) -> None:
+    tmp_path, monkeypatch, name, audio_from, silent, absolute
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_cell(Path("grid/a"), audio_path=tmp_path / name if absolute else Path(name))
@@ -532,7 +509,7 @@ def test_only_sound_of_the_results_and_of_what_the_user_names_is_embedded(
     assert ("data:audio" in page.read_text("utf-8")) == (silent is None)
 
 
-def test_the_median_comes_first_and_the_worst_and_the_slowest_are_named(tmp_path: Path) -> None:
+def test_the_median_comes_first_and_the_worst_and_the_slowest_are_named(tmp_path):
     right = "cats eat fresh fish on friday"
     texts = {f"u{n}": (right, right) for n in range(9)}
     texts["u3"] = (right, "cats eat")
@@ -554,14 +531,14 @@ def test_the_median_comes_first_and_the_worst_and_the_slowest_are_named(tmp_path
         assert sum(cell == at and text != "" for (cell, _), text in why.items()) <= 4
 
 
-def test_a_timeline_tells_when_each_word_was_spoken_shown_changed_and_committed() -> None:
+def test_a_timeline_tells_when_each_word_was_spoken_shown_changed_and_committed():
     from traces import a_step
 
-    from streaming_asr.metrics import Trace, TraceStep, queued
+    from streaming_asr.metrics import Trace, queued
     from streaming_asr.report.timelines import timeline
     from streaming_asr.utterance import TimedWord
 
-    def step(audio_s: float, committed: str, displayed: str) -> TraceStep:
+    def step(audio_s, committed, displayed):
         return a_step(audio_s, 0.1, committed, displayed)
 
     trace = Trace(
@@ -604,7 +581,7 @@ def test_a_timeline_tells_when_each_word_was_spoken_shown_changed_and_committed(
     assert shown["end_s"] == 2.1
 
 
-def test_what_wer_forgives_is_no_error_on_the_page() -> None:
+def test_what_wer_forgives_is_no_error_on_the_page():
     from traces import a_step
 
     from streaming_asr.metrics import Trace, queued
@@ -623,7 +600,7 @@ def test_what_wer_forgives_is_no_error_on_the_page() -> None:
     assert kinds == ["forgiven", "forgiven", "hit", "hit", "substitution"]
 
 
-def test_a_gap_between_blocks_does_not_break_a_sentence() -> None:
+def test_a_gap_between_blocks_does_not_break_a_sentence():
     """WhisperRT's words lie where their blocks end, here with a second between the second and
     third word of the first sentence."""
     texts = ["The", "harbour", "opens", "at", "nine.", "Bring", "a", "coat", "with", "you."]
@@ -637,7 +614,7 @@ def test_a_gap_between_blocks_does_not_break_a_sentence() -> None:
     assert _said(log)[1] == (1.9, "opens at nine.")
 
 
-def test_recordings_without_a_reference_are_not_wrong(tmp_path: Path) -> None:
+def test_recordings_without_a_reference_are_not_wrong(tmp_path):
     write_unjudged(tmp_path)
     data = page_data(tmp_path)
     assert data["verdicts"] == ["No reference: the texts and when they came, no errors."]
@@ -651,7 +628,7 @@ def test_recordings_without_a_reference_are_not_wrong(tmp_path: Path) -> None:
 # -- numbers ---------------------------------------------------------------------------------
 
 
-def test_the_page_and_the_terminal_show_one_number(tmp_path: Path) -> None:
+def test_the_page_and_the_terminal_show_one_number(tmp_path):
     folder = write_cell(tmp_path / "method=whisperrt,chunk=300ms")
     # Five digits of it would be 15.950, and that 16.0.
     amend(folder, metrics={"wer": 15.949999, "word_latency_coverage": 92.5})
@@ -661,7 +638,7 @@ def test_the_page_and_the_terminal_show_one_number(tmp_path: Path) -> None:
     assert "15.9" in row and " 92 " in row
 
 
-def test_the_first_sentence_states_the_least_wer_and_offlines(tmp_path: Path) -> None:
+def test_the_first_sentence_states_the_least_wer_and_offlines(tmp_path):
     right = "cats eat fresh fish on friday"
     texts = {f"u{n}": (right, right) for n in range(20)}
     write_cell(tmp_path / "method=offline,chunk=300ms", texts=texts, chunk="3000ms")
@@ -691,7 +668,7 @@ def test_the_first_sentence_states_the_least_wer_and_offlines(tmp_path: Path) ->
     assert "WER 50.0 %, the least of 4 streaming runs (shared by 1 other), half " in told
 
 
-def test_the_matrix_has_the_differences_of_score_compare(tmp_path: Path) -> None:
+def test_the_matrix_has_the_differences_of_score_compare(tmp_path):
     """Seven recordings of eight differ from the best run, none between the two equal ones."""
     sentence = "big fish swim home"
     for method, text in {"ufal": sentence, "star": "big", "whisperrt": "big"}.items():

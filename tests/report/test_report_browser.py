@@ -1,14 +1,10 @@
 """The report's page in a real browser: sorted, filtered, played and used without a mouse."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, DRIVER, Browser, browser
+from browser import CHROMIUM, DRIVER, browser
 from report_cells import (
     embedded,
     tone,
@@ -35,27 +31,27 @@ FOCUS = "return document.activeElement.dataset.sort || document.activeElement.id
 
 
 @pytest.fixture(scope="module")
-def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def window(tmp_path_factory):
     with browser(tmp_path_factory.mktemp("profile")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(tmp_path_factory):
     root = tmp_path_factory.mktemp("page")
     grid = write_grid(root / "grid", tone(root / "a.ogg"))
     return build(grid, root / "page.html", [root])
 
 
 @pytest.fixture(autouse=True)
-def no_complaints(window: Browser, page: Path) -> Iterator[None]:
+def no_complaints(window, page):
     window.console()
     window.open(page)
     yield
     assert window.console() == []
 
 
-def drawn(window: Browser, page: Path, fragment: str = "", *, script: str = "") -> str:
+def drawn(window, page, fragment="", *, script=""):
     """The page as its scripts draw it; `script` runs last."""
     window.open(page, fragment)
     if script:
@@ -63,15 +59,15 @@ def drawn(window: Browser, page: Path, fragment: str = "", *, script: str = "") 
     return str(window.run("return document.documentElement.outerHTML"))
 
 
-def rows_of(dom: str) -> list[str]:
+def rows_of(dom):
     return re.findall(r'<tr data-cell="([^"]+)"', dom)
 
 
-def numbers(texts: list[str]) -> list[float]:
+def numbers(texts):
     return [float(text) for text in texts if text not in ("–", "failed")]
 
 
-def test_a_click_sorts_and_a_second_one_turns_it_round(window: Browser) -> None:
+def test_a_click_sorts_and_a_second_one_turns_it_round(window):
     window.click('[data-sort="rtf_total"]')
     up = numbers(window.run(COLUMN, "rtf_total"))
     assert up == sorted(up) and up[0] < up[-1]
@@ -83,7 +79,7 @@ def test_a_click_sorts_and_a_second_one_turns_it_round(window: Browser) -> None:
     assert "RTF" in window.run(heading)
 
 
-def test_typing_filters_rows_and_figures(window: Browser) -> None:
+def test_typing_filters_rows_and_figures(window):
     assert len(window.run(ROWS)) == 13
     window.click("#filter")
     window.keys(*"ufal 300")
@@ -97,7 +93,7 @@ def test_typing_filters_rows_and_figures(window: Browser) -> None:
     assert "filter=ufal+300" in window.run("return location.hash")
 
 
-def test_without_a_mouse_a_heading_a_point_and_the_time_can_be_reached(window: Browser) -> None:
+def test_without_a_mouse_a_heading_a_point_and_the_time_can_be_reached(window):
     window.run("document.getElementById('all').focus()")
     window.keys("Tab")  # the first heading
     while window.run(FOCUS) != "wer":
@@ -122,7 +118,7 @@ def test_without_a_mouse_a_heading_a_point_and_the_time_can_be_reached(window: B
     assert "0.52 s" in window.run("return document.querySelector('.bar output').innerText")
 
 
-def test_playing_follows_the_sound_and_stops_when_asked(window: Browser, page: Path) -> None:
+def test_playing_follows_the_sound_and_stops_when_asked(window, page):
     window.open(page, "utt=u4&t=0.1")
     window.run("document.querySelector('audio').loop = true")  # it plays however late one looks
     window.click("#play")
@@ -136,7 +132,7 @@ def test_playing_follows_the_sound_and_stops_when_asked(window: Browser, page: P
     assert window.run("return document.getElementById('time').value") == stopped
 
 
-def test_playing_goes_to_the_end_and_stops(window: Browser, page: Path) -> None:
+def test_playing_goes_to_the_end_and_stops(window, page):
     window.open(page, "utt=u3&t=0.1")
     window.click("#play")
     window.wait("return document.getElementById('play').innerText === 'Play'")
@@ -144,7 +140,7 @@ def test_playing_goes_to_the_end_and_stops(window: Browser, page: Path) -> None:
     assert window.run(left) == pytest.approx(0, abs=0.02)
 
 
-def test_the_front_is_drawn_and_what_it_betters_is_grey(window: Browser) -> None:
+def test_the_front_is_drawn_and_what_it_betters_is_grey(window):
     counts = """const [figure] = document.querySelectorAll('figure');
     return ['.front', '.box', '.point', '.beaten'].map(
       (kind) => figure.querySelectorAll(kind).length)"""
@@ -159,7 +155,7 @@ def test_the_front_is_drawn_and_what_it_betters_is_grey(window: Browser) -> None
     assert len(grey) == 1 and not grey & coloured
 
 
-def test_p90_is_drawn_by_a_switch_that_the_address_keeps(window: Browser, page: Path) -> None:
+def test_p90_is_drawn_by_a_switch_that_the_address_keeps(window, page):
     assert window.run("return document.querySelectorAll('svg .late').length") == 0
     window.click("#late")
     n = window.run("return document.querySelectorAll('svg .late circle').length")
@@ -168,7 +164,7 @@ def test_p90_is_drawn_by_a_switch_that_the_address_keeps(window: Browser, page: 
     assert window.run("return document.querySelectorAll('svg .late circle').length") == n > 0
 
 
-def test_the_area_that_keeps_up_ends_at_real_time(window: Browser) -> None:
+def test_the_area_that_keeps_up_ends_at_real_time(window):
     top, line = window.run(
         "return [+document.querySelector('.keeps-up').getAttribute('y'),"
         " +document.querySelector('.real-time').getAttribute('y1')]"
@@ -176,7 +172,7 @@ def test_the_area_that_keeps_up_ends_at_real_time(window: Browser) -> None:
     assert top == line
 
 
-def test_the_matrix_marks_what_differs(window: Browser, tmp_path: Path) -> None:
+def test_the_matrix_marks_what_differs(window, tmp_path):
     sentence = "big fish swim home"
     for method, text in {"ufal": "big", "whisperrt": sentence}.items():
         texts = {f"u{k}": (sentence, text) for k in range(8)}
@@ -188,7 +184,7 @@ def test_the_matrix_marks_what_differs(window: Browser, tmp_path: Path) -> None:
     assert sure == ["-75.0 *", "+75.0 *"]
 
 
-def test_light_and_dark_differ_and_are_kept_in_the_address(window: Browser) -> None:
+def test_light_and_dark_differ_and_are_kept_in_the_address(window):
     ground = "return getComputedStyle(document.body).backgroundColor"
     window.click("#theme")
     light = window.run(ground)
@@ -198,9 +194,7 @@ def test_light_and_dark_differ_and_are_kept_in_the_address(window: Browser) -> N
     assert "theme=dark" in window.run("return location.hash")
 
 
-def test_the_page_draws_a_row_a_cell_five_figures_a_split_and_a_timeline(
-    window: Browser, page: Path
-) -> None:
+def test_the_page_draws_a_row_a_cell_five_figures_a_split_and_a_timeline(window, page):
     dom = drawn(window, page)
     assert len(rows_of(dom)) == 13
     assert dom.count("<figure") == 10
@@ -213,9 +207,7 @@ def test_the_page_draws_a_row_a_cell_five_figures_a_split_and_a_timeline(
     assert '<dd id="spoken">' in dom
 
 
-def test_the_bars_of_a_run_sum_to_its_word_latency_and_points_carry_intervals(
-    window: Browser, page: Path
-) -> None:
+def test_the_bars_of_a_run_sum_to_its_word_latency_and_points_carry_intervals(window, page):
     dom = drawn(window, page, "filter=whisperrt+300+clean")
     (bar,) = re.findall(r'<g class="stack">(.*?)</g>', dom, re.S)
     name = "method=whisperrt,chunk=300ms,data.split=clean"
@@ -237,9 +229,7 @@ def test_the_bars_of_a_run_sum_to_its_word_latency_and_points_carry_intervals(
     assert f'title="95 % interval {low:.1f} to {high:.1f}, over 6 utterances ' in dom
 
 
-def test_the_address_sorts_and_filters_with_unmeasured_rows_last(
-    window: Browser, page: Path
-) -> None:
+def test_the_address_sorts_and_filters_with_unmeasured_rows_last(window, page):
     up = rows_of(drawn(window, page, "sort=rtf_total:asc&filter=clean"))
     down = rows_of(drawn(window, page, "sort=rtf_total:desc&filter=clean"))
     assert len(up) == 7
@@ -250,7 +240,7 @@ def test_the_address_sorts_and_filters_with_unmeasured_rows_last(
     assert up[:-1] == down[-2::-1]
 
 
-def test_moving_in_time_moves_the_screen_of_both_runs(window: Browser, page: Path) -> None:
+def test_moving_in_time_moves_the_screen_of_both_runs(window, page):
     cells = [cell["name"] for cell in embedded(page)["cells"]]
     ufal, whisperrt = (
         cells.index(f"method={m},chunk=300ms,data.split=clean") for m in ("ufal", "whisperrt")
@@ -266,9 +256,7 @@ def test_moving_in_time_moves_the_screen_of_both_runs(window: Browser, page: Pat
     assert dom.count('class="cursor"') == 2
 
 
-def test_a_long_recording_scrolls_with_its_words_at_their_times(
-    window: Browser, tmp_path: Path
-) -> None:
+def test_a_long_recording_scrolls_with_its_words_at_their_times(window, tmp_path):
     text = " ".join(["gulls circle the boats"] * 20)
     write_cell(tmp_path / "method=whisperrt,chunk=300ms", texts={"long": (text, text)})
     dom = drawn(window, build(tmp_path, tmp_path / "page.html"), "t=20")
@@ -279,9 +267,7 @@ def test_a_long_recording_scrolls_with_its_words_at_their_times(
     assert int(lane[2]) == 24 + 80 * 21 + 6
 
 
-def test_without_computing_times_the_figure_and_the_player_are_on_the_audio_clock(
-    window: Browser, tmp_path: Path
-) -> None:
+def test_without_computing_times_the_figure_and_the_player_are_on_the_audio_clock(window, tmp_path):
     dom = drawn(window, build(write_without_times(tmp_path), tmp_path / "page.html"))
     figure = dom.partition("<figure")[2].partition("</figure>")[0]
     assert figure.count('class="point') == 2 and "latency 0.20" in figure
@@ -289,7 +275,7 @@ def test_without_computing_times_the_figure_and_the_player_are_on_the_audio_cloc
     assert 'id="clock"' not in dom and 'id="with"' in dom
 
 
-def test_lanes_are_folded_until_they_are_opened_and_stay_so(window: Browser, page: Path) -> None:
+def test_lanes_are_folded_until_they_are_opened_and_stay_so(window, page):
     is_open = "return document.getElementById('lanes').open"
     assert not window.run(is_open)
     window.click("#lanes summary")
@@ -298,7 +284,7 @@ def test_lanes_are_folded_until_they_are_opened_and_stay_so(window: Browser, pag
     assert window.run(is_open)
 
 
-def test_where_most_runs_have_no_error_they_are_drawn(window: Browser, tmp_path: Path) -> None:
+def test_where_most_runs_have_no_error_they_are_drawn(window, tmp_path):
     right, wrong = ("cats eat fish", "cats eat fish"), ("cats eat fish", "cats eat dish")
     for k, chunk in enumerate(("100ms", "300ms", "600ms", "1000ms")):
         texts = {"u": right if k else wrong}
@@ -308,9 +294,7 @@ def test_where_most_runs_have_no_error_they_are_drawn(window: Browser, tmp_path:
     assert "NaN" not in dom and figure.count('class="point') == 4
 
 
-def test_the_table_fits_a_small_screen_and_has_no_empty_column(
-    window: Browser, tmp_path: Path
-) -> None:
+def test_the_table_fits_a_small_screen_and_has_no_empty_column(window, tmp_path):
     settings = "method.last_frame_threshold=4,method.truncation=never"
     for name in (f"method=simul_whisper,chunk=300ms,{settings}", "method=ufal,chunk=300ms"):
         path = write_cell(tmp_path / name) / "metrics.json"
@@ -325,7 +309,7 @@ def test_the_table_fits_a_small_screen_and_has_no_empty_column(
     assert window.run(hidden) <= 0
 
 
-def test_text_from_a_log_never_becomes_markup(window: Browser, tmp_path: Path) -> None:
+def test_text_from_a_log_never_becomes_markup(window, tmp_path):
     nasty = "</script><script>document.title='owned'</script> <img src=x> &amp; <!--"
     folder = tmp_path / "method=whisperrt,chunk=300ms"
     write_cell(folder, texts={nasty: (nasty, nasty)})
@@ -341,9 +325,7 @@ def test_text_from_a_log_never_becomes_markup(window: Browser, tmp_path: Path) -
     assert "&lt;img src=x&gt;" in dom
 
 
-def test_the_player_is_first_and_has_text_of_the_two_best_methods_beside_each_other(
-    window: Browser, page: Path
-) -> None:
+def test_the_player_is_first_and_has_text_of_the_two_best_methods_beside_each_other(window, page):
     dom = drawn(window, page)
     assert dom.index('id="timelines"') < dom.index('id="results"') < dom.index('id="figures"')
     player = dom.partition('id="timelines"')[2]
@@ -353,9 +335,7 @@ def test_the_player_is_first_and_has_text_of_the_two_best_methods_beside_each_ot
     ]  # fmt: skip
 
 
-def test_utterances_are_found_by_their_words_and_a_word_nobody_said_is_told(
-    window: Browser, page: Path
-) -> None:
+def test_utterances_are_found_by_their_words_and_a_word_nobody_said_is_told(window, page):
     listed = r'<option value="(u\d)"'
     assert sorted(re.findall(listed, drawn(window, page))) == [f"u{k}" for k in range(1, 7)]
     assert re.findall(listed, drawn(window, page, "find=good+morning")) == ["u3"]
@@ -363,9 +343,7 @@ def test_utterances_are_found_by_their_words_and_a_word_nobody_said_is_told(
     assert re.findall(listed, dom) == [] and "No utterance holds “zebra”" in dom
 
 
-def test_wrong_words_are_marked_by_elements_and_not_by_colour_alone(
-    window: Browser, tmp_path: Path
-) -> None:
+def test_wrong_words_are_marked_by_elements_and_not_by_colour_alone(window, tmp_path):
     write_cell(
         tmp_path / "method=ufal,chunk=300ms",
         texts={"u": ("cats eat fresh fish", "cats eat flesh fish now")},
@@ -376,14 +354,14 @@ def test_wrong_words_are_marked_by_elements_and_not_by_colour_alone(
     ]  # fmt: skip
 
 
-def test_a_filter_that_leaves_nothing_says_so_and_leads_back(window: Browser, page: Path) -> None:
+def test_a_filter_that_leaves_nothing_says_so_and_leads_back(window, page):
     dom = drawn(window, page, "filter=zebra")
     assert rows_of(dom) == [] and dom.count("No run matches “zebra”") == 2
     script = "document.querySelector('.nothing button').click()"
     assert len(rows_of(drawn(window, page, "filter=zebra", script=script))) == 13
 
 
-def test_metrics_are_shown_by_group_with_their_names_in_words(window: Browser, page: Path) -> None:
+def test_metrics_are_shown_by_group_with_their_names_in_words(window, page):
     dom = drawn(window, page, "all=Lagging")
     headings = re.findall(r'<button type="button" data-sort="(\w+)">([^<]*)', dom)
     assert ("al_ca_ms", "AL, ms, with compute") in headings
@@ -391,9 +369,7 @@ def test_metrics_are_shown_by_group_with_their_names_in_words(window: Browser, p
                for name, _ in headings)  # fmt: skip
 
 
-def test_recordings_without_a_reference_are_drawn_without_errors(
-    window: Browser, tmp_path: Path
-) -> None:
+def test_recordings_without_a_reference_are_drawn_without_errors(window, tmp_path):
     write_unjudged(tmp_path)
     dom = drawn(window, build(tmp_path, tmp_path / "page.html"))
     page = dom.partition("<main>")[2].partition('<script type="application')[0]
@@ -402,7 +378,7 @@ def test_recordings_without_a_reference_are_drawn_without_errors(
     assert re.findall(r"<ins[^>]*>(\w+)<", page) == ["night", "nine"]
 
 
-def test_all_metrics_are_rows_and_each_says_its_unit(window: Browser, page: Path) -> None:
+def test_all_metrics_are_rows_and_each_says_its_unit(window, page):
     window.open(page, "all=1")
     names = window.run(
         "return [...document.querySelectorAll('#results td.label')].map((each) => each.innerText)"
@@ -411,7 +387,7 @@ def test_all_metrics_are_rows_and_each_says_its_unit(window: Browser, page: Path
     assert window.run("return document.querySelectorAll('#results thead th').length") == 14
 
 
-def test_the_slider_ends_with_the_recording_or_the_last_word(window: Browser, page: Path) -> None:
+def test_the_slider_ends_with_the_recording_or_the_last_word(window, page):
     ends = {}
     for clock in ("cu", "ca"):
         window.open(page, f"utt=u1&clock={clock}")
@@ -423,7 +399,7 @@ def test_the_slider_ends_with_the_recording_or_the_last_word(window: Browser, pa
     assert "after the recording" in window.run("return document.querySelector('.bar output').value")
 
 
-def test_paper_has_all_of_the_table_and_no_controls(window: Browser, page: Path) -> None:
+def test_paper_has_all_of_the_table_and_no_controls(window, page):
     media = {"cmd": "Emulation.setEmulatedMedia", "params": {"media": "print"}}
     window.call("POST", "/goog/cdp/execute", media)
     try:
@@ -447,9 +423,7 @@ def test_paper_has_all_of_the_table_and_no_controls(window: Browser, page: Path)
         window.call("POST", "/goog/cdp/execute", media)
 
 
-def test_a_run_far_behind_the_others_does_not_stretch_the_axis(
-    window: Browser, tmp_path: Path
-) -> None:
+def test_a_run_far_behind_the_others_does_not_stretch_the_axis(window, tmp_path):
     grid = write_grid(tmp_path / "grid")
     write_cell(grid / "method=star,chunk=100ms,data.split=clean", compute_s=9.0)
     made = build(grid, tmp_path / "page.html")
@@ -463,7 +437,7 @@ def test_a_run_far_behind_the_others_does_not_stretch_the_axis(
     assert max(map(float, window.run(ticks))) <= 60  # of errors in percent; no latency of 60 s
 
 
-def test_a_text_without_a_reference_stands_there_once(window: Browser, tmp_path: Path) -> None:
+def test_a_text_without_a_reference_stands_there_once(window, tmp_path):
     write_unjudged(tmp_path)
     window.open(build(tmp_path))
     text = window.run("return document.getElementById('timelines').innerText")

@@ -1,13 +1,8 @@
 """The report's figures and tables as files."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 from report_cells import amend, write_cell, write_failed, write_grid
@@ -23,13 +18,11 @@ from streaming_asr.score.results import read_results
 
 
 @pytest.fixture(scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def grid(tmp_path_factory):
     return write_grid(tmp_path_factory.mktemp("export") / "grid")
 
 
-def test_the_command_draws_figures_and_writes_tables(
-    grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_draws_figures_and_writes_tables(grid, tmp_path, capsys):
     out = tmp_path / "new" / "a=b.svg"
     files = [out, tmp_path / "b.png", tmp_path / "c.pdf"]
     tables = [tmp_path / "t.tex", tmp_path / "t.md"]
@@ -43,12 +36,12 @@ def test_the_command_draws_figures_and_writes_tables(
     assert starts == [b"<?xml", b"\x89PNG\r", b"%PDF-"]
 
 
-def test_the_same_results_give_the_same_file(grid: Path, tmp_path: Path) -> None:
+def test_the_same_results_give_the_same_file(grid, tmp_path):
     one, other = (draw(grid, tmp_path / name) for name in ("a.svg", "b.svg"))
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_the_front_has_colour_and_what_it_betters_is_grey(tmp_path: Path) -> None:
+def test_the_front_has_colour_and_what_it_betters_is_grey(tmp_path):
     wrong = {"u1": ("cats eat fresh fish", "cats eat flesh dish")}
     right = {"u1": ("cats eat fresh fish", "cats eat fresh fish")}
     write_cell(tmp_path / "method=whisperrt,chunk=300ms", texts=right)
@@ -59,7 +52,7 @@ def test_the_front_has_colour_and_what_it_betters_is_grey(tmp_path: Path) -> Non
     assert "#a9b1bb" in both and "#0b62b8" in both
 
 
-def numbered(root: Path, points: Mapping[str, tuple[float, float]]) -> Path:
+def numbered(root, points):
     """Cells with a given latency and WER and no log."""
     for name, (latency_s, wer) in points.items():
         method, chunk = name.split()
@@ -70,7 +63,7 @@ def numbered(root: Path, points: Mapping[str, tuple[float, float]]) -> Path:
     return root
 
 
-def test_a_run_far_above_the_rest_stands_at_the_edge_with_its_number(tmp_path: Path) -> None:
+def test_a_run_far_above_the_rest_stands_at_the_edge_with_its_number(tmp_path):
     usual = {f"whisperrt {n}00ms": (n / 10, 20.0 - n) for n in (1, 2, 3, 4)}
     assert ceiling(read_results(numbered(tmp_path / "usual", usual))) is None
     root = numbered(tmp_path / "high", {**usual, "star 100ms": (0.5, 400.0)})
@@ -84,13 +77,13 @@ def test_a_run_far_above_the_rest_stands_at_the_edge_with_its_number(tmp_path: P
     assert "whisperrt 100 ms: 19 %" not in lower and "<!-- 100 ms: 19 % -->" in lower
 
 
-def _figure(**settings: Any) -> Any:
+def _figure(**settings):
     from matplotlib.figure import Figure
 
     return Figure(**settings)
 
 
-def test_labels_of_points_in_one_place_lie_side_by_side() -> None:
+def test_labels_of_points_in_one_place_lie_side_by_side():
     figure = _figure(figsize=(4.6, 3.6))
     axis = figure.add_subplot(xlim=(0, 3), ylim=(0, 30))
     wanted = [Label(1.5, 15.0 + n / 1000, f"{n}00 ms", "black") for n in range(1, 7)]
@@ -103,7 +96,7 @@ def test_labels_of_points_in_one_place_lie_side_by_side() -> None:
     assert not any(box.contains(*point) for box in boxes)
 
 
-def test_a_label_stands_on_no_line_where_another_place_is_free() -> None:
+def test_a_label_stands_on_no_line_where_another_place_is_free():
     figure = _figure(figsize=(4.6, 3.6))
     axis = figure.add_subplot(xlim=(0, 3), ylim=(0, 30))
     axis.plot([1.5, 3], [15, 15])
@@ -117,7 +110,7 @@ def test_a_label_stands_on_no_line_where_another_place_is_free() -> None:
     assert box.y0 > step[1] or box.y1 < step[1]
 
 
-def test_a_legend_is_no_wider_than_its_figure() -> None:
+def test_a_legend_is_no_wider_than_its_figure():
     figure, handles = _figure(figsize=(2.0, 2.0), layout="constrained"), []
     axis = figure.add_subplot()
     for name in ("whisperrt", "ufal", "star", "u2"):
@@ -127,7 +120,7 @@ def test_a_legend_is_no_wider_than_its_figure() -> None:
     assert legend.get_window_extent().width <= figure.bbox.width
 
 
-def test_where_there_is_no_room_a_label_is_left_out() -> None:
+def test_where_there_is_no_room_a_label_is_left_out():
     figure = _figure(figsize=(4.6, 3.6))
     axis = figure.add_subplot(xlim=(0, 3), ylim=(0, 30))
     place_labels(axis, [Label(1.5, 15.0, "1000 ms", "black")] * 60)
@@ -137,7 +130,7 @@ def test_where_there_is_no_room_a_label_is_left_out() -> None:
     assert [pair for pair in itertools.combinations(boxes, 2) if pair[0].overlaps(pair[1])] == []
 
 
-def test_a_failed_run_and_the_whole_recording_are_named(tmp_path: Path) -> None:
+def test_a_failed_run_and_the_whole_recording_are_named(tmp_path):
     root = numbered(tmp_path / "grid", {"offline 300ms": (2.5, 8.0), "ufal 300ms": (1.0, 9.0)})
     write_failed(root / "method=star,chunk=300ms", "no adapter")
     texts = re.findall("<!-- (.*) -->", draw(root, tmp_path / "x.svg").read_text())
@@ -146,9 +139,7 @@ def test_a_failed_run_and_the_whole_recording_are_named(tmp_path: Path) -> None:
     assert chunks == {"offline": "whole", "ufal": "300 ms"}
 
 
-def test_a_markdown_table_has_the_numbers_the_intervals_and_the_best_in_bold(
-    tmp_path: Path,
-) -> None:
+def test_a_markdown_table_has_the_numbers_the_intervals_and_the_best_in_bold(tmp_path):
     for method, said in (("whisperrt", "cats eat fresh fish"), ("ufal", "cats eat flesh fish")):
         texts = {f"u{n}": ("cats eat fresh fish", said if n else "fish") for n in range(6)}
         write_cell(tmp_path / f"method={method},chunk=300ms", texts=texts)
@@ -162,7 +153,7 @@ def test_a_markdown_table_has_the_numbers_the_intervals_and_the_best_in_bold(
 
 
 @pytest.mark.parametrize("suffix", [".md", ".tex"])
-def test_notes_are_footnotes_each_once(suffix: str, tmp_path: Path) -> None:
+def test_notes_are_footnotes_each_once(suffix, tmp_path):
     for method, warnings in (("ufal", ["50 % noise"]), ("star", []), ("u2", ["a_b", "50 % noise"])):
         amend(write_cell(tmp_path / f"method={method},chunk=300ms"), warnings=warnings)
     text = write_table(tmp_path, tmp_path / f"t{suffix}", ["wer"]).read_text()
@@ -180,9 +171,7 @@ def test_notes_are_footnotes_each_once(suffix: str, tmp_path: Path) -> None:
         assert text.splitlines()[-4:] == [r"\end{tabular}", *notes]
 
 
-def test_nothing_in_a_markdown_table_is_read_as_html_a_link_or_another_column(
-    tmp_path: Path,
-) -> None:
+def test_nothing_in_a_markdown_table_is_read_as_html_a_link_or_another_column(tmp_path):
     split = "<img src=x onerror=alert(1)>|[a](b)`c`"
     amend(write_cell(tmp_path / "cell"), config={"data": {"split": split}})
     row = write_table(tmp_path, tmp_path / "t.md", ["wer"]).read_text().splitlines()[2]
@@ -190,7 +179,7 @@ def test_nothing_in_a_markdown_table_is_read_as_html_a_link_or_another_column(
     assert row.startswith(f"| fake | 300 ms | {shown} | ")
 
 
-def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
+def test_a_latex_table_is_whole_and_escaped(tmp_path):
     write_cell(tmp_path / "method=whisperrt,chunk=300ms,method.n_best=a&b")
     write_failed(tmp_path / "method=star,chunk=300ms", "no 5 % left")
     lines = write_table(tmp_path, tmp_path / "t.tex").read_text().splitlines()
@@ -211,20 +200,13 @@ def test_a_latex_table_is_whole_and_escaped(tmp_path: Path) -> None:
         (["--table", "x.md", "--metrics", "wr"], "--metrics wr: no such metric"),
     ],
 )
-def test_wrong_wishes_are_refused(
-    options: list[str],
-    told: str,
-    grid: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_wrong_wishes_are_refused(options, told, grid, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main([str(grid), *options]) == 2
     assert told in capsys.readouterr().err
 
 
-def test_a_figure_of_numbers_that_no_run_has_is_refused(tmp_path: Path) -> None:
+def test_a_figure_of_numbers_that_no_run_has_is_refused(tmp_path):
     write_failed(tmp_path / "method=star,chunk=300ms", "none")
     with pytest.raises(UserError, match=r"--figure .*: no run under .* has its numbers"):
         draw(tmp_path, tmp_path / "x.svg")

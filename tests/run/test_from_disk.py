@@ -4,8 +4,6 @@ log, and never more of it in memory."""
 from __future__ import annotations
 
 import tracemalloc
-from pathlib import Path
-from typing import Any
 
 import fakes
 import numpy as np
@@ -16,10 +14,9 @@ from streaming_asr import corpora
 from streaming_asr.corpora import audio
 from streaming_asr.corpora.audio import File, Reader, load_audio
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import EventWriter, Log, read_log
+from streaming_asr.events.log import EventWriter, read_log
 from streaming_asr.method import Samples, Update
 from streaming_asr.simulate.feeds import simulate
-from streaming_asr.utterance import Utterance
 
 
 class Together(fakes.BatchedTicker):
@@ -33,9 +30,7 @@ class Deaf(Together):
         return super().step(state, audio[:0], last=last)
 
 
-def run(
-    folder: Path, utterances: list[Utterance], *, method: Any = Together, **options: Any
-) -> Log:
+def run(folder, utterances, *, method=Together, **options):
     with EventWriter(folder / "events.jsonl", {}) as writer:
         simulate(
             method(),
@@ -49,14 +44,14 @@ def run(
     return read_log(folder / "events.jsonl")
 
 
-def recordings(folder: Path, **seconds: float) -> list[Utterance]:
+def recordings(folder, **seconds):
     folder.mkdir()
     for name, length in seconds.items():
         soundfile.write(folder / f"{name}.wav", fakes.noise(length, seed=len(name)), 16_000)
     return corpora.Folder(folder).utterances()
 
 
-def in_pieces(path: Path, size: int) -> list[Samples]:
+def in_pieces(path, size):
     reader, pieces = Reader(path), []
     while len(piece := reader.read(size)):
         pieces.append(piece)
@@ -65,9 +60,7 @@ def in_pieces(path: Path, size: int) -> list[Samples]:
 
 @pytest.mark.parametrize(("rate", "channels"), [(16_000, 1), (44_100, 2), (8000, 1), (22_050, 3)])
 @pytest.mark.parametrize("seconds", [0.01, 1.0, 3.0, 3.9, 4.0, 4.0001, 5.0, 7.3, 13.37])
-def test_pieces_are_the_samples_of_the_whole_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: int, channels: int, seconds: float
-) -> None:
+def test_pieces_are_the_samples_of_the_whole_file(tmp_path, monkeypatch, rate, channels, seconds):
     monkeypatch.setattr(audio, "PIECE_S", 3)
     drawn = np.random.default_rng(0).uniform(-1.0, 1.0, (int(seconds * rate), channels))
     soundfile.write(tmp_path / "a.wav", drawn, rate)
@@ -76,9 +69,7 @@ def test_pieces_are_the_samples_of_the_whole_file(
     np.testing.assert_array_equal(np.concatenate(pieces), whole)
 
 
-def test_what_is_no_audio_is_refused_where_it_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_audio_is_refused_where_it_stands(tmp_path, monkeypatch):
     monkeypatch.setattr(audio, "PIECE_S", 3)
     samples = fakes.noise(9.0)
     samples[-5] = np.nan
@@ -92,9 +83,7 @@ def test_what_is_no_audio_is_refused_where_it_stands(
         Reader(tmp_path / "b.wav").read(1)
 
 
-def test_the_log_is_the_one_of_the_recording_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_is_the_one_of_the_recording_in_memory(tmp_path, monkeypatch):
     utterances = recordings(tmp_path / "talks", a=1.5, b=0.4, c=4.5, d=4.0, e=0.3)
     logs = [run(tmp_path / "disk", utterances)]
     monkeypatch.delattr(File, "reader")
@@ -114,9 +103,7 @@ def test_the_log_is_the_one_of_the_recording_in_memory(
     assert [u.batch for u in logs[0].utterances] == [2, 2, 1, 1, 2]
 
 
-def test_no_more_of_a_recording_is_held_than_a_step_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_of_a_recording_is_held_than_a_step_takes(tmp_path, monkeypatch):
     monkeypatch.setattr(audio, "PIECE_S", 1)
     long, longer = recordings(tmp_path / "talks", long=30.0, longer=90.0)
     run(tmp_path / "warm", [long], method=Deaf)  # what is imported late counts for nothing
@@ -129,9 +116,7 @@ def test_no_more_of_a_recording_is_held_than_a_step_takes(
     assert peaks[1] < 1.1 * peaks[0] < 4 * longer.duration_s * 16_000 / 2
 
 
-def test_a_recording_that_breaks_off_in_the_middle_is_reported_and_the_rest_is_done(
-    tmp_path: Path,
-) -> None:
+def test_a_recording_that_breaks_off_in_the_middle_is_reported_and_the_rest_is_done(tmp_path):
     talks = tmp_path / "talks"
     recordings(talks, a=1.0, c=2.5, d=5.0)
     samples = fakes.noise(8.0)
@@ -142,8 +127,8 @@ def test_a_recording_that_breaks_off_in_the_middle_is_reported_and_the_rest_is_d
     assert found == {"a": ("ok", 1), "b": ("failed", 0), "c": ("ok", 2), "d": ("ok", 3)}
 
 
-def test_what_was_heard_is_told_as_it_is_heard(tmp_path: Path) -> None:
-    told: list[tuple[str, float]] = []
+def test_what_was_heard_is_told_as_it_is_heard(tmp_path):
+    told = []
     utterances = recordings(tmp_path / "talks", a=0.5, b=1.0, c=4.5)
     run(tmp_path, utterances, on_progress=lambda u, s: told.append((u.id, s)))
     assert told == [("a", 0.5), ("b", 1.0), ("c", 2.0), ("c", 4.0), ("c", 4.5)]

@@ -1,15 +1,19 @@
 """Sweeps: killed and completed, cells that fail, launchers, experiment files."""
 
-from __future__ import annotations
-
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import run_fakes
+from places import ROOT
 from run_fakes import RUN, arguments, cu_scores, program, texts
 
 from experiments import slurm
+from experiments.slurm import PROGRAMS
 from streaming_asr.config.build import by_hydra
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
@@ -24,17 +28,15 @@ AXES = ("chunk=100ms,200ms,300ms",)
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def results(folder: Path) -> list[Path]:
+def results(folder):
     return sorted(path.parent for path in folder.glob("*/metrics.json"))
 
 
-def test_a_sweep_killed_in_the_middle_and_completed_equals_an_unbroken_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_killed_in_the_middle_and_completed_equals_an_unbroken_one(tmp_path, capsys):
     command = ["-m", *arguments(tmp_path, *AXES)]
     killed = program(tmp_path, RUN, *command, KILL_AT="85")  # in the second cell
     assert killed.returncode == -9
@@ -54,9 +56,7 @@ def test_a_sweep_killed_in_the_middle_and_completed_equals_an_unbroken_one(
         assert cu_scores(one) == cu_scores(other)
 
 
-def test_after_a_sweep_the_table_of_all_cells_and_the_page_are_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_after_a_sweep_the_table_of_all_cells_and_the_page_are_there(tmp_path, capsys):
     assert run.main(["-m", *arguments(tmp_path, "chunk=100ms,300ms", "name=two", "limit=1")]) == 0
     out = capsys.readouterr().out
     assert "100 ms" in out
@@ -64,18 +64,14 @@ def test_after_a_sweep_the_table_of_all_cells_and_the_page_are_there(
     assert (tmp_path / "outputs" / "two" / "report.html").is_file()
 
 
-def test_a_cell_has_one_folder_in_a_sweep_and_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cell_has_one_folder_in_a_sweep_and_alone(tmp_path, capsys):
     assert run.main([*arguments(tmp_path, "limit=1"), "-m", "chunk=100ms,1s"]) == 0
     assert run.main(arguments(tmp_path, "limit=1", "chunk=1000ms")) == 0
     assert "finished earlier, skipped" in capsys.readouterr().out
     assert len(results(tmp_path / "outputs" / "default")) == 2
 
 
-def test_a_cell_that_fails_does_not_lose_the_others_and_the_exit_status_tells(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cell_that_fails_does_not_lose_the_others_and_the_exit_status_tells(tmp_path, capsys):
     command = [
         "-m",
         *arguments(tmp_path, "method.fail=broken,null", "chunk=100ms,300ms", "limit=1"),
@@ -90,8 +86,8 @@ def test_a_cell_that_fails_does_not_lose_the_others_and_the_exit_status_tells(
 
 
 def test_a_cell_that_ran_out_of_memory_says_what_makes_room_and_the_rest_go_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.setenv("KILL_BY", "MEMORY")
     monkeypatch.setattr(run_fakes.Parrot, "steps", 0)
     command = ["-m", *arguments(tmp_path, "method.kill_at=12,null", "chunk=300ms")]
@@ -121,13 +117,13 @@ def test_a_cell_that_ran_out_of_memory_says_what_makes_room_and_the_rest_go_on(
         (1, "cpu", "float32", "try a smaller model=;"),
     ],
 )
-def test_the_remedies_fit_the_settings(batch: int, device: str, dtype: str, room: str) -> None:
+def test_the_remedies_fit_the_settings(batch, device, dtype, room):
     told = memory_remedy(MemoryError(), batch=batch, device=device, dtype=dtype)
     assert room in told
     assert f"out of memory on {device} (MemoryError)" in told
 
 
-def test_only_a_lack_of_memory_is_taken_for_one() -> None:
+def test_only_a_lack_of_memory_is_taken_for_one():
     class OutOfMemoryError(RuntimeError):
         """As torch names its own."""
 
@@ -138,7 +134,7 @@ def test_only_a_lack_of_memory_is_taken_for_one() -> None:
     assert not ran_out_of_memory(ValueError("out of memory"))
 
 
-def test_a_cell_that_failed_is_tried_again(tmp_path: Path) -> None:
+def test_a_cell_that_failed_is_tried_again(tmp_path):
     command = ["-m", *arguments(tmp_path, "chunk=100ms,300ms", "limit=1")]
     (tmp_path / "outputs" / "default").mkdir(parents=True)
     planned = plan(CommandLine(command)).cells
@@ -148,17 +144,13 @@ def test_a_cell_that_failed_is_tried_again(tmp_path: Path) -> None:
     assert not list((tmp_path / "outputs" / "default").glob("*/failed.json"))
 
 
-def test_every_cell_is_checked_before_the_first_one_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_cell_is_checked_before_the_first_one_runs(tmp_path, capsys):
     assert run.main(["-m", *arguments(tmp_path, "chunk=100ms,310ms")]) == 2
     assert "chunk=310ms: not a multiple of 20 ms" in capsys.readouterr().err
     assert not (tmp_path / "outputs").exists()
 
 
-def test_a_missing_adapter_fails_its_own_cells_and_the_others_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_adapter_fails_its_own_cells_and_the_others_run(tmp_path, capsys):
     command = ["-m", *arguments(tmp_path, "method=parrot,trained", "limit=1")]
     conf = tmp_path / "conf" / "method"
     (conf / "trained.yaml").write_text((conf / "parrot.yaml").read_text() + "weights: auto\n")
@@ -172,9 +164,7 @@ def test_a_missing_adapter_fails_its_own_cells_and_the_others_run(
     assert (root / "report.html").is_file()
 
 
-def test_where_no_cell_has_its_adapter_nothing_is_begun(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_no_cell_has_its_adapter_nothing_is_begun(tmp_path, capsys):
     command = ["-m", *arguments(tmp_path, "method=trained", "chunk=100ms,300ms")]
     conf = tmp_path / "conf" / "method"
     (conf / "trained.yaml").write_text((conf / "parrot.yaml").read_text() + "weights: auto\n")
@@ -183,10 +173,10 @@ def test_where_no_cell_has_its_adapter_nothing_is_begun(
     assert not (tmp_path / "outputs").exists()
 
 
-def test_the_offline_pass_has_one_cell_for_all_chunks(tmp_path: Path) -> None:
+def test_the_offline_pass_has_one_cell_for_all_chunks(tmp_path):
     sweep = ["method=offline,reencode", "chunk=300ms,1s", "model=mini", f"output={tmp_path}"]
 
-    def folders() -> list[str]:
+    def folders():
         planned = plan(CommandLine(["-m", *sweep]))
         assert [note.partition(":")[0] for note in planned.notes] == ["offline"]
         return [cell.folder.name.rpartition(",model")[0] for cell in planned.cells]
@@ -200,7 +190,7 @@ def test_the_offline_pass_has_one_cell_for_all_chunks(tmp_path: Path) -> None:
     assert folders() == ["method=offline,chunk=1s", *streaming]
 
 
-def test_an_experiment_file_is_a_sweep_of_its_own_name(tmp_path: Path) -> None:
+def test_an_experiment_file_is_a_sweep_of_its_own_name(tmp_path):
     command = arguments(tmp_path, "experiment=grid")
     planned = plan(CommandLine(command)).cells
     assert len(planned) == 8
@@ -222,27 +212,27 @@ def test_an_experiment_file_is_a_sweep_of_its_own_name(tmp_path: Path) -> None:
     ],
 )
 def test_without_a_method_the_hush_word_comes_first_where_the_package_has_one_for_the_language(
-    settings: list[str], method: str
-) -> None:
+    settings, method
+):
     line = CommandLine(settings)
     line.default_methods(2)
     assert (line.get("method"), line.get("chunk")) == (method, "1s")
 
 
-def test_the_planned_folders_are_those_that_are_written(tmp_path: Path) -> None:
+def test_the_planned_folders_are_those_that_are_written(tmp_path):
     command = arguments(tmp_path, "experiment=grid", "limit=1", "chunk=100ms")
     planned = plan(CommandLine(command)).cells
     assert run.main(command) == 0
     assert results(Path("outputs/grid")) == sorted(cell.folder for cell in planned)
 
 
-def test_several_values_without_m_are_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_several_values_without_m_are_refused_with_the_remedy(tmp_path):
     line = CommandLine(arguments(tmp_path, "chunk=100ms,300ms"))
     with pytest.raises(UserError, match=r"chunk=100ms,300ms: several values .* add -m"):
         plan(line)
 
 
-def test_two_cells_of_one_folder_are_refused(tmp_path: Path) -> None:
+def test_two_cells_of_one_folder_are_refused(tmp_path):
     line = CommandLine(["-m", *arguments(tmp_path, "method.counter=w/a,w_a")])
     with pytest.raises(
         UserError, match=r"method.counter=w/a and method.counter=w_a: have one fold"
@@ -250,33 +240,27 @@ def test_two_cells_of_one_folder_are_refused(tmp_path: Path) -> None:
         plan(line)
 
 
-def test_where_slurm_is_absent_nothing_is_begun(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_slurm_is_absent_nothing_is_begun(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert run.main(["-m", *arguments(tmp_path, "hydra/launcher=slurm")]) == 2
     assert "hydra/launcher=slurm: there is no sbatch here" in capsys.readouterr().err
     assert not (tmp_path / "outputs").exists()
 
 
-def test_a_sweeper_gets_the_wer_of_each_run_as_a_number(tmp_path: Path) -> None:
-    returned: list[float | None] = []
+def test_a_sweeper_gets_the_wer_of_each_run_as_a_number(tmp_path):
+    returned = []
     sweep = ["-m", *arguments(tmp_path, "method.wrong_every=0,1", "limit=2")]
     by_hydra("run", lambda config: returned.append(run.job(config)), sweep, "run")
     assert returned == [0.0, 100.0]
 
 
-def test_a_launcher_without_a_sweep_is_refused_before_the_cell_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_launcher_without_a_sweep_is_refused_before_the_cell_runs(tmp_path, capsys):
     assert run.main(arguments(tmp_path, "hydra/launcher=joblib")) == 2
     assert "hydra/launcher=joblib: starts a sweep's jobs; add -m" in capsys.readouterr().err
     assert not list(tmp_path.glob("outputs/**/*.json*"))
 
 
-def test_the_sweep_on_slurm_says_what_it_needs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sweep_on_slurm_says_what_it_needs(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert exit_status(slurm.main) == 2
     assert "missing: slurmctld, slurmd, sbatch" in capsys.readouterr().err
@@ -287,9 +271,7 @@ def test_the_sweep_on_slurm_says_what_it_needs(
     ("launcher", "options"),
     [("joblib", ["hydra.launcher.n_jobs=2"]), ("submitit_local", [])],
 )
-def test_a_sweep_runs_under_other_launchers_which_the_result_names(
-    launcher: str, options: list[str], tmp_path: Path
-) -> None:
+def test_a_sweep_runs_under_other_launchers_which_the_result_names(launcher, options, tmp_path):
     command = ["-m", *arguments(tmp_path, "chunk=100ms,300ms", "limit=1")]
     done = program(tmp_path, RUN, *command, f"hydra/launcher={launcher}", *options)
     assert done.returncode == 0, done.stderr
@@ -300,11 +282,23 @@ def test_a_sweep_runs_under_other_launchers_which_the_result_names(
         assert machine["launcher"] == launcher
 
 
-def test_garbage_is_collected_after_a_cell_that_failed_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_garbage_is_collected_after_a_cell_that_failed_alone(tmp_path, monkeypatch):
     collected = []
     monkeypatch.setattr(run.machine, "give_back_memory", lambda: collected.append(1))
     axes = ("method.fail=broken,null", "chunk=100ms,300ms,400ms", "limit=1")
     assert run.main(["-m", *arguments(tmp_path, *axes)]) == 1
     assert len(collected) == 3
+
+
+# -- Slurm --
+
+
+HERE = all(map(shutil.which, PROGRAMS)) and os.geteuid() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HERE, reason="no Slurm to start here: as root, make slurm installs it")
+def test_a_sweep_killed_on_slurm_equals_one_without():
+    # By itself, since its settings of Slurm stand in the environment.
+    done = subprocess.run([sys.executable, "-m", "experiments.slurm"], cwd=ROOT, check=False)
+    assert done.returncode == 0

@@ -1,14 +1,11 @@
 """Several processes, signals and lost folders: nothing is run twice, and nothing good is lost."""
 
-from __future__ import annotations
-
 import json
+import os
 import shutil
 import subprocess
 import sys
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import pytest
 import run_fakes
@@ -18,6 +15,7 @@ from run_fakes import RUN, arguments, cu_scores, errors_of, program, texts
 from streaming_asr.cells import folder as cells
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
+from streaming_asr.files import CONF_DIR, HERE
 from streaming_asr.run import command as run
 from streaming_asr.run.plan import plan
 
@@ -25,11 +23,11 @@ AXES = ("chunk=100ms,300ms", "seed=1,2")
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def planned(command: list[str]) -> list[Path]:
+def planned(command):
     return [cell.folder for cell in plan(CommandLine(command)).cells]
 
 
@@ -37,8 +35,8 @@ def planned(command: list[str]) -> list[Path]:
 
 
 def test_a_sweep_passes_over_a_cell_that_another_process_holds_and_leaves_no_trace_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, capsys
+):
     command = ["-m", *arguments(tmp_path, *AXES, "data.n=1")]
     held, *free = planned(command)
     with cells.lock(held):
@@ -53,10 +51,10 @@ def test_a_sweep_passes_over_a_cell_that_another_process_holds_and_leaves_no_tra
 
 
 @pytest.mark.slow
-def test_two_processes_on_one_sweep_run_every_cell_once(tmp_path: Path) -> None:
+def test_two_processes_on_one_sweep_run_every_cell_once(tmp_path):
     counters = {name: tmp_path / f"steps-{name}" for name in ("both", "one")}
 
-    def command(name: str) -> list[str]:
+    def command(name):
         given = (*AXES, f"method.counter={counters[name]}", f"name={name}", "data.n=40")
         return ["-m", *arguments(tmp_path, *given)]
 
@@ -78,7 +76,7 @@ def test_two_processes_on_one_sweep_run_every_cell_once(tmp_path: Path) -> None:
     assert not list((tmp_path / "outputs").rglob("failed.json"))
 
 
-def test_a_process_that_waits_gets_the_cell_when_the_other_one_is_done(tmp_path: Path) -> None:
+def test_a_process_that_waits_gets_the_cell_when_the_other_one_is_done(tmp_path):
     first = ExitStack()
     first.enter_context(cells.lock(tmp_path / "cell"))
     with (
@@ -89,13 +87,11 @@ def test_a_process_that_waits_gets_the_cell_when_the_other_one_is_done(tmp_path:
         pass
 
 
-def test_a_process_that_waited_for_a_folder_that_was_set_aside_locks_the_new_one(
-    tmp_path: Path,
-) -> None:
+def test_a_process_that_waited_for_a_folder_that_was_set_aside_locks_the_new_one(tmp_path):
     folder, first = tmp_path / "cell", ExitStack()
     first.enter_context(cells.lock(folder))
 
-    def leave() -> None:
+    def leave():
         cells.set_aside(folder)
         first.close()
 
@@ -105,9 +101,7 @@ def test_a_process_that_waited_for_a_folder_that_was_set_aside_locks_the_new_one
         pass
 
 
-def test_the_lock_of_a_killed_process_is_no_obstacle_and_no_lock_leaves_a_file(
-    tmp_path: Path,
-) -> None:
+def test_the_lock_of_a_killed_process_is_no_obstacle_and_no_lock_leaves_a_file(tmp_path):
     code = (
         "import os, sys; from pathlib import Path\n"
         "from streaming_asr.cells import folder as cells\n"
@@ -129,7 +123,7 @@ def test_the_lock_of_a_killed_process_is_no_obstacle_and_no_lock_leaves_a_file(
     assert [path.name for path in tmp_path.iterdir()] == ["cell"]
 
 
-def test_a_good_cell_does_not_keep_the_failure_of_another_process(tmp_path: Path) -> None:
+def test_a_good_cell_does_not_keep_the_failure_of_another_process(tmp_path):
     command = arguments(tmp_path, "data.n=1")
     assert run.main(command) == 0
     (folder,) = (tmp_path / "outputs" / "default").iterdir()
@@ -162,9 +156,7 @@ print("killed", killed, "then", os.waitstatus_to_exitcode(status))
 
 
 @pytest.mark.slow
-def test_a_sweep_of_4_cells_killed_20_times_inside_them_gives_the_unbroken_result(
-    tmp_path: Path,
-) -> None:
+def test_a_sweep_of_4_cells_killed_20_times_inside_them_gives_the_unbroken_result(tmp_path):
     command = ["-m", *arguments(tmp_path, *AXES, "data.n=12")]
     done = program(tmp_path, KILL_20, *command)
     assert done.stdout.splitlines()[-1] == "killed 20 then 0", done.stderr
@@ -182,9 +174,7 @@ def test_a_sweep_of_4_cells_killed_20_times_inside_them_gives_the_unbroken_resul
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_that_stops_a_run_is_named_with_the_way_to_go_on(
-    name: str, status: int, tmp_path: Path
-) -> None:
+def test_a_signal_that_stops_a_run_is_named_with_the_way_to_go_on(name, status, tmp_path):
     # Heeded, though the tests themselves may run under nohup.
     heeded = f"import signal; signal.signal(signal.{name}, signal.SIG_DFL); {RUN}"
     stopped = program(tmp_path, heeded, *arguments(tmp_path), KILL_AT="17", KILL_BY=name)
@@ -196,19 +186,17 @@ def test_a_signal_that_stops_a_run_is_named_with_the_way_to_go_on(
     assert "of 5 utterances are done" in stopped.stdout
 
 
-def test_a_hangup_that_nohup_ignores_stops_nothing(tmp_path: Path) -> None:
+def test_a_hangup_that_nohup_ignores_stops_nothing(tmp_path):
     ignored = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); " + RUN
     done = program(tmp_path, ignored, *arguments(tmp_path), KILL_AT="17", KILL_BY="SIGHUP")
     assert done.returncode == 0, done.stderr
 
 
-def test_a_folder_that_vanishes_during_the_run_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_vanishes_during_the_run_is_said(tmp_path, monkeypatch, capsys):
     begin = run_fakes.Parrot.start
     started = []
 
-    def start(self: run_fakes.Parrot, **settings: Any) -> run_fakes.State:
+    def start(self, **settings):
         started.append(True)
         if len(started) == 3:
             shutil.rmtree(tmp_path / "outputs")
@@ -247,9 +235,7 @@ def test_a_folder_that_vanishes_during_the_run_is_said(
         ("method._target_=run_fakes.Nobody", "_target_=run_fakes.Nobody: cannot be built"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_without_a_traceback(
-    override: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_setting_that_cannot_be_is_refused_without_a_traceback(override, told, tmp_path, capsys):
     try:
         status = run.main(arguments(tmp_path, override))
     except SystemExit as left:
@@ -261,7 +247,7 @@ def test_a_setting_that_cannot_be_is_refused_without_a_traceback(
     assert "Traceback" not in err
 
 
-def test_a_target_in_a_result_or_a_checkpoint_is_never_built(tmp_path: Path) -> None:
+def test_a_target_in_a_result_or_a_checkpoint_is_never_built(tmp_path):
     from experiments.figures.tables import write_table
     from streaming_asr.config.build import build
     from streaming_asr.methods.chunkformer.load import load
@@ -295,3 +281,47 @@ def test_a_target_in_a_result_or_a_checkpoint_is_never_built(tmp_path: Path) -> 
     with pytest.raises(UserError):
         load(checkpoint)
     assert not trap.exists()
+
+
+# -- Code that changes during a run --
+
+
+COMMAND = "run model=mini method=ufal chunk=1s limit=3 tracker=none gate=speech threads=1"
+COMMAND += " method.backend=torch"
+
+
+@pytest.mark.slow
+def test_a_cell_of_a_changed_commit_rule_runs_again(tmp_path):
+    copy = tmp_path / "package" / "streaming_asr"
+    shutil.copytree(HERE, copy, ignore=shutil.ignore_patterns("data", "conf", "__pycache__"))
+    (copy / "data").symlink_to(HERE / "data")
+    shutil.copytree(CONF_DIR, copy / "conf")
+    environment = os.environ | {"PYTHONPATH": str(copy.parent)}
+
+    def run():
+        ended = subprocess.run(
+            [sys.executable, "-m", "streaming_asr", *COMMAND.split()],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return " ".join(ended.stdout.split())
+
+    def delay(*folders):
+        results = [json.loads((folder / "metrics.json").read_text()) for folder in folders]
+        return [result["metrics"]["word_latency_committed_p50_cu_s"] for result in results]
+
+    run()
+    assert "finished earlier, skipped" in run()
+    file = copy / "text" / "tokens.py"
+    source = file.read_text()
+    file.write_text(source + "\n# The same program.\n")
+    assert "finished earlier, skipped" in run()
+    file.write_text(source + "\n\ndef common_prefix(a, b):\n    return 0\n")
+    output = run()
+    assert "code (text.tokens) changed; the old results are now" in output
+    (old,) = (tmp_path / "outputs").rglob("*.old-1")
+    before, now = delay(old, old.with_name(old.name.removesuffix(".old-1")))
+    assert before < now  # nothing agrees, so all words wait for the end

@@ -6,12 +6,8 @@ should change one writes them again, and its commit shows which words moved:
     PYTHONPATH=tests/support python tests/run/test_run_golden.py
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from places import TESTS
@@ -29,7 +25,7 @@ SETS = {  # name of the data: model, chunks, methods
 TIME_TOLERANCE_S = 0.001
 
 
-def outputs(name: str, folder: Path) -> dict[str, list[Any]]:
+def outputs(name, folder):
     """Run the cells of a set; return the steps of each "method chunk clip".
 
     A step: [kind, samples of audio, words retracted, words committed, their (start, end), the rest
@@ -46,7 +42,7 @@ def outputs(name: str, folder: Path) -> dict[str, list[Any]]:
     }
 
 
-def _utterances(file: Path) -> Iterator[tuple[dict[str, Any], str, list[Any]]]:
+def _utterances(file):
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     (header,) = (line for line in lines if line["kind"] == "header")
     for name in dict.fromkeys(line["utt"] for line in lines if "utt" in line):
@@ -67,7 +63,7 @@ def _utterances(file: Path) -> Iterator[tuple[dict[str, Any], str, list[Any]]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
-def test_no_method_s_output_changes(name: str, tmp_path: Path) -> None:
+def test_no_method_s_output_changes(name, tmp_path):
     if name == "voices" and find_here("openai/whisper-tiny.en") is None:
         pytest.skip("tiny.en is not here: streaming-asr get tiny.en")
     expected = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))

@@ -58,7 +58,7 @@ class Sweep:
 
 
 @pytest.mark.slow
-def test_the_documented_sweep_is_made_and_its_agent_runs_a_cell(tmp_path: Path) -> None:
+def test_the_documented_sweep_is_made_and_its_agent_runs_a_cell(tmp_path):
     flag, conf, *settings = arguments(tmp_path, "limit=1")
     sweep = yaml.safe_load(SWEEP.read_text())
     # The documented file, with a method without weights and kept offline.
@@ -112,9 +112,7 @@ def test_the_documented_sweep_is_made_and_its_agent_runs_a_cell(tmp_path: Path) 
     assert live == [wer]
 
 
-def test_a_sweep_goes_up_in_one_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_goes_up_in_one_command(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     sweep = tmp_path / "mini"
@@ -128,10 +126,10 @@ def test_a_sweep_goes_up_in_one_command(
         with tracker({"name": "mini", "tracker": "wandb"}, folder=sweep / cell) as track:
             track.summary({"wer": 90.0})
     (sweep / "two.old-1" / "metrics.json").write_text("{}")
-    names: list[str] = []
-    summaries: list[str] = []
+    names = []
+    summaries = []
 
-    def answer(query: str, variables: dict[str, Any]) -> Any:
+    def answer(query, variables):
         if "createRunFiles" in query:
             return 400  # it takes the runs, and none of their files
         if "upsertBucket" not in query:
@@ -153,16 +151,12 @@ def test_a_sweep_goes_up_in_one_command(
     assert "0 of 2 runs to upload (2 of unfinished or replaced results left out)" in shown
 
 
-def test_a_folder_without_offline_runs_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_offline_runs_is_refused(tmp_path, capsys):
     assert sync.main([str(tmp_path)]) == 2
     assert "holds no offline run" in capsys.readouterr().err
 
 
-def test_a_refused_server_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refused_server_leaves_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     url = "method.url=ws://127.0.0.1:1/x"
     command = arguments(tmp_path, "method=remote", url, "feed=realtime", "tracker=wandb")

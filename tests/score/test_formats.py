@@ -1,11 +1,8 @@
 """Other tools' logs: written as they are known, read back, and scored as those tools score them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from places import FIXTURES
@@ -19,8 +16,7 @@ from streaming_asr.metrics.table import EVERYTHING, unmeasured
 from streaming_asr.score.command import main
 from streaming_asr.score.exchange import references
 from streaming_asr.score.formats import FORMATS, readers, writers
-from streaming_asr.score.formats.foreign import ForeignRecording, meet, reference
-from streaming_asr.utterance import Utterance
+from streaming_asr.score.formats.foreign import meet, reference
 
 FIXTURES = FIXTURES / "formats"
 LOG = FIXTURES / "events.jsonl"
@@ -28,11 +24,11 @@ LAGGING = [f"{name}_{clock}" for name in ("al", "laal", "dal") for clock in ("cu
 TIMES = [name for name in METRICS if name.startswith(("word_latency_committed_", "finalise_last"))]
 
 
-def the_log() -> Log:
+def the_log():
     return read_log(LOG)
 
 
-def references_of(log: Log) -> list[Utterance]:
+def references_of(log):
     return [
         reference(
             u.utt, u.text, u.duration_s, words=u.words, speaker=u.speaker, language=u.language
@@ -41,19 +37,17 @@ def references_of(log: Log) -> list[Utterance]:
     ]
 
 
-def parity() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((FIXTURES / "parity.json").read_text(encoding="utf-8"))
+def parity():
+    found = json.loads((FIXTURES / "parity.json").read_text(encoding="utf-8"))
     return found
 
 
-def figures(
-    streams: list[ForeignRecording], given: list[Utterance] | None
-) -> dict[str, float | None]:
+def figures(streams, given):
     imported = meet(streams, given, Path("theirs"))
     return compute([trace(utterance) for utterance in imported])
 
 
-def a_file(folder: Path, name: str, text: str) -> Path:
+def a_file(folder, name, text):
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -61,7 +55,7 @@ def a_file(folder: Path, name: str, text: str) -> Path:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_each_format_is_written_to_the_letter(name: str, tmp_path: Path) -> None:
+def test_each_format_is_written_to_the_letter(name, tmp_path):
     written = FORMATS[name].write(the_log(), tmp_path)
     expected = {path.stem: path for path in (FIXTURES / "written" / name).iterdir()}
     assert {path.stem for path in written} == expected.keys()
@@ -69,7 +63,7 @@ def test_each_format_is_written_to_the_letter(name: str, tmp_path: Path) -> None
         assert path.read_text(encoding="utf-8") == expected[path.stem].read_text(encoding="utf-8")
 
 
-def test_simuleval_and_omnisteval_give_our_lagging_for_the_exported_log() -> None:
+def test_simuleval_and_omnisteval_give_our_lagging_for_the_exported_log():
     ours = compute([trace(utterance) for utterance in the_log().utterances])
     theirs = parity()
     for name in ("AL", "LAAL", "DAL"):
@@ -82,7 +76,7 @@ def test_simuleval_and_omnisteval_give_our_lagging_for_the_exported_log() -> Non
     assert ours["ap_cu"] == pytest.approx(theirs["simuleval"]["AP"])
 
 
-def test_a_log_that_went_through_simuleval_keeps_its_scores() -> None:
+def test_a_log_that_went_through_simuleval_keeps_its_scores():
     log = the_log()
     streams, known = readers.simuleval(FIXTURES / "written" / "simuleval" / "instances.jsonl")
     assert known == {"audio clock", "compute clock", "commits"}
@@ -98,7 +92,7 @@ def test_a_log_that_went_through_simuleval_keeps_its_scores() -> None:
     assert alone["word_latency_committed_p50_cu_s"] is None
 
 
-def test_simulevals_elapsed_is_taken_apart_into_audio_and_compute(tmp_path: Path) -> None:
+def test_simulevals_elapsed_is_taken_apart_into_audio_and_compute(tmp_path):
     # Four chunks of 1 s with 1.5 s of compute each, a word from each: elapsed adds all compute to
     # the audio, 2.5 5.0 7.5 10.0; the queue shows the words at 2.5 4.0 5.5 7.0.
     row = {
@@ -117,7 +111,7 @@ def test_simulevals_elapsed_is_taken_apart_into_audio_and_compute(tmp_path: Path
     assert [step.kind for step in utterance.steps] == ["audio", "audio", "audio", "flush"]
 
 
-def test_an_instances_log_without_compute_has_no_compute_clock(tmp_path: Path) -> None:
+def test_an_instances_log_without_compute_has_no_compute_clock(tmp_path):
     row = {"prediction": "ab", "delays": [500, 700], "reference": "ab", "source_length": 900}
     streams, known = readers.simuleval(a_file(tmp_path, "i.log", json.dumps(row) + "\n"))
     assert known == {"audio clock", "commits"}
@@ -127,7 +121,7 @@ def test_an_instances_log_without_compute_has_no_compute_clock(tmp_path: Path) -
     assert utterance.steps[-1].kind == "flush" and utterance.duration_samples == 14_400
 
 
-def test_simulstream_gives_our_figures_for_the_exported_log() -> None:
+def test_simulstream_gives_our_figures_for_the_exported_log():
     log = the_log()
     streams, known = readers.simulstream(FIXTURES / "written" / "simulstream" / "metrics.jsonl")
     assert known == EVERYTHING - {"method"}
@@ -146,8 +140,8 @@ def test_simulstream_gives_our_figures_for_the_exported_log() -> None:
 
 
 def test_a_log_that_went_through_simulstream_has_each_figure_as_before_or_none_with_the_reason(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     cell = tmp_path / "ours"
     cell.mkdir()
     shutil.copy(LOG, cell)
@@ -159,7 +153,7 @@ def test_a_log_that_went_through_simulstream_has_each_figure_as_before_or_none_w
         row.pop("committed_tokens", None)
     rivals.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     ours = json.loads((cell / "metrics.json").read_text(encoding="utf-8"))["metrics"]
-    lost: list[set[str]] = []
+    lost = []
     for log in (file, rivals):
         command = ["import", "simulstream", str(log), "--manifest", str(cell)]
         assert main([*command, "--into", str(into / log.stem)]) == 0
@@ -178,7 +172,7 @@ def test_a_log_that_went_through_simulstream_has_each_figure_as_before_or_none_w
     assert not shown & lost[1]
 
 
-def test_omnistevals_yaal_is_ours_and_so_are_its_figures_of_long_recordings() -> None:
+def test_omnistevals_yaal_is_ours_and_so_are_its_figures_of_long_recordings():
     traces = [trace(utterance) for utterance in the_log().utterances]
     theirs, ours = parity()["omnisteval"], compute(traces)
     assert ours["yaal_cu_ms"] == pytest.approx(theirs["yaal"])
@@ -188,7 +182,7 @@ def test_omnistevals_yaal_is_ours_and_so_are_its_figures_of_long_recordings() ->
         assert long_form(traces) == pytest.approx(expected, abs=1e-4)
 
 
-def test_simulstreams_subwords_become_whole_words(tmp_path: Path) -> None:
+def test_simulstreams_subwords_become_whole_words(tmp_path):
     rows = [
         {"id": 7, "metadata": {"wav_name": "talk.wav"}},
         {"model_loading_time": 2.0},
@@ -204,7 +198,7 @@ def test_simulstreams_subwords_become_whole_words(tmp_path: Path) -> None:
     assert emissions[-1].committed == (" the", " garden", " was", " red")
 
 
-def _chunk(audio_s: float, new: list[str], gone: list[str]) -> dict[str, Any]:
+def _chunk(audio_s, new, gone):
     return {
         "id": 7,
         "total_audio_processed": audio_s,
@@ -215,9 +209,7 @@ def _chunk(audio_s: float, new: list[str], gone: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("comp_unaware", [False, True])
-def test_a_log_that_went_through_whisper_online_keeps_one_clock(
-    comp_unaware: bool, tmp_path: Path
-) -> None:
+def test_a_log_that_went_through_whisper_online_keeps_one_clock(comp_unaware, tmp_path):
     log = the_log()
     writers.whisper_online(log, tmp_path, comp_unaware=comp_unaware)
     streams, known = readers.whisper_online(tmp_path, comp_unaware=comp_unaware)
@@ -230,7 +222,7 @@ def test_a_log_that_went_through_whisper_online_keeps_one_clock(
         assert theirs[name] == pytest.approx(ours[name]), name
 
 
-def test_whisper_onlines_own_lines_are_read(tmp_path: Path) -> None:
+def test_whisper_onlines_own_lines_are_read(tmp_path):
     text = "2691.4399 300 1380  And so, my\n6914.5501 1940 4960  fellow Americans.\n"
     a_file(tmp_path, "jfk.txt", text)
     streams, known = readers.whisper_online(tmp_path)
@@ -244,7 +236,7 @@ def test_whisper_onlines_own_lines_are_read(tmp_path: Path) -> None:
     assert [step.audio_samples for step in utterance.steps] == [43_063, 80_000]
 
 
-def test_lines_without_the_words_blank_are_joined_by_one(tmp_path: Path) -> None:
+def test_lines_without_the_words_blank_are_joined_by_one(tmp_path):
     a_file(tmp_path, "a.txt", "100.0000 0 90 And so\n200.0000 90 180 my\n")
     streams, _ = readers.whisper_online(tmp_path / "a.txt", comp_unaware=True)
     given = [reference("a", "And so my", 0.2)]
@@ -252,7 +244,7 @@ def test_lines_without_the_words_blank_are_joined_by_one(tmp_path: Path) -> None
     assert [step.committed for step in utterance.steps] == [[" And", " so"], [" my"]]
 
 
-def test_an_stm_gives_references_without_comments_and_labels(tmp_path: Path) -> None:
+def test_an_stm_gives_references_without_comments_and_labels(tmp_path):
     stm = (
         ";; made by hand\n"
         "a 1 bob 2.5 4.0 <o,f0,male> sat down\n"
@@ -270,9 +262,7 @@ def test_an_stm_gives_references_without_comments_and_labels(tmp_path: Path) -> 
         references(both)
 
 
-def test_import_scores_a_rivals_log_and_leaves_null_what_it_does_not_tell(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_import_scores_a_rivals_log_and_leaves_null_what_it_does_not_tell(tmp_path, capsys):
     cell = tmp_path / "ours"
     cell.mkdir()
     shutil.copy(LOG, cell)
@@ -302,7 +292,7 @@ def test_import_scores_a_rivals_log_and_leaves_null_what_it_does_not_tell(
     assert "export it as whisper_online" in capsys.readouterr().err
 
 
-def test_export_goes_into_another_folder_cell_by_cell(tmp_path: Path) -> None:
+def test_export_goes_into_another_folder_cell_by_cell(tmp_path):
     for name in ("a", "b"):
         (tmp_path / "all" / name).mkdir(parents=True)
         shutil.copy(LOG, tmp_path / "all" / name)
@@ -313,7 +303,7 @@ def test_export_goes_into_another_folder_cell_by_cell(tmp_path: Path) -> None:
     assert not (tmp_path / "all" / "a" / "simuleval").exists()
 
 
-def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path: Path) -> None:
+def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path):
     given = [reference("u1", "the cat", 1.0), reference("u2", "the dog", 1.0)]
     streams, _ = readers.whisper_online(
         a_file(tmp_path, "u1.txt", "400 100 400 the\n900 400 900 cat\n")
@@ -332,7 +322,7 @@ def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path: Path) 
         meet([*streams, *streams], given, tmp_path)
 
 
-def test_recordings_of_one_stem_are_named_by_their_paths(tmp_path: Path) -> None:
+def test_recordings_of_one_stem_are_named_by_their_paths(tmp_path):
     row = {"prediction": "the cat", "delays": [500, 900], "elapsed": [500, 900]}
     row |= {"reference": "the cat", "source_length": 1000}
     rows = [row | {"index": i, "source": [f"{s}/1.wav"]} for i, s in enumerate(("p1", "p2"))]
@@ -345,7 +335,7 @@ def test_recordings_of_one_stem_are_named_by_their_paths(tmp_path: Path) -> None
     assert [each.utt for each in meet(streams, given, path)] == ["p2/1", "p1/1"]
 
 
-def test_what_a_format_cannot_say_is_refused(tmp_path: Path) -> None:
+def test_what_a_format_cannot_say_is_refused(tmp_path):
     step = Step("flush", 16_000, {"wall": 0}, committed=[" a"])
     batched = Log({}, [UtteranceLog("u", "a", 16_000, batch=4, steps=[step])])
     with pytest.raises(UserError, match="batch=1"):
@@ -361,9 +351,7 @@ def test_what_a_format_cannot_say_is_refused(tmp_path: Path) -> None:
         )
 
 
-def test_a_flag_that_means_nothing_for_a_format_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_flag_that_means_nothing_for_a_format_is_refused(tmp_path, capsys):
     shutil.copy(LOG, tmp_path)
     assert main(["export", "simuleval", str(tmp_path), "--comp-unaware"]) == 2
     assert "have one meaning" in capsys.readouterr().err
@@ -371,7 +359,7 @@ def test_a_flag_that_means_nothing_for_a_format_is_refused(
     assert "no such file" in capsys.readouterr().err
 
 
-def test_every_metric_is_measured_by_a_log_that_knows_everything() -> None:
+def test_every_metric_is_measured_by_a_log_that_knows_everything():
     assert unmeasured(EVERYTHING) == {}
     assert set().union(*(metric.needs for metric in METRICS.values())) == EVERYTHING
     # A trace of nothing but text leaves exactly the metrics of text and of what a log counts.
@@ -382,7 +370,7 @@ def test_every_metric_is_measured_by_a_log_that_knows_everything() -> None:
     assert compute([a_trace("a", [(1.0, 0.0, "a", "")])])["wer"] == 0.0
 
 
-def test_the_normaliser_of_an_import_stands_in_its_result(tmp_path: Path) -> None:
+def test_the_normaliser_of_an_import_stands_in_its_result(tmp_path):
     said = a_file(tmp_path, "u1.txt", "400 100 400 twelve\n")
     stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 one two\n")
     found = {}

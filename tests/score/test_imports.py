@@ -1,13 +1,10 @@
 """What importers require, what they cap, and what they warn of (fuzz draws more of each kind)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,14 +21,14 @@ WORDS = [[word, 0.5 * i + 0.1, 0.5 * i + 0.4] for i, word in enumerate(TEXT.spli
 LENGTH_S = 3.3
 
 
-def a_manifest(place: Path) -> Path:
+def a_manifest(place):
     (place / "a.wav").touch()
     row = {"audio_filepath": "a.wav", "duration": LENGTH_S, "text": TEXT, "words": WORDS}
     (place / "m.jsonl").write_text(json.dumps(row))
     return place / "m.jsonl"
 
 
-def an_import(place: Path, form: str, content: str, references: Path | None = None) -> int:
+def an_import(place, form, content, references=None):
     (place / "a.txt").write_text(content)
     arguments = ["import", form, str(place / "a.txt"), "--into", str(place / "cell")]
     if references is not None:
@@ -39,19 +36,19 @@ def an_import(place: Path, form: str, content: str, references: Path | None = No
     return command.main(arguments)
 
 
-def result(place: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((place / "cell/metrics.json").read_text())
+def result(place):
+    found = json.loads((place / "cell/metrics.json").read_text())
     return found
 
 
-def simuleval(delays: list[float], **fields: Any) -> str:
+def simuleval(delays, **fields):
     row = {"index": 0, "prediction": TEXT, "delays": delays, "source": ["a.wav"]}
     row |= {"reference": TEXT, "source_length": 1000 * LENGTH_S}
     return json.dumps(row | fields) + "\n"
 
 
-def simulstream(chunks: list[float], **fields: Any) -> str:
-    rows: list[dict[str, Any]] = [{"id": 0, "metadata": {"wav_name": "a.wav"}}]
+def simulstream(chunks, **fields):
+    rows = [{"id": 0, "metadata": {"wav_name": "a.wav"}}]
     said = TEXT.split()
     for k, audio_s in enumerate(chunks):
         last = k == len(chunks) - 1
@@ -75,12 +72,8 @@ def simulstream(chunks: list[float], **fields: Any) -> str:
 )
 @pytest.mark.parametrize("form", ["simuleval", "simulstream"])
 def test_audio_counted_in_whole_chunks_is_cut_at_the_end(
-    form: str,
-    chunks_s: list[float],
-    is_taken: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    form, chunks_s, is_taken, tmp_path, capsys
+):
     if form == "simuleval":
         delays = [1000 * s for s in chunks_s]
         content = simuleval((delays + [delays[-1]] * 6)[:6])
@@ -99,16 +92,14 @@ def test_audio_counted_in_whole_chunks_is_cut_at_the_end(
 @pytest.mark.parametrize(
     ("heard_s", "status"), [(4.0, 0), (30.0, 0), (2.6, 0), (1.5, 2), (4000.0, 2)]
 )
-def test_an_stm_does_not_tell_how_long_a_recording_is(
-    heard_s: float, status: int, tmp_path: Path
-) -> None:
+def test_an_stm_does_not_tell_how_long_a_recording_is(heard_s, status, tmp_path):
     stm = tmp_path / "r.stm"
     stm.write_text(f"a 1 s 0.5 3.0 {TEXT}\n")
     content = simulstream([heard_s / 4, heard_s / 2, heard_s])
     assert an_import(tmp_path, "simulstream", content, stm) == status
 
 
-def test_a_log_without_compute_has_no_compute_clock(tmp_path: Path) -> None:
+def test_a_log_without_compute_has_no_compute_clock(tmp_path):
     content = simulstream([1.0, 2.0, LENGTH_S], computation_time=None)
     assert an_import(tmp_path, "simulstream", content, a_manifest(tmp_path)) == 0
     metrics = result(tmp_path)["metrics"]
@@ -119,7 +110,7 @@ def test_a_log_without_compute_has_no_compute_clock(tmp_path: Path) -> None:
 SEEN = "".join(chr(i) for i in (*range(33, 127), *range(161, 173), *range(174, 256)))
 
 
-def byte_letters(text: str) -> str:
+def byte_letters(text):
     """What GPT-2 writes for the bytes of a text: those that can be seen as they are in Latin-1, the
     others from U+0100 on."""
     hidden = [byte for byte in range(256) if chr(byte) not in SEEN]
@@ -127,7 +118,7 @@ def byte_letters(text: str) -> str:
     return "".join(letters.get(byte, chr(byte)) for byte in text.encode())
 
 
-def test_the_letters_of_byte_level_bpe_are_those_of_its_tokenizers() -> None:
+def test_the_letters_of_byte_level_bpe_are_those_of_its_tokenizers():
     from tokenizers.pre_tokenizers import ByteLevel
 
     assert {*byte_letters("".join(map(chr, range(0x500))) + "語😀")} <= {*ByteLevel.alphabet()}
@@ -150,16 +141,14 @@ def test_the_letters_of_byte_level_bpe_are_those_of_its_tokenizers() -> None:
 )
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)
 @given(data=st.data())
-def test_pieces_of_bytes_are_joined_to_the_text_however_they_are_cut(
-    text: str, data: st.DataObject
-) -> None:
+def test_pieces_of_bytes_are_joined_to_the_text_however_they_are_cut(text, data):
     letters = byte_letters(text)
     cuts = sorted(data.draw(st.sets(st.integers(1, len(letters) - 1), min_size=3, max_size=9)))
     # A word is cut at its blank, as tokenizers do, and anywhere else.
     cuts = sorted({*cuts, *(i for i, letter in enumerate(letters) if letter == "Ġ" and i)})
     tokens = [letters[a:b] for a, b in pairwise([0, *cuts, len(letters)])]
     chunk = {"id": 0, "computation_time": 0.1, "deleted_tokens": []}
-    rows: list[dict[str, Any]] = [{"id": 0, "metadata": {"wav_name": "a.wav"}}]
+    rows = [{"id": 0, "metadata": {"wav_name": "a.wav"}}]
     n = data.draw(st.integers(1, len(tokens)))  # also in the middle of a letter
     rows.append(chunk | {"total_audio_processed": 1.0, "generated_tokens": tokens[:n]})
     rows.append(chunk | {"total_audio_processed": 2.0, "generated_tokens": tokens[n:]})
@@ -181,11 +170,11 @@ REAL = [
 ]
 
 
-def test_a_log_that_simulstream_wrote_with_a_whisper_is_imported(tmp_path: Path) -> None:
+def test_a_log_that_simulstream_wrote_with_a_whisper_is_imported(tmp_path):
     said = (
         "And I met Preston a little while ago, and he is something very special that I can tell you"
     )
-    rows: list[dict[str, Any]] = [{"model_loading_time": 35.4}]
+    rows = [{"model_loading_time": 35.4}]
     rows.append({"id": 0, "metadata": {"wav_name": "/data/a.wav"}})
     for audio_s, new, gone in REAL:
         row = {"id": 0, "total_audio_processed": audio_s, "computation_time": 4.486623048782349}
@@ -204,7 +193,7 @@ def test_a_log_that_simulstream_wrote_with_a_whisper_is_imported(tmp_path: Path)
 
 
 @pytest.mark.parametrize("text", ["été où ça", "Ærø fjord blå", "naïve"])
-def test_words_with_accents_stay_words(text: str, tmp_path: Path) -> None:
+def test_words_with_accents_stay_words(text, tmp_path):
     content = simulstream([1.0, LENGTH_S], generated_tokens=None)
     rows = [json.loads(line) for line in content.splitlines()]
     rows[1]["generated_tokens"], rows[2]["generated_tokens"] = text.split(), []
@@ -223,17 +212,17 @@ LINES = [
 ]
 
 
-def online(rows: list[tuple[float, float, float, str]]) -> str:
+def online(rows):
     return "".join(f"{time:.4f} {start:g} {end:g} {text}\n" for time, start, end, text in rows)
 
 
-def test_decimals_of_whisper_online_are_no_text(tmp_path: Path) -> None:
+def test_decimals_of_whisper_online_are_no_text(tmp_path):
     assert an_import(tmp_path, "whisper_online", online(LINES), a_manifest(tmp_path)) == 0
     assert result(tmp_path)["metrics"]["wer"] == 0.0 and result(tmp_path)["warnings"] == []
 
 
 @pytest.mark.parametrize("scale", [1000.0, 1e5])
-def test_emissions_in_microseconds_are_remarked(scale: float, tmp_path: Path) -> None:
+def test_emissions_in_microseconds_are_remarked(scale, tmp_path):
     rows = [(scale * time, start, end, text) for time, start, end, text in LINES]
     assert an_import(tmp_path, "whisper_online", online(rows), a_manifest(tmp_path)) == 0
     (warning,) = result(tmp_path)["warnings"]
@@ -242,7 +231,7 @@ def test_emissions_in_microseconds_are_remarked(scale: float, tmp_path: Path) ->
 
 @pytest.mark.parametrize("scale", [1e6, 1e3, 1e-3, 1e-6])
 @pytest.mark.parametrize("form", ["simuleval", "simulstream"])
-def test_compute_in_other_units_is_remarked(form: str, scale: float, tmp_path: Path) -> None:
+def test_compute_in_other_units_is_remarked(form, scale, tmp_path):
     if form == "simulstream":
         content = simulstream([1.0, 2.0, 3.0, LENGTH_S], computation_time=0.1 * scale)
     else:
@@ -254,7 +243,7 @@ def test_compute_in_other_units_is_remarked(form: str, scale: float, tmp_path: P
 
 
 @pytest.mark.parametrize("lost", range(6))
-def test_a_chunk_that_is_lost_is_remarked_or_refused(lost: int, tmp_path: Path) -> None:
+def test_a_chunk_that_is_lost_is_remarked_or_refused(lost, tmp_path):
     rows = simulstream([0.5 * (i + 1) for i in range(6)] + [LENGTH_S]).splitlines(keepends=True)
     whole = [row.replace('"id": 0', '"id": 1').replace("a.wav", "b.wav") for row in rows]
     del rows[1 + lost]
@@ -266,7 +255,7 @@ def test_a_chunk_that_is_lost_is_remarked_or_refused(lost: int, tmp_path: Path) 
     ]
 
 
-def test_a_gap_in_simulevals_index_is_remarked(tmp_path: Path) -> None:
+def test_a_gap_in_simulevals_index_is_remarked(tmp_path):
     rows = [simuleval([1000.0 * 3] * 6, source=[f"{i}.wav"], index=i) for i in (4, 5, 7, 8)]
     assert an_import(tmp_path, "simuleval", "".join(rows)) == 0
     (warning,) = result(tmp_path)["warnings"]
@@ -275,9 +264,7 @@ def test_a_gap_in_simulevals_index_is_remarked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by_ms", [-400.0, -50.0, 50.0, 5000.0])
 @pytest.mark.parametrize("at", range(6))
-def test_a_queue_that_contradicts_the_compute_is_refused(
-    at: int, by_ms: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_queue_that_contradicts_the_compute_is_refused(at, by_ms, tmp_path, capsys):
     delays = [500.0 * (i + 1) for i in range(6)]
     elapsed = [delay + 200.0 * (i + 1) for i, delay in enumerate(delays)]
     fifo = [delay + 200.0 for delay in delays]
@@ -299,23 +286,19 @@ def test_a_queue_that_contradicts_the_compute_is_refused(
         (f"3300 0 3000 {TEXT}", "has no line end"),
     ],
 )
-def test_what_is_doubtful_is_remarked_and_kept(
-    content: str, warning: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_doubtful_is_remarked_and_kept(content, warning, tmp_path, capsys):
     assert an_import(tmp_path, "whisper_online", content, a_manifest(tmp_path)) == 0
     assert warning in capsys.readouterr().out
     again = score_folder(tmp_path / "cell")
     assert len(again["warnings"]) == 1 and warning in again["warnings"][0]
 
 
-def test_delays_in_frames_are_remarked_without_word_times_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_delays_in_frames_are_remarked_without_word_times_too(tmp_path, capsys):
     assert an_import(tmp_path, "simuleval", simuleval([50.0 * i for i in range(2, 8)])) == 0
     assert "final in the first quarter of the audio" in capsys.readouterr().out
 
 
-def test_a_log_cut_short_says_how_many_recordings_were_promised(tmp_path: Path) -> None:
+def test_a_log_cut_short_says_how_many_recordings_were_promised(tmp_path):
     step = Step("flush", 16_000, {"wall": 0}, committed=["yes"])
     with EventWriter(tmp_path / "events.jsonl", {"n_utterances": 3}) as writer:
         writer.write_utterance(UtteranceLog("u", "yes", 16_000, steps=[step]))
@@ -332,22 +315,22 @@ WHOLE = simulstream([1.0, 2.0, 3.0, LENGTH_S])
 NAMED = json.dumps({"id": 0, "metadata": {"wav_name": "a.wav"}}) + "\n"
 
 
-def row(**fields: Any) -> str:
+def row(**fields):
     return json.dumps(fields) + "\n"
 
 
-def chunk(**fields: Any) -> str:
+def chunk(**fields):
     times = {"total_audio_processed": 1.0, "computation_time": 0.1}
     return row(**{"id": 0, **times, "generated_tokens": ["a"], "deleted_tokens": []} | fields)
 
 
-def twice(content: str, at: int) -> str:
+def twice(content, at):
     rows = content.splitlines(keepends=True)
     return "".join([*rows[: at + 1], *rows[at:]])
 
 
 # By the format and what is behind it: `m` has a manifest, `s` an STM.
-REFUSED: list[tuple[str, str, str]] = [
+REFUSED = [
     ("simuleval", row(prediction="a b", delays=[1]), "line 1: 2 words with 1 delays"),
     ("simuleval", row(prediction="a", delays=[-1]), "line 1: Expected `float` >= 0.0 - at `$.del"),
     ("simuleval", row(prediction="/a.wav"), "line 1: Object missing required field `delays`"),
@@ -364,7 +347,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("simuleval", simuleval([ms / 1000 for ms in STEPS]), "text after 8 samples"),
     ("simuleval", simuleval(STEPS, source_length=LENGTH_S), "of a recording of 0.0033125 s"),
     ("simuleval", simuleval([True, *STEPS[1:]]), "got `bool`"),
-    ("simuleval", simuleval(["400", *STEPS[1:]]), "got `str`"),  # type: ignore[list-item]
+    ("simuleval", simuleval(["400", *STEPS[1:]]), "got `str`"),
     ("simuleval", simuleval(STEPS, reference="x" * 2_000_001), "`str` of length <= 2000000"),
     ("simuleval m", simuleval(STEPS, source_length=900), "a: lasts 0.90 s, 3.30 s are st"),
     ("simulstream", chunk(), "line 1: id 0 has no `metadata` line before it"),
@@ -415,8 +398,8 @@ REFUSED: list[tuple[str, str, str]] = [
 
 @pytest.mark.parametrize(("form", "content", "said"), REFUSED)
 def test_what_cannot_be_scored_is_refused_and_nothing_is_left(
-    form: str, content: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    form, content, said, tmp_path, capsys
+):
     form, _, kind = form.partition(" ")
     stm = tmp_path / "r.stm"
     stm.write_text(f"a 1 s 0.0 3.3 {TEXT}\n")
@@ -427,9 +410,7 @@ def test_what_cannot_be_scored_is_refused_and_nothing_is_left(
     assert not (tmp_path / "cell").exists()
 
 
-def test_only_these_counts_only_the_recordings_of_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_these_counts_only_the_recordings_of_the_file(tmp_path, capsys):
     """A manifest of three recordings, and the log of one, with every word right."""
     references = a_manifest(tmp_path)
     row = json.loads(references.read_text())
@@ -456,9 +437,7 @@ def test_only_these_counts_only_the_recordings_of_the_file(
     assert "is in none of the 1 references (such as 'z')" in capsys.readouterr().err
 
 
-def test_an_import_without_word_times_shows_its_lagging(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_import_without_word_times_shows_its_lagging(tmp_path, capsys):
     delays = [1000.0, 1000.0, 2000.0, 2000.0, 3000.0, 3300.0]
     assert an_import(tmp_path, "simuleval", simuleval(delays)) == 0
     # Six words in 3.3 s: (1000 + 450 + 900 + 350 + 800 + 550) / 6, with 550 ms a word.

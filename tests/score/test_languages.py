@@ -1,11 +1,8 @@
 """Numbers in languages without spaces, and language tags in every spelling, from file to score."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,7 +28,7 @@ TEXTS = {
 }
 
 
-def growing(language: str, text: str, *, commits: bool = True) -> UtteranceLog:
+def growing(language, text, *, commits=True):
     """A right text that grows by a unit every quarter of a second, in steps of half a second."""
     parts = units(text, "character")
     steps = []
@@ -47,7 +44,7 @@ def growing(language: str, text: str, *, commits: bool = True) -> UtteranceLog:
     return UtteranceLog("u", text, n_steps * 8000, words, language=language, steps=steps)
 
 
-def test_a_chinese_text_that_only_grows_is_perfect(tmp_path: Path) -> None:
+def test_a_chinese_text_that_only_grows_is_perfect(tmp_path):
     shutil.copy(GROWING, tmp_path / "events.jsonl")
     result = score_folder(tmp_path)
     figures = result["metrics"]
@@ -60,15 +57,13 @@ def test_a_chinese_text_that_only_grows_is_perfect(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("language", TEXTS)
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_right_text_that_only_grows_is_perfect_in_every_language(
-    language: str, commits: bool
-) -> None:
+def test_a_right_text_that_only_grows_is_perfect_in_every_language(language, commits):
     figures = compute([trace(growing(language, TEXTS[language], commits=commits))])
     assert figures["wer"] == figures["cer"] == figures["normalised_erasure"] == 0.0
     assert figures["word_latency_coverage"] == 100.0
 
 
-def test_average_lagging_counts_characters_as_simuleval_does() -> None:
+def test_average_lagging_counts_characters_as_simuleval_does():
     # Eight characters in 2 s, two every half second; SimulEval's ALScorer and LAALScorer with
     # --eval-latency-unit char, worked by hand: (500+250+500+250+500+250+500) / 7.
     figures = compute([trace(growing("zh-CN", TEXTS["zh"]))])
@@ -77,14 +72,14 @@ def test_average_lagging_counts_characters_as_simuleval_does() -> None:
     assert figures["ap_cu"] == pytest.approx(10_000 / (8 * 2000))
 
 
-def test_characters_of_chinese_are_the_characters_of_cer() -> None:
+def test_characters_of_chinese_are_the_characters_of_cer():
     log = growing("zh", "今天很好")
     log.steps[-1].committed[-1] = "坏"
     figures = compute([trace(log)])
     assert figures["wer"] == figures["cer"] == figures["wer_formatted"] == 25.0
 
 
-def test_stream_laal_of_characters_is_that_of_simulstream() -> None:
+def test_stream_laal_of_characters_is_that_of_simulstream():
     pytest.importorskip("mweralign")
     # The texts, delays and values of simulstream's own test of the latency unit char, whose
     # delays are of code points; a word of Latin letters has that of its first.
@@ -110,7 +105,7 @@ def test_stream_laal_of_characters_is_that_of_simulstream() -> None:
     for part, n in zip(parts, cuts, strict=True):
         own = [1000 * (next(times) - part.start_s) for _ in range(n)]
         lags.append(sentence_laal_ms(part, own, 23.5, "character"))
-    assert sum(lags) / 4 == pytest.approx(1333.312, abs=0.01)  # type: ignore[arg-type]
+    assert sum(lags) / 4 == pytest.approx(1333.312, abs=0.01)
 
 
 # -- other tools' files ---------------------------------------------------------------------------
@@ -118,9 +113,7 @@ def test_stream_laal_of_characters_is_that_of_simulstream() -> None:
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
 @pytest.mark.parametrize("text", [*TEXTS.values(), "Amy Lee去New York吧"])
-def test_what_is_exported_and_imported_has_the_same_figures(
-    form: str, text: str, tmp_path: Path
-) -> None:
+def test_what_is_exported_and_imported_has_the_same_figures(form, text, tmp_path):
     language = next((name for name, each in TEXTS.items() if each == text), "zh")
     log = growing(language, text)
     parts = units(text, "character")
@@ -157,7 +150,7 @@ def test_what_is_exported_and_imported_has_the_same_figures(
     assert hypothesis == (text.replace(" ", "") if form == "simuleval" else text)
 
 
-def test_simuleval_reads_one_delay_per_code_point(tmp_path: Path) -> None:
+def test_simuleval_reads_one_delay_per_code_point(tmp_path):
     log = growing("zh", "Amy今天")
     cell = tmp_path / "cell"
     with EventWriter(cell / "events.jsonl", {"config": {}}) as writer:
@@ -168,7 +161,7 @@ def test_simuleval_reads_one_delay_per_code_point(tmp_path: Path) -> None:
     assert row["delays"] == [500.0, 500.0, 500.0, 500.0, 1000.0]
 
 
-def an_import(place: Path, prediction: str, manifest: dict[str, Any] | None, *options: str) -> int:
+def an_import(place, prediction, manifest, *options):
     row = {
         "index": 0,
         "prediction": prediction,
@@ -188,16 +181,14 @@ def an_import(place: Path, prediction: str, manifest: dict[str, Any] | None, *op
 
 
 @pytest.mark.parametrize("tag", ["en", "en-US", "EN", "eng", "English", "en_GB"])
-def test_every_spelling_of_english_has_the_english_normaliser(tag: str, tmp_path: Path) -> None:
+def test_every_spelling_of_english_has_the_english_normaliser(tag, tmp_path):
     manifest = {"text": "We don't colour two things", "language": tag}
     assert an_import(tmp_path, "we do not color 2 things", manifest) == 0
     assert json.loads((tmp_path / "cell/metrics.json").read_text())["metrics"]["wer"] == 0.0
     assert read_manifest(tmp_path / "m.jsonl")[0].language == "en"
 
 
-def test_an_imported_log_without_a_language_takes_that_of_the_option(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_imported_log_without_a_language_takes_that_of_the_option(tmp_path, capsys):
     assert an_import(tmp_path, "今天", {"text": "今天"}) == 0
     assert "warning: no language is named, which counts as English" in capsys.readouterr().out
     shutil.rmtree(tmp_path / "cell")
@@ -211,15 +202,13 @@ def test_an_imported_log_without_a_language_takes_that_of_the_option(
     assert "--language Enlish: no language that is known" in capsys.readouterr().err
 
 
-def test_an_option_that_contradicts_the_references_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_option_that_contradicts_the_references_is_refused(tmp_path, capsys):
     manifest = {"text": "We don't", "language": "en-US"}
     assert an_import(tmp_path, "we don't", manifest, "--language", "zh") == 2
     assert "the references say that a is in en" in capsys.readouterr().err
 
 
-def test_a_log_in_hindi_without_a_normaliser_keeps_the_vowel_signs(tmp_path: Path) -> None:
+def test_a_log_in_hindi_without_a_normaliser_keeps_the_vowel_signs(tmp_path):
     assert an_import(tmp_path, "का", {"text": "की", "language": "hi-IN"}) == 0
     result = json.loads((tmp_path / "cell/metrics.json").read_text())
     assert result["metrics"]["wer"] == 100.0 and result["warnings"] == []
@@ -229,7 +218,7 @@ def test_a_log_in_hindi_without_a_normaliser_keeps_the_vowel_signs(tmp_path: Pat
     assert "drops the vowel signs of hi" in published["warnings"][0]
 
 
-def test_the_settings_take_every_spelling() -> None:
+def test_the_settings_take_every_spelling():
     for tag in ("en-US", "EN", "eng", "English"):
         assert (
             compose(["method=offline", "model=mini", "data=mini", f"language={tag}"]).language

@@ -1,11 +1,8 @@
 """Long recordings: sentences, StreamLAAL, errors and lag over time, on cases counted by hand."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 from places import FIXTURES
@@ -32,13 +29,13 @@ LOG = FIXTURES / "formats" / "events.jsonl"
 ENGLISH = normaliser("en")
 
 
-def spoken(text: str, starts: list[float]) -> Trace:
+def spoken(text, starts):
     """A trace with nothing recognised, each word half a second long."""
     words = [TimedWord(w, s, s + 0.5) for w, s in zip(text.split(), starts, strict=True)]
     return Trace("u", text, starts[-1] + 1.0, (), words=tuple(words))
 
 
-def test_a_sentence_ends_at_a_closing_mark_but_not_at_a_title_or_within_a_time() -> None:
+def test_a_sentence_ends_at_a_closing_mark_but_not_at_a_title_or_within_a_time():
     trace = spoken("Mr. Hill came at 5 a.m. by car. Why?", [0.5 * i for i in range(9)])
     assert sentences(trace) == [
         Sentence("Mr. Hill came at 5 a.m. by car.", 0.0, 4.0),
@@ -46,14 +43,14 @@ def test_a_sentence_ends_at_a_closing_mark_but_not_at_a_title_or_within_a_time()
     ]
 
 
-def test_a_long_pause_ends_a_sentence_without_marks() -> None:
+def test_a_long_pause_ends_a_sentence_without_marks():
     # Gaps: 0.0, 1.0 (a sentence ends), 0.5.
     trace = spoken("he came she went", [0.0, 0.5, 2.0, 3.0])
     assert [part.text for part in sentences(trace)] == ["he came", "she went"]
     assert sentences(Trace("u", "he came", 1.0, ())) == []
 
 
-def test_each_sentence_is_timed_from_its_own_start() -> None:
+def test_each_sentence_is_timed_from_its_own_start():
     # Sentence 1: tokens at 1.0 and 2.0 s of 0 ... 2 s: lags 1.0 and 2.0 - 1.0; mean 1.0.
     # Sentence 2 starts at 10 s: its tokens at 11 and 12 s are at 1.0 and 2.0 of 4 s; reference of
     # 4 words, so the oracle's pace is 1 s: lags 1.0 and 1.0. The third got no token.
@@ -63,15 +60,13 @@ def test_each_sentence_is_timed_from_its_own_start() -> None:
     assert sentence_laal_ms(Sentence("why?", 20.0, 21.0), [], 21.0) is None
 
 
-def test_text_is_cut_where_the_error_rate_is_least() -> None:
+def test_text_is_cut_where_the_error_rate_is_least():
     references = ["The cat sat.", "It slept.", "Why?"]
     assert resegment(["the", "hat", "sat.", "It", "has", "slept."], references) == [3, 3, 0]
     assert resegment([], references) == [0, 0, 0]
 
 
-def test_stream_laal_does_not_grow_with_the_recording_where_al_does(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_stream_laal_does_not_grow_with_the_recording_where_al_does(capfd):
     # "one. two. three. four." of 1 s each, a minute apart, each committed as it ends, after 2 s of
     # compute: 1000 ms by audio, 3000 ms by compute.
     names = ("one.", "two.", "three.", "four.")
@@ -85,13 +80,13 @@ def test_stream_laal_does_not_grow_with_the_recording_where_al_does(
     assert capfd.readouterr().err == ""  # the aligner's own messages stay out
 
 
-def test_without_mweralign_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mweralign_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mweralign", None)
     with pytest.raises(UserError, match="pip install mweralign"):
         resegment(["a"], ["a"])
 
 
-def test_errors_are_counted_where_their_sentence_starts() -> None:
+def test_errors_are_counted_where_their_sentence_starts():
     # Hour 1: "big" put in after "the"; hour 3: "it" missing.
     text = "The cat sat down. It slept."
     trace = a_trace(text, [(9.0, 0.0, "The big cat sat down. slept.", "")], duration_s=9000.0)
@@ -103,7 +98,7 @@ def test_errors_are_counted_where_their_sentence_starts() -> None:
     assert errors_by_time(trace, ENGLISH) == []  # no word times
 
 
-def test_lag_is_taken_by_the_minute_the_word_ended_in() -> None:
+def test_lag_is_taken_by_the_minute_the_word_ended_in():
     # Words end at 1 s and 119 s and are committed at 2 s and 124 s; "b" is never recognised.
     steps = [(2.0, 0.0, "a", ""), (124.0, 1.0, "a c", "")]
     trace = a_trace("a b c", steps, ends=(1.0, 50.0, 119.0))
@@ -111,9 +106,7 @@ def test_lag_is_taken_by_the_minute_the_word_ended_in() -> None:
     assert lag_over_time([trace], "ca", bucket_s=40.0) == [[1.0], [], [6.0]]
 
 
-def test_score_longform_writes_the_figures_of_a_cell(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_score_longform_writes_the_figures_of_a_cell(tmp_path, capsys):
     shutil.copy(LOG, tmp_path)
     assert main(["longform", str(tmp_path), "--lag-every", "5"]) == 0
     result = json.loads((tmp_path / "longform.json").read_text(encoding="utf-8"))
@@ -132,12 +125,7 @@ def test_score_longform_writes_the_figures_of_a_cell(
 
 @pytest.mark.parametrize("every_s", ["3600", "4", "1"])
 @pytest.mark.parametrize("untimed", [(), (1,), (0, 2), (0, 1, 2), (0, 1, 2, 3)])
-def test_recordings_without_word_times_are_named_and_count(
-    untimed: tuple[int, ...],
-    every_s: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_recordings_without_word_times_are_named_and_count(untimed, every_s, tmp_path, capsys):
     rows = [json.loads(line) for line in LOG.read_text(encoding="utf-8").splitlines()]
     openings = [row for row in rows if row["kind"] == "utterance"]
     without = [row for k, row in enumerate(openings) if k in untimed]
@@ -173,9 +161,7 @@ def test_recordings_without_word_times_are_named_and_count(
         ("", "hm", [Errors(1, 0)]),
     ],
 )
-def test_errors_by_time_add_up_to_those_of_wer(
-    reference: str, hypothesis: str, expected: list[Errors]
-) -> None:
+def test_errors_by_time_add_up_to_those_of_wer(reference, hypothesis, expected):
     starts = [0.0, 1.0, 2.0, 300.0, 301.0][: len(reference.split())]
     words = tuple(TimedWord(w, s, s + 0.5) for w, s in zip(reference.split(), starts, strict=True))
     steps = a_trace(reference, [(310.0, 0.0, hypothesis, "")], duration_s=310.0).steps

@@ -1,22 +1,20 @@
 """Logs in, metrics.json and utterances.jsonl out."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from places import ROOT
 from report_cells import SENTENCE, write_cell
 
+from streaming_asr.cells.folder import EVENTS
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import InvalidLog
-from streaming_asr.events.log import EventWriter, Step, UtteranceLog
+from streaming_asr.events.invariants import contract_faults
+from streaming_asr.events.log import EventWriter, Step, UtteranceLog, read_log
 from streaming_asr.metrics import METRICS, METRICS_VERSION
 from streaming_asr.report import table
 from streaming_asr.score import find_cells, score_folder
@@ -25,7 +23,7 @@ from streaming_asr.score.command import main
 from streaming_asr.score.results import read_results
 from streaming_asr.utterance import TimedWord
 
-HEADER: dict[str, Any] = {
+HEADER = {
     "config": {"chunk": "300ms"},
     "versions": {"python": "3"},
     "machine": {"cpu": "fake"},
@@ -33,7 +31,7 @@ HEADER: dict[str, Any] = {
 }
 
 
-def an_utterance(utt: str = "u1", *, heard: str = " sat.", **fields: Any) -> UtteranceLog:
+def an_utterance(utt="u1", *, heard=" sat.", **fields):
     """ "The cat sat." in 2 s: "The" is committed at 1 s, the rest by the flush."""
     steps = [
         Step("audio", 16_000, {"wall": 100_000_000}, committed=["The"], partial=[" hat"]),
@@ -44,7 +42,7 @@ def an_utterance(utt: str = "u1", *, heard: str = " sat.", **fields: Any) -> Utt
     return UtteranceLog(utt=utt, text="The cat sat.", duration_samples=32_000, **fields)
 
 
-def a_cell(folder: Path, *utterances: UtteranceLog) -> Path:
+def a_cell(folder, *utterances):
     folder.mkdir(parents=True, exist_ok=True)
     with EventWriter(folder / "events.jsonl", HEADER) as writer:
         for utterance in utterances:
@@ -52,13 +50,13 @@ def a_cell(folder: Path, *utterances: UtteranceLog) -> Path:
     return folder
 
 
-def lines_of(folder: Path) -> list[dict[str, Any]]:
+def lines_of(folder):
     text = (folder / "utterances.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.fixture(scope="module")
-def scored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def scored(tmp_path_factory):
     """A scored log of two utterances: the result, and the line of each utterance."""
     place = tmp_path_factory.mktemp("scored") / "exp" / "a"
     cell = a_cell(place, an_utterance("u1"), an_utterance("u2", heard=" mat."))
@@ -71,7 +69,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
 
 
-FIGURES: dict[str, dict[str, Any]] = {
+FIGURES = {
     "result": {"experiment": "exp", "cell": "a", "n_utterances": 2, "n_failed": 0, "n_silent": 0},
     "from the log": {"config": {"chunk": "300ms"}, "machine": {"cpu": "fake"}},
     # Committed at 1 s and 2 s, computed 0.1 s and 0.3 s; "sat" is right in one of the two.
@@ -90,20 +88,18 @@ FIGURES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("part", FIGURES)
-def test_a_log_becomes_metrics_and_one_line_per_utterance(
-    scored: dict[str, Any], part: str
-) -> None:
+def test_a_log_becomes_metrics_and_one_line_per_utterance(scored, part):
     assert {key: scored[part][key] for key in FIGURES[part]} == FIGURES[part]
 
 
-def test_a_result_has_every_metric_and_its_normaliser(scored: dict[str, Any]) -> None:
+def test_a_result_has_every_metric_and_its_normaliser(scored):
     assert set(scored["metrics"]) == set(METRICS)
     name = scored["result"]["normaliser"][0]
     assert name.startswith("whisper_normalizer.EnglishTextNormalizer ")
     assert scored["u1"]["latency"]["committed_p50_ca_s"] == pytest.approx(0.8)
 
 
-def test_per_utterance_counts_add_up_to_the_pooled_wer(tmp_path: Path) -> None:
+def test_per_utterance_counts_add_up_to_the_pooled_wer(tmp_path):
     cell = a_cell(tmp_path, *(an_utterance(f"u{k}", heard=h) for k, h in enumerate((" a", " sat"))))
     wer = score_folder(cell)["metrics"]["wer"]
     lines = lines_of(cell)
@@ -111,7 +107,7 @@ def test_per_utterance_counts_add_up_to_the_pooled_wer(tmp_path: Path) -> None:
     assert wer == pytest.approx(100 * errors / words)
 
 
-def test_a_failed_utterance_is_listed_and_counts_as_empty(tmp_path: Path) -> None:
+def test_a_failed_utterance_is_listed_and_counts_as_empty(tmp_path):
     failed = an_utterance("u2", status="failed", error="unreadable audio")
     result = score_folder(a_cell(tmp_path, an_utterance("u1"), failed))
     assert result["n_failed"] == 1
@@ -122,40 +118,38 @@ def test_a_failed_utterance_is_listed_and_counts_as_empty(tmp_path: Path) -> Non
     assert line["failed"] == "unreadable audio" and line["compute_s"] is None
 
 
-def test_a_killed_run_is_scored_on_what_it_finished(tmp_path: Path) -> None:
+def test_a_killed_run_is_scored_on_what_it_finished(tmp_path):
     cell = a_cell(tmp_path, an_utterance("u1"))
     with open(cell / "events.jsonl", "a", encoding="utf-8") as log:
         log.write('{"kind":"audio","utt":"u2","audio_sam')
     assert score_folder(cell)["n_utterances"] == 1
 
 
-def test_a_log_without_utterances_gives_nulls_and_no_nan(tmp_path: Path) -> None:
+def test_a_log_without_utterances_gives_nulls_and_no_nan(tmp_path):
     result = score_folder(a_cell(tmp_path))
     assert result["n_utterances"] == 0 and result["metrics"]["wer"] is None
     assert "NaN" not in (tmp_path / "metrics.json").read_text(encoding="utf-8")
 
 
-def test_a_batched_run_writes_no_latency(tmp_path: Path) -> None:
+def test_a_batched_run_writes_no_latency(tmp_path):
     result = score_folder(a_cell(tmp_path, an_utterance(batch=8)))
     assert result["metrics"]["word_latency_committed_p50_cu_s"] is None
     assert result["metrics"]["wer"] == 0.0
     assert lines_of(tmp_path)[0]["latency"] == {}
 
 
-def test_scoring_again_keeps_what_the_run_had_written(tmp_path: Path) -> None:
+def test_scoring_again_keeps_what_the_run_had_written(tmp_path):
     cell = a_cell(tmp_path, an_utterance())
     first = score_folder(cell, hashes={"data": "da7a"}, experiment="study", cell="row 1")
     assert score_folder(cell) == first
 
 
-def test_an_existing_result_survives_when_the_new_one_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_existing_result_survives_when_the_new_one_cannot_be_written(tmp_path, monkeypatch):
     cell = a_cell(tmp_path, an_utterance())
     score_folder(cell)
     before = (cell / "metrics.json").read_bytes()
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
@@ -169,9 +163,7 @@ def test_an_existing_result_survives_when_the_new_one_cannot_be_written(
     ]
 
 
-def test_the_command_scores_every_cell_below_a_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_scores_every_cell_below_a_folder(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     for name in ("a", "b"):
         a_cell(tmp_path / "exp" / name, an_utterance(heard=" mat."))
@@ -182,9 +174,7 @@ def test_the_command_scores_every_cell_below_a_folder(
     assert (tmp_path / "exp" / "b" / "metrics.json").is_file()
 
 
-def test_the_table_shows_intervals_and_over_what(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_table_shows_intervals_and_over_what(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     utterances = [
         an_utterance(f"u{k}", heard=" mat." if k % 3 else " sat.", speaker=f"s{k % 12}")
@@ -207,7 +197,7 @@ def test_the_table_shows_intervals_and_over_what(
     assert "intervals: 95 %, over 12 speakers" in printed
 
 
-def test_a_metric_that_a_run_lacks_has_no_interval(tmp_path: Path) -> None:
+def test_a_metric_that_a_run_lacks_has_no_interval(tmp_path):
     batched = [
         an_utterance(f"u{k}", batch=8, heard=" mat." if k % 2 else " sat.") for k in range(6)
     ]
@@ -216,9 +206,7 @@ def test_a_metric_that_a_run_lacks_has_no_interval(tmp_path: Path) -> None:
     assert result["intervals"]["metrics"].keys() == {"wer", "word_latency_coverage"}
 
 
-def test_a_damaged_log_is_an_error_and_the_others_are_scored(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_log_is_an_error_and_the_others_are_scored(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     a_cell(tmp_path / "a", an_utterance())
     later = a_cell(tmp_path / "b", an_utterance()) / "events.jsonl"
@@ -229,7 +217,7 @@ def test_a_damaged_log_is_an_error_and_the_others_are_scored(
     assert "written in schema 2" in captured.err
 
 
-def test_an_invalid_log_loses_its_numbers_and_its_row_says_why(tmp_path: Path) -> None:
+def test_an_invalid_log_loses_its_numbers_and_its_row_says_why(tmp_path):
     cell = a_cell(tmp_path / "exp" / "a", an_utterance())
     score_folder(cell)
     log = cell / "events.jsonl"
@@ -242,7 +230,7 @@ def test_an_invalid_log_loses_its_numbers_and_its_row_says_why(tmp_path: Path) -
     assert row.error.startswith("invalid log: line 3: 9 words are retracted")
 
 
-def test_the_normaliser_of_error_rates_is_chosen_and_stands_in_the_result(tmp_path: Path) -> None:
+def test_the_normaliser_of_error_rates_is_chosen_and_stands_in_the_result(tmp_path):
     # "one two" alone is "12" to Whisper's normaliser: one word where two were said by then.
     words = [TimedWord("one", 0.1, 0.4), TimedWord("two", 0.5, 0.8), TimedWord("three", 1.2, 1.5)]
     steps = [
@@ -263,9 +251,7 @@ def test_the_normaliser_of_error_rates_is_chosen_and_stands_in_the_result(tmp_pa
         score_folder(cell, normaliser="mine")
 
 
-def test_two_cells_of_one_name_are_told_apart_by_their_folders(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_cells_of_one_name_are_told_apart_by_their_folders(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     for name in ("one", "two"):
         a_cell(tmp_path / name / "exp" / "a", an_utterance())
@@ -274,16 +260,14 @@ def test_two_cells_of_one_name_are_told_apart_by_their_folders(
     assert "one/exp/a" in printed and "two/exp/a" in printed
 
 
-def test_the_scored_folder_is_shown_as_the_report_shows_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_scored_folder_is_shown_as_the_report_shows_it(tmp_path, capsys):
     for chunk in ("300ms", "1000ms"):
         a_cell(tmp_path / f"method=whisperrt,chunk={chunk},model=tiny.en", an_utterance())
     assert main([str(tmp_path)]) == 0
     assert console_text(table(tmp_path)).strip() in capsys.readouterr().out
 
 
-def console_text(shown: object) -> str:
+def console_text(shown):
     from streaming_asr.terminal import console
 
     made = console()
@@ -292,9 +276,7 @@ def console_text(shown: object) -> str:
     return captured.get()
 
 
-def test_all_metrics_can_be_shown_and_explained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_metrics_can_be_shown_and_explained(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     assert main([str(a_cell(tmp_path, an_utterance())), "--all"]) == 0
     shown = capsys.readouterr().out
@@ -319,9 +301,7 @@ def test_all_metrics_can_be_shown_and_explained(
         (["猫", "坐", "在", "上", "面"], "zh", None),  # a language without blanks
     ],
 )
-def test_words_without_their_blanks_are_a_warning(
-    pieces: list[str], language: str, n_joined: int | None, tmp_path: Path
-) -> None:
+def test_words_without_their_blanks_are_a_warning(pieces, language, n_joined, tmp_path):
     steps = [Step("audio", 8_000 * (k + 1), {"wall": 1}, [p]) for k, p in enumerate(pieces)]
     steps.append(Step("flush", 16_000 * 9, {"wall": 1}))
     text = "".join(pieces) if language == "zh" else "The cat sat on it"
@@ -343,14 +323,7 @@ def test_words_without_their_blanks_are_a_warning(
         (None, "whisperrt star ufal"),
     ],
 )
-def test_every_table_sorts(
-    columns: list[str],
-    sort: str | None,
-    order: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_table_sorts(columns, sort, order, tmp_path, capsys, monkeypatch):
     """Words of whisperrt are final last and right; a step of star takes most."""
     monkeypatch.setenv("COLUMNS", "2000")
     for method, chunk, ahead, compute_s, n_wrong in (
@@ -370,9 +343,7 @@ def test_every_table_sorts(
 
 
 @pytest.mark.parametrize("name", sorted(SHORT))
-def test_a_short_name_is_a_metric_in_every_option(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_name_is_a_metric_in_every_option(name, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     metric = metric_named(name)
     assert metric in METRICS and metric_named(metric) == metric
@@ -401,18 +372,14 @@ def test_a_short_name_is_a_metric_in_every_option(
     ],
 )
 def test_bad_input_is_answered_with_its_remedy_and_status_2(
-    arguments: list[str],
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    arguments, said, tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     assert said in capsys.readouterr().err
 
 
-def test_scoring_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_scoring_imports_nothing_heavy(tmp_path):
     cell = a_cell(tmp_path, an_utterance())
     heavy = "torch", "transformers", "matplotlib", "wandb", "hydra"
     program = (
@@ -425,7 +392,7 @@ def test_scoring_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_metrics_page_names_no_metric_that_is_not_there() -> None:
+def test_the_metrics_page_names_no_metric_that_is_not_there():
     """It shows metrics.tsv, and tells more of some."""
     lines = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines()
     cells = [line.split("|")[1] for line in lines if line.startswith("| `")]
@@ -435,7 +402,7 @@ def test_the_metrics_page_names_no_metric_that_is_not_there() -> None:
     assert named and named <= set(METRICS)
 
 
-def spell(text: str) -> list[str]:
+def spell(text):
     """'a_{x,y}' -> ['a_x', 'a_y']"""
     found = re.search(r"\{(.+?)\}", text)
     if found is None:
@@ -447,8 +414,71 @@ def spell(text: str) -> list[str]:
     ]
 
 
-def test_a_cell_that_was_set_aside_is_not_scored_again(tmp_path: Path) -> None:
+def test_a_cell_that_was_set_aside_is_not_scored_again(tmp_path):
     for name in ("method=a", "method=a.old-1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "events.jsonl").touch()
     assert [cell.name for cell in find_cells(tmp_path)] == ["method=a"]
+
+
+# -- Faults of a method that its log shows --
+
+
+CELL = "method=mine,chunk=300ms"
+
+
+def changed(folder, **of_last):
+    """Change the last step of the first utterance, and score again."""
+    path = folder / EVENTS
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    at = next(i for i, line in enumerate(lines) if line["kind"] == "flush")
+    lines[at] |= of_last
+    lines[at + 1]["commit_violations"] = int(bool(of_last.get("retracted")))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    score_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("of_last", "note"),
+    [
+        ({"retracted": 2, "committed": [" now"]}, "it took 2 final words back"),
+        (
+            {"committed": [" a", " b"], "words": [[0.1, 0.2, None], [0.3, 20.0, None]]},
+            "it timed 1 words after the audio that it had",
+        ),
+        (
+            {"committed": [" a", " b"], "words": [[0.4, 0.5, None], [0.3, 0.4, None]]},
+            "it timed 1 words before the word in front of them",
+        ),
+    ],
+)
+def test_a_broken_contract_is_a_note_and_wins_nothing(of_last, note, tmp_path):
+    write_cell(tmp_path / "method=ufal,chunk=300ms")
+    changed(write_cell(tmp_path / CELL), **of_last)
+    mine, ufal = read_results(tmp_path)
+    assert f"breaks the contract: {note}" in mine.notes
+    assert (mine.is_odd, ufal.is_odd) == (True, False)
+    assert mine.metrics["wer"] is not None
+
+
+def test_a_log_without_a_fault_has_no_note(tmp_path):
+    cell = write_cell(tmp_path / CELL)
+    assert contract_faults(read_log(cell / EVENTS).utterances) == []
+
+
+def test_words_final_before_they_begin_are_a_warning_with_numbers(tmp_path):
+    text = "a b c d e f g h i j k l"
+    cell = write_cell(tmp_path / CELL, texts={"u1": (text, text)})
+    path = cell / EVENTS
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    for line in lines:
+        if line["kind"] == "utterance":  # its words come in the last second
+            end_s, n = line["duration_samples"] / 16_000, len(line["words"])
+            line["words"] = [
+                [word, end_s - 0.12 * (n - i), end_s - 0.12 * (n - i) + 0.1]
+                for i, (word, _, _) in enumerate(line["words"])
+            ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    document = score_folder(cell)
+    assert document["metrics"]["wer"] is not None
+    assert any("before they begin in the reference" in text for text in document["warnings"])

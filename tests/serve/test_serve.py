@@ -1,7 +1,5 @@
 """The server as its clients meet it: OpenAI's wire format, recordings by POST, logs, limits."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import json
@@ -11,11 +9,8 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import httpx
 import numpy as np
@@ -33,7 +28,6 @@ from streaming_asr.corpora.audio import load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import committed_words, read_log
 from streaming_asr.live import command as live
-from streaming_asr.method import Samples
 from streaming_asr.score import score_folder
 from streaming_asr.serve import main
 from streaming_asr.serve.realtime import STEPS
@@ -41,7 +35,7 @@ from streaming_asr.serve.settings import KEY_PROTOCOL, ServerSettings
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def service(tmp_path_factory):
     model = {"name": "tiny.en", "path": "openai/whisper-tiny.en"}
     folder = tmp_path_factory.mktemp("serve")
     with served(folder, config={"model": model}, max_file_bytes=200_000) as made:
@@ -49,21 +43,19 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
-def speech() -> Samples:
+def speech():
     return noise(2.1)
 
 
-def expected(speech: Samples) -> str:
+def expected(speech):
     return "".join(word.text for word in Ticker().words(_quantised(speech))).strip()
 
 
-def _quantised(speech: Samples) -> Samples:
+def _quantised(speech):
     return np.frombuffer(pcm(speech), "<i2").astype(np.float32) / 32768
 
 
-def test_words_come_as_deltas_and_a_commit_completes_the_item(
-    service: Any, speech: Samples
-) -> None:
+def test_words_come_as_deltas_and_a_commit_completes_the_item(service, speech):
     with client(service) as socket:
         (created,) = events(socket, "session.created")
         assert created["session"]["audio"]["input"]["transcription"]["model"] == "ticker"
@@ -87,9 +79,7 @@ def test_words_come_as_deltas_and_a_commit_completes_the_item(
         assert again["transcript"] == expected(speech[:8000])
 
 
-def test_two_methods_hear_one_voice_and_each_session_is_logged_and_scored(
-    service: Any, speech: Samples
-) -> None:
+def test_two_methods_hear_one_voice_and_each_session_is_logged_and_scored(service, speech):
     with client(service, "?model=ticker,slow") as socket:
         session = events(socket, "created")[0]["session"]["id"]
         set_up(socket, STEPS)
@@ -116,7 +106,7 @@ def test_two_methods_hear_one_voice_and_each_session_is_logged_and_scored(
         assert get(f"{fetched}/config.yaml").status_code == 404
 
 
-def test_subtitles_of_a_session_run_on_over_its_items(service: Any) -> None:
+def test_subtitles_of_a_session_run_on_over_its_items(service):
     with client(service) as socket:
         session = events(socket, "created")[0]["session"]["id"]
         set_up(socket, STEPS)
@@ -134,11 +124,8 @@ def test_subtitles_of_a_session_run_on_over_its_items(service: Any) -> None:
 
 
 def test_kept_sound_gives_the_words_of_a_session_their_times_afterwards(
-    tmp_path: Path,
-    speech: Samples,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    tmp_path, speech, monkeypatch, capsys
+):
     wanted = expected(speech).split()
     with served(tmp_path, keep_audio=True) as service:
         with client(service, "?model=ticker,slow") as socket:
@@ -175,9 +162,7 @@ def test_kept_sound_gives_the_words_of_a_session_their_times_afterwards(
     assert "holds no events.jsonl" in capsys.readouterr().err
 
 
-def test_a_client_that_vanishes_in_mid_word_leaves_its_log_and_no_session(
-    service: Any, speech: Samples
-) -> None:
+def test_a_client_that_vanishes_in_mid_word_leaves_its_log_and_no_session(service, speech):
     with client(service) as socket:
         session = events(socket, "created")[0]["session"]["id"]
         set_up(socket)
@@ -191,7 +176,7 @@ def test_a_client_that_vanishes_in_mid_word_leaves_its_log_and_no_session(
     assert not service.worker.streams
 
 
-def test_healthz_models_and_metrics_tell_what_is_going_on(service: Any) -> None:
+def test_healthz_models_and_metrics_tell_what_is_going_on(service):
     with client(service) as socket:
         events(socket, "created")
         health = get(f"{service.address}/healthz")
@@ -206,7 +191,7 @@ def test_healthz_models_and_metrics_tell_what_is_going_on(service: Any) -> None:
 # -- recordings by POST -----------------------------------------------------------------------
 
 
-def test_a_recording_is_transcribed_at_once_or_as_a_stream(service: Any, speech: Samples) -> None:
+def test_a_recording_is_transcribed_at_once_or_as_a_stream(service, speech):
     answer = post(service, wav(speech))
     n = len(expected(speech).split())
     assert answer.status_code == 200 and len(answer.json()["text"].split()) == n
@@ -245,9 +230,7 @@ def test_a_recording_is_transcribed_at_once_or_as_a_stream(service: Any, speech:
         (b"0", {"language": "klingon"}, 400, "give a code such as en"),
     ],
 )
-def test_what_is_no_recording_is_refused(
-    service: Any, content: bytes, fields: dict[str, str], status: int, rule: str
-) -> None:
+def test_what_is_no_recording_is_refused(service, content, fields, status, rule):
     answer = post(service, content, **fields)
     assert answer.status_code == status
     assert rule in answer.json()["error"]["message"]
@@ -277,9 +260,7 @@ def test_what_is_no_recording_is_refused(
         ('{"type": "session.update", "session": {"\\udfff": 1}}', "invalid_json"),
     ],
 )
-def test_a_bad_event_is_told_and_the_session_goes_on(
-    service: Any, message: str | bytes, code: str | None
-) -> None:
+def test_a_bad_event_is_told_and_the_session_goes_on(service, message, code):
     with client(service) as socket:
         socket.send(message)
         if code is not None:
@@ -299,7 +280,7 @@ def test_a_bad_event_is_told_and_the_session_goes_on(
         ("http://[", "start with origins=http://["),
     ],
 )
-def test_the_origin_of_files_is_never_advised(origin: str, advice: str) -> None:
+def test_the_origin_of_files_is_never_advised(origin, advice):
     status, reason = ServerSettings().refusal({"origin": origin}) or (0, "")
     assert (status, reason) == (403, f"the origin {origin} may not connect; {advice}")
 
@@ -322,13 +303,13 @@ def test_the_origin_of_files_is_never_advised(origin: str, advice: str) -> None:
         ([7], "invalid_session"),
     ],
 )
-def test_a_format_that_is_not_taken_is_refused(service: Any, given: Any, code: str) -> None:
+def test_a_format_that_is_not_taken_is_refused(service, given, code):
     with client(service) as socket:
         send(socket, "session.update", session={"type": "transcription", "audio": {"input": given}})
         assert events(socket, "error")[-1]["error"]["code"] == code
 
 
-def test_a_message_of_megabytes_closes_that_session_alone(service: Any, speech: Samples) -> None:
+def test_a_message_of_megabytes_closes_that_session_alone(service, speech):
     with client(service) as other, client(service) as socket:
         events(socket, "created")
         with pytest.raises(ConnectionClosed) as closed:
@@ -341,7 +322,7 @@ def test_a_message_of_megabytes_closes_that_session_alone(service: Any, speech: 
     until(lambda: not service.sessions)
 
 
-def test_a_client_of_another_format_is_closed_after_fifty_errors(service: Any) -> None:
+def test_a_client_of_another_format_is_closed_after_fifty_errors(service):
     with client(service) as socket:
         with pytest.raises(ConnectionClosed) as closed:
             while True:
@@ -350,9 +331,7 @@ def test_a_client_of_another_format_is_closed_after_fifty_errors(service: Any) -
         assert closed.value.rcvd.code == 1008
 
 
-def test_a_client_that_never_reads_is_dropped_and_others_are_served(
-    tmp_path: Path, speech: Samples, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_never_reads_is_dropped_and_others_are_served(tmp_path, speech, monkeypatch):
     monkeypatch.setattr("streaming_asr.serve.realtime.MAX_UNSENT", 8)
     monkeypatch.setattr("streaming_asr.serve.realtime.SEND_S", 0.5)
     monkeypatch.setattr("streaming_asr.serve.command.CLOSE_S", 0.5)
@@ -368,7 +347,7 @@ def test_a_client_that_never_reads_is_dropped_and_others_are_served(
         assert events(other, "completed")[-1]["transcript"]
 
 
-def test_beyond_the_limit_sessions_are_refused_with_the_reason(tmp_path: Path) -> None:
+def test_beyond_the_limit_sessions_are_refused_with_the_reason(tmp_path):
     with served(tmp_path, max_sessions=2) as service:
         with client(service) as one, client(service) as two:
             for _ in range(50):
@@ -384,12 +363,12 @@ def test_beyond_the_limit_sessions_are_refused_with_the_reason(tmp_path: Path) -
             assert events(again, "created")
 
 
-def test_two_hundred_connections_at_once_that_vanish_leave_nothing_behind(tmp_path: Path) -> None:
+def test_two_hundred_connections_at_once_that_vanish_leave_nothing_behind(tmp_path):
     wire = pcm(noise(0.3))
     with served(tmp_path, max_sessions=40) as service:
         told = []
 
-        def connect_and_vanish() -> None:
+        def connect_and_vanish():
             with client(service) as socket:
                 told.append(json.loads(socket.recv(timeout=HANG_S))["type"])
                 with suppress(ConnectionClosed):
@@ -415,9 +394,7 @@ def test_two_hundred_connections_at_once_that_vanish_leave_nothing_behind(tmp_pa
         assert not service.worker.streams
 
 
-def test_memory_goes_back_once_no_session_has_been_open_for_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_goes_back_once_no_session_has_been_open_for_a_while(tmp_path, monkeypatch):
     monkeypatch.setattr("streaming_asr.serve.service.IDLE_S", 0.2)
     open_then = []
     with served(tmp_path) as service:
@@ -440,9 +417,7 @@ def test_memory_goes_back_once_no_session_has_been_open_for_a_while(
         assert set(open_then) == {0} and not service.worker.streams
 
 
-def test_an_abandoned_stream_is_free_without_the_collector(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_abandoned_stream_is_free_without_the_collector(tmp_path, monkeypatch):
     monkeypatch.setattr("streaming_asr.serve.service.IDLE_S", 600)
     collecting = gc.isenabled()
     gc.collect()
@@ -463,7 +438,7 @@ def test_an_abandoned_stream_is_free_without_the_collector(
             gc.enable()
 
 
-def test_idle_and_endless_sessions_are_closed(tmp_path: Path) -> None:
+def test_idle_and_endless_sessions_are_closed(tmp_path):
     with served(tmp_path / "idle", idle_s=0.2) as service, client(service) as socket:
         assert events(socket, "error")[-1]["error"]["code"] == "session_idle"
         with pytest.raises(ConnectionClosed):
@@ -474,7 +449,7 @@ def test_idle_and_endless_sessions_are_closed(tmp_path: Path) -> None:
         assert "session_expired" in [e.get("error", {}).get("code") for e in told]
 
 
-def test_a_method_that_fails_ends_that_item_alone(tmp_path: Path, speech: Samples) -> None:
+def test_a_method_that_fails_ends_that_item_alone(tmp_path, speech):
     methods = {"ticker": Ticker(), "bad": FailsOn(lambda audio, heard: len(heard) > 12_000)}
     with served(tmp_path, methods) as service, client(service, "?model=ticker,bad") as socket:
         append(socket, pcm(speech))
@@ -486,7 +461,7 @@ def test_a_method_that_fails_ends_that_item_alone(tmp_path: Path, speech: Sample
     assert told["completed"]["item_id"].endswith(".ticker")
 
 
-def test_a_stop_lets_sessions_end_what_they_have_heard(tmp_path: Path, speech: Samples) -> None:
+def test_a_stop_lets_sessions_end_what_they_have_heard(tmp_path, speech):
     with served(tmp_path) as service, client(service) as socket:
         set_up(socket)
         append(socket, pcm(speech))
@@ -508,7 +483,7 @@ sys.exit(main())
 """
 
 
-def test_the_command_serves_until_sigterm_and_ends_well(tmp_path: Path) -> None:
+def test_the_command_serves_until_sigterm_and_ends_well(tmp_path):
     with socket_module.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -544,7 +519,7 @@ def test_the_command_serves_until_sigterm_and_ends_well(tmp_path: Path) -> None:
         server.stdout.close()
 
 
-def _answers(address: str) -> bool:
+def _answers(address):
     try:
         return get(f"{address}/healthz").status_code == 200
     except httpx.TransportError:
@@ -554,7 +529,7 @@ def _answers(address: str) -> bool:
 # -- who may connect --------------------------------------------------------------------------
 
 
-def test_token_and_origin_are_asked_of_every_client(tmp_path: Path) -> None:
+def test_token_and_origin_are_asked_of_every_client(tmp_path):
     with served(tmp_path, token="secret", origins="https://mine.org/,https://ours.org") as service:
         for headers, status in (
             ({}, 401),
@@ -572,13 +547,13 @@ def test_token_and_origin_are_asked_of_every_client(tmp_path: Path) -> None:
         given = {"Authorization": "Bearer secret", "Origin": "https://mine.org"}
         with client(service, additional_headers=given) as socket:
             assert events(socket, "created")
-        with client(service, subprotocols=["realtime", f"{KEY_PROTOCOL}secret"]) as socket:  # type: ignore[list-item]
+        with client(service, subprotocols=["realtime", f"{KEY_PROTOCOL}secret"]) as socket:
             assert socket.subprotocol == "realtime"
         assert get(f"{service.address}/healthz").status_code == 200
         assert not list(service.root.glob("*/*"))
 
 
-def test_a_page_that_may_connect_gets_what_a_browser_asks_for(tmp_path: Path) -> None:
+def test_a_page_that_may_connect_gets_what_a_browser_asks_for(tmp_path):
     place = "/v1/audio/transcriptions"
     asked = {
         "Access-Control-Request-Method": "POST",
@@ -606,7 +581,7 @@ def test_a_page_that_may_connect_gets_what_a_browser_asks_for(tmp_path: Path) ->
         assert "access-control-allow-origin" not in get(f"{service.address}/v1/models").headers
 
 
-def test_other_addresses_need_a_token_and_settings_are_checked() -> None:
+def test_other_addresses_need_a_token_and_settings_are_checked():
     line = CommandLine(["port=8001", "chunk=1s"])
     assert (ServerSettings.of(line), line.settings) == (ServerSettings(port=8001), ["chunk=1s"])
     for given, rule in (
@@ -625,8 +600,6 @@ def test_other_addresses_need_a_token_and_settings_are_checked() -> None:
     assert ServerSettings.of(CommandLine(["host=0.0.0.0", "token=x"])).host == "0.0.0.0"
 
 
-def test_a_port_that_is_taken_is_told_before_anything_loads(
-    service: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_that_is_taken_is_told_before_anything_loads(service, capsys):
     assert main([f"port={service.settings.port}", "method=nonsense"]) == 2
     assert "is taken by another program" in capsys.readouterr().err

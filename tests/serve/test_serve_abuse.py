@@ -7,10 +7,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -46,14 +43,14 @@ class Gated(Ticker):
 
 
 @contextmanager
-def raw(service: Any, sent: bytes = b"") -> Iterator[socket.socket]:
+def raw(service, sent=b""):
     place = urlsplit(service.address)
     with socket.create_connection((place.hostname, place.port), timeout=HANG_S) as made:
         made.sendall(sent)
         yield made
 
 
-def is_closed(made: socket.socket) -> bool:
+def is_closed(made):
     """Whether the server has closed the connection without an answer."""
     try:
         return bool(select.select([made], [], [], 0)[0]) and made.recv(1) == b""
@@ -65,7 +62,7 @@ HEAD = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\n"
 FORM = b"Content-Type: multipart/form-data; boundary=X\r\nContent-Length: %d\r\n\r\n"
 
 
-def upload(content: bytes, **fields: str) -> bytes:
+def upload(content, **fields):
     """A whole request; nothing after it says that its client still waits."""
     name = 'Content-Disposition: form-data; name="{}"'
     parts = [f"--X\r\n{name.format(key)}\r\n\r\n{text}\r\n" for key, text in fields.items()]
@@ -74,10 +71,10 @@ def upload(content: bytes, **fields: str) -> bytes:
     return HEAD + FORM % len(body) + body
 
 
-def speaking(socket: Any, n_items: int) -> threading.Thread:
+def speaking(socket, n_items):
     """A client that sends 40 s of sound at once, in so many items."""
 
-    def speak() -> None:
+    def speak():
         for _ in range(n_items):
             for _ in range(20 // n_items):
                 append(socket, pcm(noise(2.0)))
@@ -90,11 +87,11 @@ def speaking(socket: Any, n_items: int) -> threading.Thread:
 
 @pytest.mark.slow
 def test_a_client_that_sends_faster_than_computing_keeps_its_connection_and_its_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     real = uvicorn.Config
 
-    def hasty(*given: Any, **settings: Any) -> uvicorn.Config:
+    def hasty(*given, **settings):
         made = real(*given, **settings)
         for name in ("ws_ping_interval", "ws_ping_timeout"):  # 0.05 s for 20 s
             setattr(made, name, (getattr(made, name) or 0) / 400 or None)
@@ -113,7 +110,7 @@ def test_a_client_that_sends_faster_than_computing_keeps_its_connection_and_its_
         speaker.join()
 
 
-def test_items_that_wait_to_be_computed_hold_their_client_back_too(tmp_path: Path) -> None:
+def test_items_that_wait_to_be_computed_hold_their_client_back_too(tmp_path):
     method = Gated()
     fast = served(tmp_path, {"gated": method}, max_queued_s=1.0)
     with fast as service, client(service) as socket, method:
@@ -129,7 +126,7 @@ def test_items_that_wait_to_be_computed_hold_their_client_back_too(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_uploads_without_a_body_hold_no_session_and_are_answered(tmp_path: Path) -> None:
+def test_uploads_without_a_body_hold_no_session_and_are_answered(tmp_path):
     head = HEAD + FORM % 1000
     one = served(tmp_path / "a", max_sessions=1)
     with one as service, raw(service, head), raw(service, head + b"--X"):
@@ -139,9 +136,7 @@ def test_uploads_without_a_body_hold_no_session_and_are_answered(tmp_path: Path)
         assert made.recv(12) == b"HTTP/1.1 408"
 
 
-def test_an_upload_that_is_left_half_sent_is_no_fault_of_the_server(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_upload_that_is_left_half_sent_is_no_fault_of_the_server(tmp_path, caplog):
     with served(tmp_path) as service:
         with raw(service, upload(wav(noise(1.0)))[:2000]):
             get(f"{service.address}/healthz")  # so that it was read
@@ -156,9 +151,7 @@ def test_an_upload_that_is_left_half_sent_is_no_fault_of_the_server(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_streamed, free", [("false", 0), ("true", 0), ("true", 2)])
-def test_an_upload_whose_client_left_is_abandoned_at_once(
-    tmp_path: Path, is_streamed: str, free: int
-) -> None:
+def test_an_upload_whose_client_left_is_abandoned_at_once(tmp_path, is_streamed, free):
     method = Gated(free)
     with served(tmp_path, {"gated": method}) as service, method:
         with raw(service, upload(wav(noise(3.0)), stream=is_streamed)) as made:
@@ -171,12 +164,12 @@ def test_an_upload_whose_client_left_is_abandoned_at_once(
 
 
 @pytest.mark.slow
-def test_heads_that_never_end_are_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_that_never_end_are_cut_off(tmp_path, monkeypatch):
     monkeypatch.setattr("streaming_asr.serve.command.HEAD_S", 0.3)
     with served(tmp_path) as service:
         with raw(service) as silent, raw(service, b"GET / HTTP/1.1\r\nX: ") as slow:
 
-            def dripped() -> bool:
+            def dripped():
                 try:
                     slow.sendall(b"a")
                 except ConnectionError:
@@ -187,9 +180,9 @@ def test_heads_that_never_end_are_cut_off(tmp_path: Path, monkeypatch: pytest.Mo
             until(lambda: is_closed(silent))
         until(lambda: _answers(service, b"GET "))  # and the next head is late
         with ExitStack() as stack:
-            sockets: list[Any] = []
+            sockets = []
 
-            def is_open() -> bool:  # a session is no head, but its handshake is
+            def is_open():  # a session is no head, but its handshake is
                 with suppress(ConnectionError, WebSocketException):
                     sockets.append(stack.enter_context(client(service)))
                 return bool(sockets)
@@ -203,9 +196,7 @@ def test_heads_that_never_end_are_cut_off(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_connections_are_limited_and_the_log_is_not_flooded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_connections_are_limited_and_the_log_is_not_flooded(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("streaming_asr.serve.command.HEAD_S", HANG_S)
     with served(tmp_path, max_sessions=1) as service:
         place = urlsplit(service.address)
@@ -220,7 +211,7 @@ def test_connections_are_limited_and_the_log_is_not_flooded(
     assert not caplog.records
 
 
-def _answers(service: Any, then: bytes = b"") -> bool:
+def _answers(service, then=b""):
     """Whether it answers before it closes the connection, on which `then` follows.
 
     A busy machine may close it before the head is read.
@@ -234,8 +225,8 @@ def _answers(service: Any, then: bytes = b"") -> bool:
     return heard == b"HTTP/1.1 200"
 
 
-def test_a_minute_of_the_log_has_so_many_lines() -> None:
-    def record(second: float) -> logging.LogRecord:
+def test_a_minute_of_the_log_has_so_many_lines():
+    def record(second):
         made = logging.LogRecord("a", logging.WARNING, "", 0, "bad %s", ("request",), None)
         made.created = second
         return made
@@ -252,9 +243,7 @@ def test_a_minute_of_the_log_has_so_many_lines() -> None:
 
 
 @pytest.mark.parametrize("is_stated", [True, False])
-def test_a_recording_is_held_to_the_length_of_a_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stated: bool
-) -> None:
+def test_a_recording_is_held_to_the_length_of_a_session(tmp_path, monkeypatch, is_stated):
     if not is_stated:
         monkeypatch.setattr("streaming_asr.serve.upload.apart", lambda *_: iter([0.0]))
     with served(tmp_path, max_session_s=2) as service:
@@ -266,8 +255,8 @@ def test_a_recording_is_held_to_the_length_of_a_session(
         assert post(service, wav(np.append(noise(1.9), noise(0.1)))).status_code == 200
 
 
-def test_a_name_that_was_made_to_point_here_is_refused(tmp_path: Path) -> None:
-    def stranger(service: Any) -> Any:
+def test_a_name_that_was_made_to_point_here_is_refused(tmp_path):
+    def stranger(service):
         place = urlsplit(service.address)
         return connect(
             f"ws://stranger.example:{place.port}/v1/realtime",
@@ -300,9 +289,7 @@ def test_a_name_that_was_made_to_point_here_is_refused(tmp_path: Path) -> None:
         (False, {"url": "ws://far.example"}, "to this server and from it to ws://far.example; it"),
     ],
 )
-def test_the_page_says_what_is_kept_and_where_the_sound_goes(
-    tmp_path: Path, keeps: bool, method: dict[str, str], told: str
-) -> None:
+def test_the_page_says_what_is_kept_and_where_the_sound_goes(tmp_path, keeps, method, told):
     with served(tmp_path, config={"method": method}, keep_audio=keeps) as service:
         assert told in get(service.address).text
         with client(service) as socket:

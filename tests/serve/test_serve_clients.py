@@ -1,15 +1,10 @@
 """What clients send: audio in every format, the settings of a session, the fields of a form."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
 import re
 import socket as socket_module
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -26,37 +21,36 @@ from websockets.sync.client import connect
 
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.events.log import read_log
-from streaming_asr.method import Samples
 from streaming_asr.serve.realtime import STEPS
 
 RAW = {"audio/pcm": "PCM_16", "audio/pcmu": "ULAW", "audio/pcma": "ALAW"}
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def service(tmp_path_factory):
     model = {"name": "base", "path": "openai/whisper-base"}
     with served(tmp_path_factory.mktemp("serve"), config={"model": model}) as made:
         yield made
 
 
-def update(socket: Any, session: dict[str, Any]) -> dict[str, Any]:
+def update(socket, session):
     """The session after an update, or the error that it gave."""
     send(socket, "session.update", session=session)
     (event,) = [e for e in events(socket, "") if e["type"] != "session.created"] or events(
         socket, ""
     )
-    answer: dict[str, Any] = event.get("session") or event["error"]
+    answer = event.get("session") or event["error"]
     return answer
 
 
-def raw(samples: Samples, kind: str, rate: int) -> bytes:
+def raw(samples, kind, rate):
     """The samples' bytes without a header, as libsndfile encodes them."""
     file = io.BytesIO()
     soundfile.write(file, samples, rate, format="RAW", subtype=RAW[kind], endian="LITTLE")
     return file.getvalue()
 
 
-def at_16_khz(data: bytes, kind: str, rate: int) -> Samples:
+def at_16_khz(data, kind, rate):
     """What a server should transcribe of the bytes, decoded and resampled at once."""
     samples, _ = soundfile.read(
         io.BytesIO(data), samplerate=rate, channels=1, format="RAW", subtype=RAW[kind],
@@ -84,7 +78,7 @@ def at_16_khz(data: bytes, kind: str, rate: int) -> Samples:
     ],
     ids=str,
 )
-def test_each_format_in_any_pieces_is_what_was_sent(service: Any, given: dict[str, Any]) -> None:
+def test_each_format_in_any_pieces_is_what_was_sent(service, given):
     with client(service) as socket:
         session = events(socket, "created")[0]["session"]["id"]
         send(socket, "session.update", session=given | {"include": [STEPS]})
@@ -103,7 +97,7 @@ def test_each_format_in_any_pieces_is_what_was_sent(service: Any, given: dict[st
     assert log.audio_hash == hashlib.sha256(whole.tobytes()).hexdigest()
 
 
-def test_a_sample_s_half_at_the_end_of_an_item_does_not_reach_the_next(service: Any) -> None:
+def test_a_sample_s_half_at_the_end_of_an_item_does_not_reach_the_next(service):
     with client(service) as socket:
         update(socket, {"audio": {"input": {"format": {"type": "audio/pcm", "rate": 16_000}}}})
         texts = []
@@ -117,14 +111,14 @@ def test_a_sample_s_half_at_the_end_of_an_item_does_not_reach_the_next(service: 
         assert events(socket, "error")[-1]["error"]["code"] == "input_audio_buffer_commit_empty"
 
 
-def test_little_audio_that_the_resampler_still_holds_is_audio(service: Any) -> None:
+def test_little_audio_that_the_resampler_still_holds_is_audio(service):
     with client(service) as socket:
         append(socket, pcm(noise(0.001)))  # 16 samples at 24 kHz
         send(socket, "input_audio_buffer.commit")
         assert events(socket, "completed")[-1]["transcript"] == ""
 
 
-def test_an_update_changes_what_it_names_and_keeps_the_rest(service: Any) -> None:
+def test_an_update_changes_what_it_names_and_keeps_the_rest(service):
     with client(service) as socket:
         first = events(socket, "created")[0]["session"]
         flat = {
@@ -149,7 +143,7 @@ def test_an_update_changes_what_it_names_and_keeps_the_rest(service: Any) -> Non
         assert after == first
 
 
-PLACES: list[dict[str, Any]] = [
+PLACES = [
     {},
     {"audio": {}},
     {"audio": {"input": {}}},
@@ -158,7 +152,7 @@ PLACES: list[dict[str, Any]] = [
 ]
 
 
-def _with(key: str, setting: Any, place: dict[str, Any]) -> dict[str, Any]:
+def _with(key, setting, place):
     if not place:
         return {key: setting}
     ((outer, inner),) = place.items()
@@ -167,9 +161,7 @@ def _with(key: str, setting: Any, place: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("setting", ["x", 7, True, ["x"], {"a": 1}], ids=str)
-def test_an_unknown_setting_is_rejected_by_name_and_changes_nothing(
-    service: Any, place: dict[str, Any], setting: Any
-) -> None:
+def test_an_unknown_setting_is_rejected_by_name_and_changes_nothing(service, place, setting):
     with client(service) as socket:
         before = events(socket, "created")[0]["session"]
         error = update(socket, _with("sped", setting, place))
@@ -179,7 +171,7 @@ def test_an_unknown_setting_is_rejected_by_name_and_changes_nothing(
         assert update(socket, {}) == before
 
 
-def _keys(place: dict[str, Any]) -> list[str]:
+def _keys(place):
     return [key for outer, inner in place.items() for key in (outer, *_keys(inner))]
 
 
@@ -212,14 +204,12 @@ def _keys(place: dict[str, Any]) -> list[str]:
         ({"audio": ["pcm16"]}, "audio: is \"['pcm16']\", and must be an object"),
     ],
 )
-def test_a_setting_that_cannot_be_met_is_rejected(
-    service: Any, given: dict[str, Any], rule: str
-) -> None:
+def test_a_setting_that_cannot_be_met_is_rejected(service, given, rule):
     with client(service) as socket:
         assert rule in update(socket, given)["message"]
 
 
-def test_an_event_of_the_beta_names_its_successor(service: Any) -> None:
+def test_an_event_of_the_beta_names_its_successor(service):
     with client(service) as socket:
         send(socket, "transcription_session.update", session={"input_audio_format": "pcm16"})
         message = events(socket, "error")[-1]["error"]["message"]
@@ -237,7 +227,7 @@ LANGUAGES = {
 }  # fmt: skip
 
 
-def test_a_language_is_taken_in_any_spelling(service: Any) -> None:
+def test_a_language_is_taken_in_any_spelling(service):
     with client(service) as socket:
         for spelling, code in LANGUAGES.items():
             given = {"transcription": {"language": spelling}}
@@ -269,7 +259,7 @@ OPENAI = [
 
 
 @pytest.mark.parametrize("name", ["ticker", "base", *OPENAI])
-def test_a_name_of_openai_s_stands_for_the_first_method(service: Any, name: str) -> None:
+def test_a_name_of_openai_s_stands_for_the_first_method(service, name):
     assert service.chosen(name) == ["ticker"]
     assert service.chosen(f"slow,{name}") == ["slow", "ticker"]
     shown = get(f"{service.address}/v1/models/{name}").json()
@@ -278,7 +268,7 @@ def test_a_name_of_openai_s_stands_for_the_first_method(service: Any, name: str)
 
 
 @pytest.mark.parametrize("name", ["whisper-9", "gpt-4o", "tts-1", "a/b", "%00", "gpt-4o-search"])
-def test_another_name_is_no_model(service: Any, name: str) -> None:
+def test_another_name_is_no_model(service, name):
     answer = get(f"{service.address}/v1/models/{name}")
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "model_not_found"
@@ -289,8 +279,8 @@ def test_another_name_is_no_model(service: Any, name: str) -> None:
 # -- the answers of an upload -----------------------------------------------------------------
 
 
-def form(service: Any, *fields: tuple[str, str]) -> httpx.Response:
-    files: list[Any] = [(key, (None, text)) for key, text in fields]
+def form(service, *fields):
+    files = [(key, (None, text)) for key, text in fields]
     files.append(("file", ("talk.wav", wav(noise(1.5)))))
     return httpx.post(f"{service.address}/v1/audio/transcriptions", files=files, timeout=HANG_S)
 
@@ -305,9 +295,7 @@ def form(service: Any, *fields: tuple[str, str]) -> httpx.Response:
         (["word", "segment"], {"words", "segments"}),
     ],
 )
-def test_verbose_json_has_what_is_asked_for(
-    service: Any, key: str, wanted: list[str], parts: set[str]
-) -> None:
+def test_verbose_json_has_what_is_asked_for(service, key, wanted, parts):
     name = key.format("timestamp_granularities")
     fields = [(name, each) for each in wanted]
     answer = form(service, ("response_format", "verbose_json"), *fields).json()
@@ -324,7 +312,7 @@ def test_verbose_json_has_what_is_asked_for(
         assert " ".join(word["word"] for word in answer["words"]) == answer["text"]
 
 
-def test_subtitles_are_answered_as_text(service: Any) -> None:
+def test_subtitles_are_answered_as_text(service):
     text = form(service).json()["text"]
     answer = form(service, ("response_format", "srt"))
     assert answer.headers["content-type"].startswith("text/plain")
@@ -334,7 +322,7 @@ def test_subtitles_are_answered_as_text(service: Any) -> None:
     )
 
 
-def test_the_track_that_a_form_names_is_read(service: Any, tmp_path: Path) -> None:
+def test_the_track_that_a_form_names_is_read(service, tmp_path):
     tracks = [Track("aac", 48_000, n_words=n) for n in (1, 2)]
     content = write_recording(tmp_path / "a.mp4", tracks).read_bytes()
     answers = []
@@ -348,7 +336,7 @@ def test_the_track_that_a_form_names_is_read(service: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("zero", ["0", "0.0", "0e0", "-0"])
-def test_a_temperature_of_zero_is_what_every_method_has(service: Any, zero: str) -> None:
+def test_a_temperature_of_zero_is_what_every_method_has(service, zero):
     assert form(service, ("temperature", zero)).status_code == 200
 
 
@@ -376,18 +364,14 @@ def test_a_temperature_of_zero_is_what_every_method_has(service: Any, zero: str)
         ([("language", "Klingon")], "language=Klingon: give a code such as en, de or fr"),
     ],
 )
-def test_a_field_that_cannot_be_met_is_rejected_by_name(
-    service: Any, fields: list[tuple[str, str]], rule: str
-) -> None:
+def test_a_field_that_cannot_be_met_is_rejected_by_name(service, fields, rule):
     answer = form(service, *fields)
     assert answer.status_code == 400
     message = answer.json()["error"]["message"]
     assert rule in message and len(message) < 200
 
 
-def test_the_log_has_no_long_name_and_no_traceback(
-    service: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_has_no_long_name_and_no_traceback(service, caplog):
     assert post(service, b"no audio", 4000 * "n" + ".wav").status_code == 400
     with client(service) as socket:
         events(socket, "created")
@@ -404,9 +388,7 @@ def test_the_log_has_no_long_name_and_no_traceback(
 # -- errors have one form ---------------------------------------------------------------------
 
 
-def test_a_decoder_that_crashes_disturbs_no_session(
-    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decoder_that_crashes_disturbs_no_session(service, tmp_path, monkeypatch):
     mp3 = write_recording(tmp_path / "a.mp3", [Track("libmp3lame", 16_000)]).read_bytes()
     speech = noise(3.0)
     texts = []
@@ -433,9 +415,9 @@ def test_a_decoder_that_crashes_disturbs_no_session(
 
 
 def test_a_fault_of_the_server_is_told_in_json_and_the_connection_lives(
-    service: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fails(*_: object) -> None:
+    service, monkeypatch, caplog
+):
+    def fails(*_):
         raise ZeroDivisionError
 
     monkeypatch.setattr(service, "model", fails)
@@ -453,7 +435,7 @@ def test_a_fault_of_the_server_is_told_in_json_and_the_connection_lives(
     assert logged.getMessage() == "GET /v1/models"
 
 
-def is_error(answer: httpx.Response) -> bool:
+def is_error(answer):
     error = answer.json()["error"]
     assert answer.headers["content-type"] == "application/json"
     assert int(answer.headers["content-length"]) == len(answer.content)
@@ -472,13 +454,13 @@ def is_error(answer: httpx.Response) -> bool:
         ("GET", "/v1/models", "", 400),
     ],
 )
-def test_every_error_is_json(service: Any, method: str, path: str, host: str, status: int) -> None:
+def test_every_error_is_json(service, method, path, host, status):
     answer = httpx.request(method, service.address + path, headers={"Host": host}, timeout=HANG_S)
     assert answer.status_code == status and is_error(answer)
     assert ("allow" in answer.headers) == (status == 405)
 
 
-def test_a_websocket_at_another_place_is_told_where_it_is(service: Any) -> None:
+def test_a_websocket_at_another_place_is_told_where_it_is(service):
     address = service.address.replace("http", "ws")
     with pytest.raises(InvalidStatus) as refused, connect(f"{address}/v1/other"):
         pass
@@ -496,7 +478,7 @@ UPGRADE = (
 )
 
 
-def exchange(service: Any, *sent: bytes) -> bytes:
+def exchange(service, *sent):
     """What comes back, to the end of the connection, when each piece is sent once the server has
     answered the one before."""
     place = urlsplit(service.address)
@@ -537,9 +519,7 @@ def exchange(service: Any, *sent: bytes) -> bytes:
     ],
     ids=lambda sent: repr(sent[-1][-60:]),
 )
-def test_what_is_no_request_is_answered_and_leaves_no_traceback(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, sent: tuple[bytes, ...]
-) -> None:
+def test_what_is_no_request_is_answered_and_leaves_no_traceback(tmp_path, caplog, sent):
     with served(tmp_path, {"ticker": BatchedTicker()}) as service:
         answer = exchange(service, *sent)
         assert answer.startswith(b"HTTP/1.1 ")

@@ -1,7 +1,5 @@
 """OpenAI's own clients, for Python and JavaScript, pointed at a server on loopback."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -10,10 +8,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -26,7 +21,7 @@ from served import pcm, post, served, until, wav
 
 # The client opens its connection in a way that websockets is about to drop.
 @pytest.mark.filterwarnings("ignore:connect.. must be used as a context manager:DeprecationWarning")
-def test_the_official_client_transcribes_live_and_recorded_speech(tmp_path: Path) -> None:
+def test_the_official_client_transcribes_live_and_recorded_speech(tmp_path):
     from openai import BadRequestError, OpenAI
 
     with served(tmp_path, {"whisperrt": BatchedTicker()}, token="secret") as service:
@@ -39,7 +34,7 @@ def test_the_official_client_transcribes_live_and_recorded_speech(tmp_path: Path
                     "type": "transcription",
                     "audio": {
                         "input": {
-                            "format": form,  # type: ignore[typeddict-item]
+                            "format": form,
                             "transcription": {"model": "whisperrt", "language": "en"},
                             "turn_detection": None,
                         }
@@ -84,7 +79,7 @@ def test_the_official_client_transcribes_live_and_recorded_speech(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_the_python_client_has_every_answer_that_it_knows_of(tmp_path: Path) -> None:
+def test_the_python_client_has_every_answer_that_it_knows_of(tmp_path):
     from openai import BadRequestError, NotFoundError, OpenAI
 
     with served(tmp_path, {"whisperrt": BatchedTicker()}) as service:
@@ -93,9 +88,9 @@ def test_the_python_client_has_every_answer_that_it_knows_of(tmp_path: Path) -> 
         create = client.audio.transcriptions.create
         text = create(model="gpt-4o-transcribe", file=sent, temperature=0, language="English").text
         assert len(text.split()) == 6
-        srt: Any = create(model="whisper-1", file=sent, response_format="srt")
+        srt = create(model="whisper-1", file=sent, response_format="srt")
         assert srt == f"1\n00:00:00,000 --> 00:00:01,500\n{text}\n"
-        vtt: Any = create(model="whisper-1", file=sent, response_format="vtt")
+        vtt = create(model="whisper-1", file=sent, response_format="vtt")
         assert vtt == f"WEBVTT\n\n00:00:00.000 --> 00:00:01.500\n{text}\n"
         verbose = create(model="whisper-1", file=sent, response_format="verbose_json")
         assert [each.text for each in verbose.segments or []] == [text] and verbose.words is None
@@ -116,7 +111,7 @@ def test_the_python_client_has_every_answer_that_it_knows_of(tmp_path: Path) -> 
 
 
 @contextmanager
-def node(folder: Path, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+def node(folder, *arguments, **environment):
     """A Node process in a folder, which ends with the block."""
     process = subprocess.Popen(
         ["node", *arguments],
@@ -133,20 +128,20 @@ def node(folder: Path, *arguments: str, **environment: str) -> Iterator[subproce
         process.communicate()
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
+        port = free.getsockname()[1]
         return port
 
 
-def is_open(port: int) -> bool:
+def is_open(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.slow
-def test_the_javascript_client_works_by_the_manual_s_proxy(tmp_path: Path) -> None:
+def test_the_javascript_client_works_by_the_manual_s_proxy(tmp_path):
     for program in ("node", "npm", "openssl"):
         if shutil.which(program) is None:
             pytest.skip(f"needs {program}")
@@ -196,7 +191,7 @@ def test_the_javascript_client_works_by_the_manual_s_proxy(tmp_path: Path) -> No
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Any]:
+def service(tmp_path):
     with served(tmp_path / "served") as made:
         yield made
 
@@ -206,9 +201,7 @@ def service(tmp_path: Path) -> Iterator[Any]:
     [("m4a", "ipod", "aac"), ("webm", "webm", "libopus"), ("mp3", "mp3", "libmp3lame"),
      ("aac", "adts", "aac"), ("flac", "flac", "flac")],
 )  # fmt: skip
-def test_the_content_of_a_recording_tells_its_format(
-    service: Any, tmp_path: Path, ending: str, form: str, codec: str
-) -> None:
+def test_the_content_of_a_recording_tells_its_format(service, tmp_path, ending, form, codec):
     track = Track(codec, 44_100 if codec != "libopus" else 48_000)
     path = write_recording(tmp_path / f"a.{ending}", [track], form=form)
     for name in ("talk", "talk.wav", "talk.mp4"):
@@ -217,9 +210,7 @@ def test_the_content_of_a_recording_tells_its_format(
         assert answer.json()["duration"] == pytest.approx(4 * EVERY_S, abs=0.1)
 
 
-def test_a_recording_whose_rate_changes_is_transcribed_to_its_end(
-    service: Any, tmp_path: Path
-) -> None:
+def test_a_recording_whose_rate_changes_is_transcribed_to_its_end(service, tmp_path):
     joined = b""
     for n, (rate, channels) in enumerate(((44_100, 1), (24_000, 2))):
         track = Track("aac", rate, channels=channels)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import fakes
 import pytest
 
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import EventWriter, Log, UtteranceLog, read_log
+from streaming_asr.events.log import EventWriter, read_log
 from streaming_asr.method import Samples, Update
 from streaming_asr.metrics import compute, traces
 from streaming_asr.score.streams import lags, recordings
@@ -48,14 +46,14 @@ class Timed(fakes.BatchedTicker):
 
 
 @pytest.fixture(autouse=True)
-def virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def virtual_time(monkeypatch):
     for module in (stepper, recorder, queue):
         monkeypatch.setattr(module, "perf_counter_ns", lambda: Timed.now_ns)
 
 
-def run(path: Path, **options: Any) -> Log:
+def run(path, **options):
     utterances = [fakes.utterance(f"u{k}", s, seed=k) for k, s in enumerate(SECONDS)]
-    settings: dict[str, Any] = {"feed": "fixed", "method": Timed(), **options}
+    settings = {"feed": "fixed", "method": Timed(), **options}
     path.mkdir()
     with EventWriter(path / "events.jsonl", {}) as writer:
         simulate(
@@ -69,18 +67,16 @@ def run(path: Path, **options: Any) -> Log:
     return read_log(path / "events.jsonl")
 
 
-def by_utterance(log: Log) -> dict[str, UtteranceLog]:
+def by_utterance(log):
     return {each.utt: each for each in log.utterances}
 
 
-def said(log: Log) -> dict[str, list[tuple[list[str], list[str]]]]:
+def said(log):
     return {u.utt: [(s.committed, s.partial) for s in u.steps] for u in log.utterances}
 
 
 @pytest.mark.parametrize("n", [1, 3, 7])
-def test_the_replay_of_single_streams_equals_the_unbatched_run_exactly(
-    n: int, tmp_path: Path
-) -> None:
+def test_the_replay_of_single_streams_equals_the_unbatched_run_exactly(n, tmp_path):
     alone = run(tmp_path / "alone")
     together = run(tmp_path / "queue", feed="realtime_queue", streams=n, seed=5)
     assert said(together) == said(alone)
@@ -97,13 +93,13 @@ def test_the_replay_of_single_streams_equals_the_unbatched_run_exactly(
         assert max(measured) > 150_000_000  # no step alone takes 75 ms
 
 
-def test_streams_whose_audio_is_there_share_a_step_and_say_the_same(tmp_path: Path) -> None:
+def test_streams_whose_audio_is_there_share_a_step_and_say_the_same(tmp_path):
     alone = run(tmp_path / "alone")
     apart = run(tmp_path / "apart", feed="realtime_queue", streams=7)
     shared = run(tmp_path / "shared", feed="realtime_queue", batch=7)
     assert said(shared) == said(apart) == said(alone)
 
-    def p90(log: Log) -> float:
+    def p90(log):
         return compute(traces(log))["word_latency_committed_p90_ca_s"] or 0.0
 
     worst = [max(s.compute_ns["lag"] for u in log.utterances for s in u.steps) for log in
@@ -111,7 +107,7 @@ def test_streams_whose_audio_is_there_share_a_step_and_say_the_same(tmp_path: Pa
     assert worst[0] < worst[1]
 
 
-def test_latency_is_that_of_the_lag_and_the_devices_queue_is_nobodys_own(tmp_path: Path) -> None:
+def test_latency_is_that_of_the_lag_and_the_devices_queue_is_nobodys_own(tmp_path):
     log = run(tmp_path / "q", feed="realtime_queue", batch=4)
     (trace, *_) = [each for each in traces(log) if each.utt == "u3"]
     for step in trace.steps:
@@ -122,7 +118,7 @@ def test_latency_is_that_of_the_lag_and_the_devices_queue_is_nobodys_own(tmp_pat
     assert found["headroom"] is None and found["queue_growth"] is None
 
 
-def test_a_recording_that_fails_leaves_the_others_their_turn(tmp_path: Path) -> None:
+def test_a_recording_that_fails_leaves_the_others_their_turn(tmp_path):
     class Faulty(Timed):
         def step(self, state: fakes.TickerState, audio: Samples, *, last: bool) -> Update:
             update = super().step(state, audio, last=last)
@@ -144,8 +140,6 @@ def test_a_recording_that_fails_leaves_the_others_their_turn(tmp_path: Path) -> 
         ({"feed": "realtime_queue", "streams": 8}, "only 7 utterances"),
     ],
 )
-def test_streams_that_make_no_sense_are_refused(
-    options: dict[str, Any], told: str, tmp_path: Path
-) -> None:
+def test_streams_that_make_no_sense_are_refused(options, told, tmp_path):
     with pytest.raises(UserError, match=told):
         run(tmp_path / "q", **options)

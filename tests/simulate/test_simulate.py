@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +15,8 @@ from streaming_asr import machine
 from streaming_asr.chunking import Schedule
 from streaming_asr.errors import UserError
 from streaming_asr.events.check import SCHEMA
-from streaming_asr.events.log import EventWriter, Log, committed_words, read_log
-from streaming_asr.method import NULL, Method, Recorder, Samples, Update, Word
+from streaming_asr.events.log import EventWriter, committed_words, read_log
+from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.metrics import clocks
 from streaming_asr.simulate import feeds, recorder, stepper
 from streaming_asr.simulate.recorder import StepRecorder
@@ -27,14 +25,8 @@ from streaming_asr.utterance import Utterance
 CHUNK, FIRST_CHUNK = 4800, 9600
 
 
-def run(
-    path: Path,
-    method: Method[Any],
-    *utterances: Utterance,
-    chunk_samples: int = CHUNK,
-    **options: Any,
-) -> Log:
-    settings: dict[str, Any] = {"feed": "fixed", "warm_up": False, **options}
+def run(path, method, *utterances, chunk_samples=CHUNK, **options):
+    settings = {"feed": "fixed", "warm_up": False, **options}
     with EventWriter(path / "events.jsonl", {}) as writer:
         feeds.simulate(
             method,
@@ -84,13 +76,11 @@ class Slow(fakes.Ticker):
         (19_200, 0, [9600, 14_400, 19_200]),
     ],
 )
-def test_the_schedule_is_first_chunk_and_lookahead_then_chunks_then_the_rest(
-    n: int, lookahead: int, ends: list[int]
-) -> None:
+def test_the_schedule_is_first_chunk_and_lookahead_then_chunks_then_the_rest(n, lookahead, ends):
     assert list(Schedule(CHUNK, FIRST_CHUNK, lookahead).ends(n)) == ends
 
 
-def test_the_log_tells_what_the_method_said_and_when(tmp_path: Path) -> None:
+def test_the_log_tells_what_the_method_said_and_when(tmp_path):
     log = run(tmp_path, fakes.Ticker(lookahead_samples=200), fakes.utterance(seconds=1.1))
     (logged,) = log.utterances
     words = [word.text for word in fakes.Ticker().words(fakes.noise(1.1))]
@@ -105,7 +95,7 @@ def test_the_log_tells_what_the_method_said_and_when(tmp_path: Path) -> None:
     assert logged.memory_peak_bytes is not None and logged.memory_peak_bytes >= 0
 
 
-def test_counts_and_parts_are_those_of_their_step(tmp_path: Path) -> None:
+def test_counts_and_parts_are_those_of_their_step(tmp_path):
     (logged,) = run(tmp_path, fakes.Ticker(), fakes.utterance(seconds=1.0)).utterances
     assert [step.counts["frames_real"] for step in logged.steps] == [30, 15, 5]
     assert [step.counts["decode_steps"] for step in logged.steps] == [2, 3, 4]
@@ -115,16 +105,14 @@ def test_counts_and_parts_are_those_of_their_step(tmp_path: Path) -> None:
         assert step.compute_ns["feature"] + step.compute_ns["decode"] <= step.compute_ns["wall"]
 
 
-def test_the_log_of_a_run_obeys_the_published_schema(tmp_path: Path) -> None:
+def test_the_log_of_a_run_obeys_the_published_schema(tmp_path):
     run(tmp_path, fakes.Ticker(), fakes.utterance(), fakes.utterance("bad", seconds=0.0))
     check = jsonschema.Draft202012Validator(SCHEMA)
     for line in (tmp_path / "events.jsonl").read_text().splitlines():
         check.validate(json.loads(line))
 
 
-def test_the_fixed_feed_does_not_look_at_the_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_fixed_feed_does_not_look_at_the_time(tmp_path, monkeypatch):
     slow = run(tmp_path, Slow(Clock(monkeypatch), 1.5), fakes.utterance(seconds=1.5))
     (logged,) = slow.utterances
     assert [step.audio_samples for step in logged.steps] == [9600, 14_400, 19_200, 24_000]
@@ -132,9 +120,7 @@ def test_the_fixed_feed_does_not_look_at_the_time(
     np.testing.assert_allclose(clocks.step_times(logged.steps, "ca"), [2.1, 3.6, 5.1, 6.6])
 
 
-def test_best_effort_takes_what_came_in_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_best_effort_takes_what_came_in_meanwhile(tmp_path, monkeypatch):
     method = Slow(Clock(monkeypatch), 0.1, 1.0, 0.1, 5.0, 0.5)
     (logged,) = run(tmp_path, method, fakes.utterance(seconds=4.0), feed="best_effort").utterances
     # 0.6 s heard, done at 0.7; 0.9 heard, done at 1.9; 1.9 heard, done at 2.0; 2.2 heard, done at
@@ -144,9 +130,7 @@ def test_best_effort_takes_what_came_in_meanwhile(
     np.testing.assert_allclose(clocks.step_times(logged.steps, "ca"), [0.7, 1.9, 2.0, 7.2, 7.7])
 
 
-def test_a_quick_machine_hears_the_same_chunks_from_both_feeds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quick_machine_hears_the_same_chunks_from_both_feeds(tmp_path, monkeypatch):
     logs = [
         run(tmp_path / feed, Slow(Clock(monkeypatch), 0.01), fakes.utterance(), feed=feed)
         for feed in ("fixed", "best_effort")
@@ -158,12 +142,12 @@ def test_a_quick_machine_hears_the_same_chunks_from_both_feeds(
     assert fixed == best_effort
 
 
-def broken_audio() -> Samples:
+def broken_audio():
     raise UserError("talk.wav: holds NaN or infinite samples; export the audio again.")
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_one_bad_utterance_is_reported_and_the_others_go_on(tmp_path: Path, batch: int) -> None:
+def test_one_bad_utterance_is_reported_and_the_others_go_on(tmp_path, batch):
     loud = fakes.utterance("loud", seconds=1.5)
     bad = Utterance("bad", "text", broken_audio, 1.0, language="en")
     long = fakes.utterance("long", seconds=2.5)
@@ -174,7 +158,7 @@ def test_one_bad_utterance_is_reported_and_the_others_go_on(tmp_path: Path, batc
                 raise RuntimeError("too long for me")
             return super().step(state, audio, last=last)
 
-    seen: list[tuple[str, str | None]] = []
+    seen = []
     log = run(
         tmp_path,
         Picky(),
@@ -196,7 +180,7 @@ def test_one_bad_utterance_is_reported_and_the_others_go_on(tmp_path: Path, batc
     assert {u.utt: u.status for u in log.utterances}["long"] == "failed"
 
 
-def test_partial_words_left_at_the_end_fail_the_utterance(tmp_path: Path) -> None:
+def test_partial_words_left_at_the_end_fail_the_utterance(tmp_path):
     (logged,) = run(tmp_path, fakes.LeavesPartial(), fakes.utterance()).utterances
     assert logged.status == "failed"
     told = "left partial words after the last step: 'w377'; commit them where `last` is true"
@@ -206,7 +190,7 @@ def test_partial_words_left_at_the_end_fail_the_utterance(tmp_path: Path) -> Non
     assert logged.error is not None and "left partial words" in logged.error
 
 
-def test_words_taken_back_are_counted_and_shown_so(tmp_path: Path) -> None:
+def test_words_taken_back_are_counted_and_shown_so(tmp_path):
     (logged,) = run(tmp_path, fakes.Retracting(), fakes.utterance()).utterances
     assert logged.commit_violations == 1
     assert sum(step.retracted for step in logged.steps) == 1
@@ -214,7 +198,7 @@ def test_words_taken_back_are_counted_and_shown_so(tmp_path: Path) -> None:
     assert [text for text, _ in committed_words(logged.steps)] == [word.text for word in said]
 
 
-def test_taking_back_more_than_was_committed_fails_the_utterance(tmp_path: Path) -> None:
+def test_taking_back_more_than_was_committed_fails_the_utterance(tmp_path):
     class Greedy(fakes.Ticker):
         def step(self, state: fakes.TickerState, audio: Samples, *, last: bool) -> Update:
             return Update(retracted=1)
@@ -223,7 +207,7 @@ def test_taking_back_more_than_was_committed_fails_the_utterance(tmp_path: Path)
     assert logged.error is not None and "took back 1 of 0" in logged.error
 
 
-def test_a_batch_says_what_each_stream_says_alone(tmp_path: Path) -> None:
+def test_a_batch_says_what_each_stream_says_alone(tmp_path):
     utterances = [fakes.utterance(f"u{i}", 0.4 + 0.7 * i, i) for i in range(5)]
     alone = run(tmp_path / "1", fakes.BatchedTicker(), *utterances)
     batched = run(tmp_path / "3", fakes.BatchedTicker(), *utterances, batch=3)
@@ -242,9 +226,7 @@ def test_a_batch_says_what_each_stream_says_alone(tmp_path: Path) -> None:
     assert total[0] == total[1]
 
 
-def test_the_time_of_a_batched_step_is_shared_out_without_loss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_time_of_a_batched_step_is_shared_out_without_loss(tmp_path, monkeypatch):
     clock = Clock(monkeypatch)
 
     class SlowBatch(fakes.BatchedTicker):
@@ -257,8 +239,8 @@ def test_the_time_of_a_batched_step_is_shared_out_without_loss(
     assert sum(s.compute_ns["wall"] for u in log.utterances for s in u.steps) == 1_000_000_001
 
 
-def test_a_batch_holds_one_language(tmp_path: Path) -> None:
-    started: list[tuple[int, str | None]] = []
+def test_a_batch_holds_one_language(tmp_path):
+    started = []
 
     class Listening(fakes.BatchedTicker):
         def start_many(
@@ -273,8 +255,8 @@ def test_a_batch_holds_one_language(tmp_path: Path) -> None:
     assert started == [(2, "en"), (1, "de"), (2, "en"), (1, "en")]
 
 
-def test_a_method_may_say_how_much_audio_it_takes_together(tmp_path: Path) -> None:
-    steps: list[list[int]] = []
+def test_a_method_may_say_how_much_audio_it_takes_together(tmp_path):
+    steps = []
 
     class Together(fakes.BatchedTicker):
         samples_together = 32_000
@@ -295,13 +277,13 @@ def test_a_method_may_say_how_much_audio_it_takes_together(tmp_path: Path) -> No
         ]
 
 
-def test_a_method_without_step_many_runs_one_by_one_and_the_log_says_so(tmp_path: Path) -> None:
+def test_a_method_without_step_many_runs_one_by_one_and_the_log_says_so(tmp_path):
     log = run(tmp_path, fakes.Ticker(), fakes.utterance(), batch=8)
     assert log.utterances[0].batch == 1
 
 
-def test_the_language_of_the_utterance_reaches_the_method_and_the_warm_up(tmp_path: Path) -> None:
-    heard: list[str | None] = []
+def test_the_language_of_the_utterance_reaches_the_method_and_the_warm_up(tmp_path):
+    heard = []
 
     class Listening(fakes.Ticker):
         def start(
@@ -315,7 +297,7 @@ def test_the_language_of_the_utterance_reaches_the_method_and_the_warm_up(tmp_pa
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_the_warm_up_leaves_no_trace_in_the_log(tmp_path: Path, batch: int) -> None:
+def test_the_warm_up_leaves_no_trace_in_the_log(tmp_path, batch):
     utterances = fakes.utterance("a"), fakes.utterance("b")
     warm, cold = (
         run(tmp_path / str(w), fakes.BatchedTicker(), *utterances, warm_up=w, batch=batch)
@@ -339,7 +321,7 @@ class Interrupts(fakes.Ticker):
         return super().step(state, audio, last=last)
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):
     utterances = [fakes.utterance(f"u{i}", seed=i) for i in range(3)]
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "broken", Interrupts(), *utterances)
@@ -347,7 +329,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     again = run(tmp_path / "broken", fakes.Ticker(), *utterances)
     whole = run(tmp_path / "whole", fakes.Ticker(), *utterances)
 
-    def said(log: Log) -> list[Any]:
+    def said(log):
         return [
             (u.utt, [(s.audio_samples, s.committed, s.partial) for s in u.steps])
             for u in log.utterances
@@ -357,7 +339,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert said(run(tmp_path / "whole", Interrupts(), *utterances)) == said(whole)  # nothing to do
 
 
-def test_a_log_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_ends_the_run(tmp_path):
     class Full(EventWriter):
         def step(self, utt: str, step: Any) -> None:
             raise UserError("the disk is full")
@@ -381,14 +363,12 @@ def test_a_log_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
         ({"batch": 2, "feed": "best_effort"}, "use batch=1"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(
-    tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
+def test_settings_that_make_no_sense_are_refused(tmp_path, options, message):
     with pytest.raises(UserError, match=message):
         run(tmp_path, fakes.BatchedTicker(), fakes.utterance(), **options)
 
 
-def test_a_method_may_write_into_the_audio_it_is_given(tmp_path: Path) -> None:
+def test_a_method_may_write_into_the_audio_it_is_given(tmp_path):
     class Scribbles(fakes.Ticker):
         def step(self, state: fakes.TickerState, audio: Samples, *, last: bool) -> Update:
             update = super().step(state, audio, last=last)
@@ -401,7 +381,7 @@ def test_a_method_may_write_into_the_audio_it_is_given(tmp_path: Path) -> None:
     np.testing.assert_array_equal(samples, before)
 
 
-def test_endpoints_are_steps_of_their_own_kind(tmp_path: Path) -> None:
+def test_endpoints_are_steps_of_their_own_kind(tmp_path):
     class Ends(fakes.Ticker):
         def step(self, state: fakes.TickerState, audio: Samples, *, last: bool) -> Update:
             return Update(committed=(Word(" x"),), endpoint=True)
@@ -411,15 +391,13 @@ def test_endpoints_are_steps_of_their_own_kind(tmp_path: Path) -> None:
     assert logged.steps[0].words is None
 
 
-def test_the_device_is_waited_for_around_steps_and_parts(tmp_path: Path) -> None:
-    waits: list[int] = []
+def test_the_device_is_waited_for_around_steps_and_parts(tmp_path):
+    waits = []
     run(tmp_path, fakes.Ticker(), fakes.utterance(seconds=0.5), synchronise=lambda: waits.append(1))
     assert len(waits) == 2 + 2 * 2  # one step, two parts
 
 
-def test_the_memory_of_a_stream_is_what_the_process_holds_more_at_its_peak(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_of_a_stream_is_what_the_process_holds_more_at_its_peak(tmp_path, monkeypatch):
     # Stated, not measured: a process also gives memory back while a stream runs, when garbage
     # from before is collected or the system reclaims pages.
     held = itertools.chain([64 << 20], itertools.repeat(0))
@@ -438,13 +416,13 @@ def test_the_memory_of_a_stream_is_what_the_process_holds_more_at_its_peak(
     assert log.utterances[0].steps[0].memory_bytes == 64 << 20
 
 
-def misuse(act: Callable[[StepRecorder], None], message: str) -> None:
+def misuse(act, message):
     with pytest.raises(ValueError, match=message):
         act(StepRecorder())
 
 
-def test_the_recorder_refuses_unknown_names_and_nesting() -> None:
-    def nest(recorder: StepRecorder) -> None:
+def test_the_recorder_refuses_unknown_names_and_nesting():
+    def nest(recorder):
         with recorder.part("encode"), recorder.part("decode"):
             pass
 
@@ -453,7 +431,7 @@ def test_the_recorder_refuses_unknown_names_and_nesting() -> None:
     misuse(lambda r: r.count(letters=1), "'letters' is none of")
 
 
-def test_the_recorder_adds_up_and_is_empty_after_draining(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recorder_adds_up_and_is_empty_after_draining(monkeypatch):
     clock = Clock(monkeypatch)
     kept = StepRecorder()
     for spent_ns in (5, 7):

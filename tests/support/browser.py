@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 import socket
@@ -35,9 +34,11 @@ class Browser:
     def __init__(self, address: str, session: str) -> None:
         self._root = f"{address}/session/{session}"
 
-    def open(self, page: Path, fragment: str = "") -> None:
+    def open(self, page: Path | str, fragment: str = "") -> None:
+        """Shows a file, or what is at an address."""
+        address = page.as_uri() if isinstance(page, Path) else page
         self.call("POST", "/url", {"url": "about:blank"})
-        self.call("POST", "/url", {"url": f"{page.as_uri()}{fragment and '#' + fragment}"})
+        self.call("POST", "/url", {"url": f"{address}{fragment and '#' + fragment}"})
 
     def run(self, script: str, *arguments: Any) -> Any:
         """What the script returns."""
@@ -51,6 +52,14 @@ class Browser:
                 raise RuntimeError(f"did not come true: {script}")
             time.sleep(0.05)
         return value
+
+    def value(self, expression: str) -> Any:
+        """The value of an expression; of a promise what it comes to."""
+        return self.run(f"return {expression}")
+
+    def until(self, expression: str) -> Any:
+        """The first truthy value of the expression."""
+        return self.wait(f"return {expression}")
 
     def click(self, selector: str) -> None:
         found = self.call("POST", "/element", {"using": "css selector", "value": selector})
@@ -75,9 +84,6 @@ class Browser:
     def console(self) -> list[str]:
         """What the page wrote to its console since the last call."""
         return [each["message"] for each in self.call("POST", "/se/log", {"type": "browser"})]
-
-    def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self.call("GET", "/screenshot")))
 
     def call(self, verb: str, path: str, body: dict[str, Any] | None = None) -> Any:
         return _ask(verb, self._root + path, body)
@@ -131,3 +137,12 @@ def browser(profile: Path, arguments: Sequence[str] = ()) -> Iterator[Browser]:
     finally:
         driver.terminate()
         driver.wait()
+
+
+def microphone(recording: Path) -> list[str]:
+    """The switches for a microphone that plays a WAV file once."""
+    return [
+        "--use-fake-ui-for-media-stream",
+        "--use-fake-device-for-media-stream",
+        f"--use-file-for-fake-audio-capture={recording}%noloop",
+    ]

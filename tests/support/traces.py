@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from streaming_asr.events.log import Step
+from streaming_asr.events.log import EventWriter, Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.metrics import Trace, TraceStep, queued
 from streaming_asr.utterance import TimedWord
@@ -52,3 +53,25 @@ def a_trace(
         words = tuple(TimedWord(text, end - 0.2, end) for text, end in pairs)
     fields.setdefault("duration_s", steps[-1][0] if steps else 1.0)
     return Trace("u1", reference, steps=queued(made), words=words, **fields)
+
+
+# -- A cell --
+
+
+def a_cell(folder: Path, *compute_s: float, said: str = " cat", **fields: object) -> Path:
+    """ "The cat" in four steps at 1, 2, 3 and 4 s; "The" is committed at 2 s, the rest at 4 s."""
+    committed = [[], ["The"], [], [said]]
+    steps = [
+        Step(
+            "flush" if k == 3 else "audio", 16_000 * (k + 1), {"wall": round(c * 1e9)}, committed=w
+        )
+        for k, (c, w) in enumerate(zip(compute_s, committed, strict=True))
+    ]
+    words = [TimedWord("The", 0.5, 1.0), TimedWord("cat", 2.5, 3.0)]
+    log = UtteranceLog("u1", "The cat", 64_000, words, steps=steps)
+    for name, value in fields.items():
+        setattr(log, name, value)
+    folder.mkdir()
+    with EventWriter(folder / "events.jsonl", {"config": {}}) as writer:
+        writer.write_utterance(log)
+    return folder

@@ -1,7 +1,5 @@
 """The normalisers and the light key."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -9,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streaming_asr.method import Update, Word, display_text
+from streaming_asr.text.languages import LANGUAGES, language_code
 from streaming_asr.text.normalise import default_kind, light_key, light_words, normaliser
 from streaming_asr.text.scripts import mismatch
 from streaming_asr.text.spoken import WordsAlone, is_word, whole_words
@@ -35,24 +34,24 @@ from streaming_asr.text.units import (
         ("", ""),
     ],
 )
-def test_english_is_normalised_as_whisper_does(written: str, normalised: str) -> None:
+def test_english_is_normalised_as_whisper_does(written, normalised):
     assert normaliser("en")(written) == normalised
 
 
-def test_the_normaliser_is_not_prefix_monotone_which_is_why_the_light_key_exists() -> None:
+def test_the_normaliser_is_not_prefix_monotone_which_is_why_the_light_key_exists():
     assert normaliser("en").words("one oh") == ("10",)
     assert normaliser("en").words("one oh one") == ("101",)
     assert light_words("one oh one")[:2] == light_words("one oh")
 
 
-def test_other_languages_get_the_basic_normaliser_and_say_so() -> None:
+def test_other_languages_get_the_basic_normaliser_and_say_so():
     german = normaliser("de")
     assert german("Zwanzig Äpfel, bitte!") == "zwanzig äpfel bitte"
     assert german.name == "whisper_normalizer.BasicTextNormalizer"
     assert normaliser("zh").words("你好吗") == ("你", "好", "吗")
 
 
-def test_a_corpus_without_a_language_is_english_and_names_its_normaliser() -> None:
+def test_a_corpus_without_a_language_is_english_and_names_its_normaliser():
     assert normaliser(None).name == "whisper_normalizer.EnglishTextNormalizer"
     assert normaliser(None).version == normaliser("en").version != ""
 
@@ -69,11 +68,11 @@ def test_a_corpus_without_a_language_is_english_and_names_its_normaliser() -> No
         ("--", ""),
     ],
 )
-def test_the_light_key_folds_case_and_strips_punctuation_at_the_edges(word: str, key: str) -> None:
+def test_the_light_key_folds_case_and_strips_punctuation_at_the_edges(word, key):
     assert light_key(word) == key
 
 
-def test_tokens_of_pure_punctuation_are_no_words() -> None:
+def test_tokens_of_pure_punctuation_are_no_words():
     assert light_words(" Well - yes . ") == ("well", "yes")
 
 
@@ -86,7 +85,7 @@ been got done per cent double point oh hundred dollars – um, & @ #1 ? ٣ €7
 FAR = "( ) [ ] < > (( () ' um' um( 'tis (laughs) [ one] <um >"
 
 
-def test_a_text_in_pieces_is_normalised_as_the_whole() -> None:
+def test_a_text_in_pieces_is_normalised_as_the_whole():
     from whisper_normalizer.english import EnglishTextNormalizer
 
     from streaming_asr.text.english import EnglishPieces
@@ -104,7 +103,7 @@ def test_a_text_in_pieces_is_normalised_as_the_whole() -> None:
 
 @pytest.mark.parametrize("kind", ["whisper", "whisper_marks"])
 @pytest.mark.parametrize("language", ["de", "hi", "th", "zh", "el"])
-def test_words_are_normalised_one_by_one_as_in_their_text(language: str, kind: str) -> None:
+def test_words_are_normalised_one_by_one_as_in_their_text(language, kind):
     from whisper_normalizer.basic import BasicTextNormalizer
 
     has_marks = kind == "whisper_marks"
@@ -119,7 +118,7 @@ def test_words_are_normalised_one_by_one_as_in_their_text(language: str, kind: s
         assert list(words(text)) == whole(text).split(), text
 
 
-def test_the_mark_of_a_piece_is_a_word_that_no_rule_names() -> None:
+def test_the_mark_of_a_piece_is_a_word_that_no_rule_names():
     from streaming_asr.text.english import MARK, EnglishPieces
 
     assert MARK not in EnglishPieces()._named_words
@@ -134,16 +133,16 @@ MARKS = (".", "—", " -", "♪", "…", "。", "?", "«", "%", "$", "", " ", "�
 
 
 @pytest.mark.parametrize("text", WORDS)
-def test_letters_marks_and_numbers_of_any_script_make_a_word(text: str) -> None:
+def test_letters_marks_and_numbers_of_any_script_make_a_word(text):
     assert is_word(text)
 
 
 @pytest.mark.parametrize("text", MARKS)
-def test_punctuation_and_symbols_make_none(text: str) -> None:
+def test_punctuation_and_symbols_make_none(text):
     assert not is_word(text)
 
 
-def timed(*texts: str) -> list[Word]:
+def timed(*texts):
     return [Word(text, float(i), i + 0.9) for i, text in enumerate(texts)]
 
 
@@ -158,21 +157,19 @@ def timed(*texts: str) -> list[Word]:
         ([], []),
     ],
 )
-def test_it_belongs_to_a_word_whose_times_stay(
-    texts: list[str], whole: list[tuple[str, float]]
-) -> None:
+def test_it_belongs_to_a_word_whose_times_stay(texts, whole):
     found = whole_words(timed(*texts))
     assert [(word.text, word.start) for word in found] == whole
     assert all(word.end == (word.start or 0.0) + 0.9 for word in found)
 
 
-def test_subtitles_and_segments_hold_words_alone() -> None:
+def test_subtitles_and_segments_hold_words_alone():
     assert cues(timed(" .")) == [] and segments(timed(" .")) == []
     (cue,) = cues([Word(" va", 0.0, 1.0), Word(" ?", 1.0, 1.0)])
     assert (cue.text, cue.start, cue.end) == ("va ?", 0.0, 1.0)
 
 
-def test_a_stretch_without_a_word_has_no_text() -> None:
+def test_a_stretch_without_a_word_has_no_text():
     """Each update: what a method commits, and whether a stretch ends with it."""
     stream = WordsAlone()
     given = [
@@ -182,7 +179,7 @@ def test_a_stretch_without_a_word_has_no_text() -> None:
         ([" …"], False),
         ([" no", " —"], True),
     ]
-    words: list[Word] = []
+    words = []
     for texts, ends in given:
         words += stream.of(Update(tuple(map(Word, texts)), endpoint=ends)).committed
     assert display_text(words) == "Yes ! no —"
@@ -190,7 +187,7 @@ def test_a_stretch_without_a_word_has_no_text() -> None:
     assert stream.of(Update(partial=(Word(" ."), Word(" So")))).partial != ()
 
 
-def test_what_is_taken_back_counts_the_words_that_came_out() -> None:
+def test_what_is_taken_back_counts_the_words_that_came_out():
     stream = WordsAlone()
     assert stream.of(Update((Word(" ."), Word(" a"), Word(" b")))).committed == tuple(
         map(Word, (" a", " b"))
@@ -206,12 +203,12 @@ def test_what_is_taken_back_counts_the_words_that_came_out() -> None:
 @pytest.mark.parametrize(
     "tag", ["zh", "zh-CN", "Chinese", "cmn", "ja_JP", "th", "lao", "my", "yue"]
 )
-def test_a_language_without_spaces_is_counted_in_characters(tag: str) -> None:
+def test_a_language_without_spaces_is_counted_in_characters(tag):
     assert unit_of(tag) == "character"
 
 
 @pytest.mark.parametrize("tag", [None, "en", "English", "ko", "vi-VN", "km", "de"])
-def test_every_other_language_is_counted_in_words(tag: str | None) -> None:
+def test_every_other_language_is_counted_in_words(tag):
     assert unit_of(tag) == "word"
 
 
@@ -229,7 +226,7 @@ def test_every_other_language_is_counted_in_words(tag: str | None) -> None:
         ("  ", []),
     ],
 )
-def test_characters_are_graphemes_and_runs_of_latin_letters(text: str, parts: list[str]) -> None:
+def test_characters_are_graphemes_and_runs_of_latin_letters(text, parts):
     assert units(text, "character") == parts
 
 
@@ -239,14 +236,14 @@ GRAPHEMES = [*"今天我Amyé，。 '2", "ที่", "นี่", "เ"]
 @example("A 'A")  # joined without a blank they would be one word
 @example("A- A")
 @given(st.lists(st.sampled_from(GRAPHEMES), max_size=30).map("".join))
-def test_pieces_keep_every_character_that_units_count(text: str) -> None:
+def test_pieces_keep_every_character_that_units_count(text):
     pieces = unit_pieces(text, "character")
     assert units("".join(pieces), "character") == units(text, "character")
     again = joined(units(text, "character"), "character")
     assert units(again, "character") == units(text, "character")
 
 
-def test_units_are_joined_with_a_blank_between_latin_words_only() -> None:
+def test_units_are_joined_with_a_blank_between_latin_words_only():
     assert joined(["Amy", "Lee", "今", "天", "，", "New", "York"], "character") == (
         "Amy Lee今天，New York"
     )
@@ -254,7 +251,7 @@ def test_units_are_joined_with_a_blank_between_latin_words_only() -> None:
     assert unit_pieces("Amy 今天 New York", "character") == ("Amy", " 今", "天", " New", " York")
 
 
-def test_the_characters_of_a_timed_word_share_its_time_and_punctuation_takes_none() -> None:
+def test_the_characters_of_a_timed_word_share_its_time_and_punctuation_takes_none():
     words = [("今天，", 0.0, 1.0), ("Amy", 1.0, 2.0), ("。", 2.0, 2.5)]
     assert timed_units(words, "character") == [
         ("今", 0.0, 0.5),
@@ -266,7 +263,7 @@ def test_the_characters_of_a_timed_word_share_its_time_and_punctuation_takes_non
     assert timed_units(words, "word") == words
 
 
-def test_what_times_stand_for_has_its_punctuation() -> None:
+def test_what_times_stand_for_has_its_punctuation():
     assert written_units("「好」吧。Amy走", "character") == ["「好」", "吧。", "Amy", "走"]
     assert written_units("Well - yes . 5 %", "word") == ["Well", "yes", "5", "%"]
 
@@ -287,9 +284,7 @@ HINDI = "किताब मेरी मेज़ पर"
         ("yo", "ọ̀rọ̀", "ọ́rọ́", 1),
     ],
 )
-def test_marks_tell_words_apart(
-    language: str, reference: str, hypothesis: str, n_words: int
-) -> None:
+def test_marks_tell_words_apart(language, reference, hypothesis, n_words):
     words = normaliser(language).words  # none is named
     assert len(words(reference)) == n_words
     assert words(reference) != words(hypothesis)
@@ -298,7 +293,7 @@ def test_marks_tell_words_apart(
     assert as_published(reference) == as_published(hypothesis)
 
 
-def test_four_wrong_words_of_hindi_are_four_errors() -> None:
+def test_four_wrong_words_of_hindi_are_four_errors():
     reference, hypothesis = "की से मे को", "का सी मा के"
     words = normaliser("hi-IN", "whisper_marks").words
     assert [a != b for a, b in zip(words(reference), words(hypothesis), strict=True)] == [True] * 4
@@ -306,13 +301,13 @@ def test_four_wrong_words_of_hindi_are_four_errors() -> None:
     assert published(reference) == published(hypothesis)
 
 
-def test_turkish_capitals_are_those_of_turkish() -> None:
+def test_turkish_capitals_are_those_of_turkish():
     assert normaliser("tr").words("İstanbul ISPARTA") == ("istanbul", "ısparta")
     # As published the dot of İ is a blank.
     assert normaliser("tr", "whisper").words("İstanbul") == ("i", "stanbul")
 
 
-def test_the_kind_that_is_taken_where_none_is_named() -> None:
+def test_the_kind_that_is_taken_where_none_is_named():
     assert default_kind({"en", None, "zh-TW", "de"}) == "whisper"
     assert default_kind({"hi_IN"}) == "whisper_marks"
     assert normaliser("English").name == "whisper_normalizer.EnglishTextNormalizer"
@@ -322,7 +317,7 @@ def test_the_kind_that_is_taken_where_none_is_named() -> None:
     assert normaliser("zh", "identity").words("今天Amy") == ("今", "天", "Amy")
 
 
-def test_a_letter_has_one_light_key_however_it_is_composed() -> None:
+def test_a_letter_has_one_light_key_however_it_is_composed():
     assert light_key("Cafe\u0301,") == light_key("café") == "café"
     assert light_words("今天，好", "character") == ("今", "天", "好")
 
@@ -343,9 +338,7 @@ def test_a_letter_has_one_light_key_however_it_is_composed() -> None:
         ("hi", HINDI, True),
     ],
 )
-def test_a_script_that_does_not_fit_its_language_is_remarked(
-    language: str | None, text: str, fits: bool
-) -> None:
+def test_a_script_that_does_not_fit_its_language_is_remarked(language, text, fits):
     told = mismatch(language, [text])
     assert (told is None) == fits
     if told is not None:
@@ -407,7 +400,7 @@ def test_a_language_without_blanks_or_english_i_keeps_its_words():
     assert in_style("你好", "你好。", "zh") == "你好"
 
 
-def test_texts_that_grow_and_change_are_normalised_as_each_by_itself() -> None:
+def test_texts_that_grow_and_change_are_normalised_as_each_by_itself():
     """A normaliser goes on from the texts before; three streams take turns."""
     from streaming_asr.text.english import EnglishPieces
 
@@ -420,3 +413,99 @@ def test_texts_that_grow_and_change_are_normalised_as_each_by_itself() -> None:
             texts[k] = texts[k][: rng.randrange(len(texts[k]) + 1)]
         texts[k] += rng.choice([" ", " ", "  ", ""]) + rng.choice(words.split())
         assert growing(texts[k]) == EnglishPieces()(texts[k]), texts[k]
+
+
+# -- Languages --
+
+
+SPELLINGS = {
+    "en": "en EN eng ENG English english ENGLISH en-US en_US en-us en_GB.UTF-8 en-Latn-US eng-USA "
+    "en-IND en-029 en-x-private English(US) English-US",
+    "zh": "zh zho chi cmn zh-CN zh_Hans_CN zh-Hant-TW cmn_hans_cn cmn-Hans-CN zh-HK Chinese "
+    "Mandarin zho_Hans zh-cmn-Hans-CN",
+    "yue": "yue YUE zh-yue zh-yue-HK yue_hant_hk yue-Hant-HK Cantonese",
+    "de": "de deu ger de-DE de-AT de_DE@euro de-CH-1996 deu-DEU German",
+    "he": "he iw heb he-IL iw_IL",
+    "id": "id in ind id-ID Indonesian",
+    "jw": "jw jv jav jv_ID Javanese",
+    "no": "no nb nob nor nb-NO nb_no Norwegian",
+    "nn": "nn nno nn-NO Nynorsk",
+    "tl": "tl tgl fil fil_PH Filipino Tagalog",
+    "ro": "ro ron rum mo ro-MD Moldovan",
+    "fa": "fa fas per pes fa-IR Farsi Persian pes_Arab",
+    "sr": "sr srp sr-Latn-RS",
+    "haw": "haw haw-US Hawaiian",
+}
+PHRASES = {
+    " en ": "en",
+    "English (United States)": "en",
+    "British English": "en",
+    "Spanish (Mexico)": "es",
+    "Latin American Spanish": "es",
+    "Brazilian Portuguese": "pt",
+    "Haitian Creole": "ht",
+    "Norwegian Bokmål": "no",
+    "Norwegian Nynorsk": "nn",
+    "Serbian (Latin)": "sr",
+    "Chinese, Simplified": "zh",
+    "Mandarin Chinese": "zh",
+    "Chinese (Cantonese)": "yue",
+    "Tibetan": "bo",
+}
+# In no table of Whisper's: the first part of a tag, other text as it stands.
+OTHERS = {"ga-IE": "ga", "GA": "ga", "nan-tw": "nan", "eo": "eo", "xx": "xx"} | {
+    "Klingon": "klingon",
+    "Old Norse": "old norse",
+    "": "",
+    "auto": "auto",
+    "detect": "detect",
+    "12": "12",
+}
+
+
+@pytest.mark.parametrize(
+    ("tag", "code"),
+    [(tag, code) for code, tags in SPELLINGS.items() for tag in tags.split()]
+    + [*PHRASES.items(), *OTHERS.items()],
+)
+def test_a_spelling_gives_one_code(tag, code):
+    assert language_code(tag) == code
+
+
+def test_whisper_s_own_names_and_codes_give_its_codes():
+    tokenization = pytest.importorskip("transformers.models.whisper.tokenization_whisper")
+    assert set(tokenization.LANGUAGES) == LANGUAGES
+    for name, code in tokenization.TO_LANGUAGE_CODE.items():
+        assert language_code(name) == language_code(code) == code
+
+
+def test_iso_639_by_cldr():
+    """CLDR's aliases, which Babel has: three-letter codes and replaced codes."""
+    core = pytest.importorskip("babel.core")
+    aliases = core.get_global("language_aliases")
+    usual = {alias: code for alias, code in aliases.items() if len(alias) in (2, 3)}
+    rare = {"drh", "prp", "cls"}  # of one member of a macrolanguage, or withdrawn
+    pairs = [(a, c) for a, c in usual.items() if c in LANGUAGES and a not in rare]
+    assert len(pairs) > 100
+    assert {alias: language_code(alias) for alias, _ in pairs} == dict(pairs)
+
+
+TAGS = st.builds(
+    lambda code, script, region, cut, case: case(cut.join(filter(None, (code, script, region)))),
+    st.sampled_from(sorted(LANGUAGES)),
+    st.sampled_from(["", "Latn", "Hans", "Cyrl", "Arab"]),
+    st.sampled_from(["", "US", "GB", "IND", "419", "CN"]),
+    st.sampled_from("-_"),
+    st.sampled_from([str, str.upper, str.lower, str.title]),
+)
+
+
+@given(TAGS)
+def test_script_region_and_case_do_not_matter(tag):
+    assert language_code(tag) == tag.replace("_", "-").split("-")[0].lower()
+
+
+@given(st.text(max_size=12) | TAGS)
+def test_a_code_is_its_own_code(tag):
+    code = language_code(tag)
+    assert language_code(code) == code

@@ -6,8 +6,6 @@ import json
 import subprocess
 import sys
 import types
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +25,7 @@ VARIABLES = ("WANDB_PROJECT", "WANDB_RUN_GROUP", "WANDB_TAGS")
 
 
 @pytest.fixture(autouse=True)
-def wandb_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def wandb_at_home(tmp_path, monkeypatch):
     for name in ("WANDB_MODE", "WANDB_RUN_ID", "WANDB_SWEEP_ID", *VARIABLES):
         monkeypatch.delenv(name, raising=False)
     for name in ("DATA", "CACHE", "CONFIG"):
@@ -41,7 +39,7 @@ class FakeRun:
     dir = "/nowhere/files"
 
     def __init__(self) -> None:
-        self.exit_codes: list[int] = []
+        self.exit_codes = []
         self.summary = self
 
     def finish(self, exit_code: int) -> None:
@@ -52,13 +50,13 @@ class FakeRun:
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
+def fake(monkeypatch):
     """Replaces wandb; returns the arguments of each `init`, which gives `run` or raises."""
 
-    def replaced(run: Any = None, *, unreachable: str = "") -> list[dict[str, Any]]:
-        calls: list[dict[str, Any]] = []
+    def replaced(run=None, *, unreachable=""):
+        calls = []
 
-        def init(**settings: Any) -> Any:
+        def init(**settings):
             calls.append(settings)
             if settings["mode"] == unreachable:
                 raise TimeoutError("no answer after 30 s")
@@ -71,9 +69,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]
     return replaced
 
 
-def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(tmp_path, capsys):
     page = tmp_path / "report.html"
     page.write_text("<p>report</p>")
     cell = tmp_path / "my cell"
@@ -133,7 +129,7 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(
     }
 
 
-def history(cell: Path) -> list[dict[str, Any]]:
+def history(cell):
     """The points of the one offline run of a cell."""
     (log,) = cell.glob("wandb/offline-run-*/*.wandb")
     return [
@@ -143,7 +139,7 @@ def history(cell: Path) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_finished_cell_is_a_point_over_its_chunk_and_its_median_latency(tmp_path: Path) -> None:
+def test_a_finished_cell_is_a_point_over_its_chunk_and_its_median_latency(tmp_path):
     latency = "word_latency_committed_p50_ca_s"
     with tracker(CONFIG, folder=tmp_path) as track:
         values = {"wer": 4.25, latency: 1.5, "rtf_total": None, "cer": 2.0}
@@ -175,7 +171,7 @@ def test_a_finished_cell_is_a_point_over_its_chunk_and_its_median_latency(tmp_pa
     assert not [name for name, metric in axes.items() if "/" not in name and metric]
 
 
-def test_a_cell_without_a_median_latency_is_a_point_over_its_chunk(tmp_path: Path) -> None:
+def test_a_cell_without_a_median_latency_is_a_point_over_its_chunk(tmp_path):
     with tracker(CONFIG, folder=tmp_path) as track:
         track.results({"wer": 4.25}, chunk_ms=300)
     written()
@@ -183,12 +179,10 @@ def test_a_cell_without_a_median_latency_is_a_point_over_its_chunk(tmp_path: Pat
     assert {key for key in point if not key.startswith("_")} == {"chunk_ms", "by_chunk/wer"}
 
 
-def test_cells_are_runs_of_their_own_whatever_run_id_is_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake: Callable[..., Any]
-) -> None:
+def test_cells_are_runs_of_their_own_whatever_run_id_is_set(tmp_path, monkeypatch, fake):
     calls = fake()
 
-    def start(cell: str) -> None:
+    def start(cell):
         with tracker(CONFIG, folder=tmp_path / cell):
             pass
 
@@ -213,13 +207,8 @@ def test_cells_are_runs_of_their_own_whatever_run_id_is_set(
     ],
 )
 def test_wandb_s_variables_fill_in_what_no_setting_names(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    fake: Callable[..., Any],
-    name: str,
-    settings: Any,
-    place: Any,
-) -> None:
+    tmp_path, monkeypatch, fake, name, settings, place
+):
     calls = fake()
     for key, value in (("PROJECT", "mine"), ("RUN_GROUP", "my group"), ("TAGS", "a,b")):
         monkeypatch.setenv(f"WANDB_{key}", value)
@@ -230,12 +219,8 @@ def test_wandb_s_variables_fill_in_what_no_setting_names(
 
 @pytest.mark.parametrize(("mode", "modes"), [("disabled", []), ("offline", ["offline"])])
 def test_the_variable_that_switches_wandb_off_is_respected(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    fake: Callable[..., Any],
-    mode: str,
-    modes: list[str],
-) -> None:
+    tmp_path, monkeypatch, fake, mode, modes
+):
     calls = fake()
     monkeypatch.setenv("WANDB_MODE", mode)
     with tracker({"tracker": {"name": "wandb", "mode": "online"}}, folder=tmp_path) as track:
@@ -243,7 +228,7 @@ def test_the_variable_that_switches_wandb_off_is_respected(
     assert [each["mode"] for each in calls] == modes
 
 
-def test_tracker_none_never_imports_wandb(tmp_path: Path) -> None:
+def test_tracker_none_never_imports_wandb(tmp_path):
     code = (
         "import sys; from streaming_asr.track.tracker import tracker\n"
         "with tracker({'tracker': {'name': 'none'}}, folder=sys.argv[1]) as track:\n"
@@ -254,9 +239,7 @@ def test_tracker_none_never_imports_wandb(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_wandb_installed_the_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_wandb_installed_the_run_goes_on(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with (
         pytest.warns(TrackerWarning, match=r"import wandb failed .*tracker=none"),
@@ -265,9 +248,7 @@ def test_without_wandb_installed_the_run_goes_on(
         track.summary({"wer": 1.0})
 
 
-def test_an_unreachable_server_leaves_an_offline_run(
-    tmp_path: Path, fake: Callable[..., Any]
-) -> None:
+def test_an_unreachable_server_leaves_an_offline_run(tmp_path, fake):
     calls = fake(unreachable="online")
     config = {"tracker": {"name": "wandb", "mode": "online"}}
     with (
@@ -279,14 +260,12 @@ def test_an_unreachable_server_leaves_an_offline_run(
 
 
 @pytest.mark.parametrize("answer", [None, 500])
-def test_a_server_that_is_away_or_fails_costs_the_run_nothing(
-    answer: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_away_or_fails_costs_the_run_nothing(answer, tmp_path, monkeypatch):
     import wandb
 
     init = wandb.init
 
-    def impatient(*, mode: str, settings: Any, **given: Any) -> Any:
+    def impatient(*, mode, settings, **given):
         settings.init_timeout = 1 if mode == "online" else HANG_S
         return init(mode=mode, settings=settings, **given)
 
@@ -312,8 +291,8 @@ def test_a_server_that_is_away_or_fails_costs_the_run_nothing(
 
 
 def test_a_server_that_goes_away_before_the_end_leaves_the_command_that_sends_the_run(
-    tmp_path: Path, fake: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, fake, capsys
+):
     class Gone(FakeRun):
         def finish(self, exit_code: int) -> None:
             raise TimeoutError("not finished after 300 s")
@@ -327,9 +306,7 @@ def test_a_server_that_goes_away_before_the_end_leaves_the_command_that_sends_th
     assert f"streaming-asr sync {tmp_path / 'sweep'}" in capsys.readouterr().out
 
 
-def test_the_runs_of_a_sweep_are_told_of_once(
-    tmp_path: Path, fake: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_runs_of_a_sweep_are_told_of_once(tmp_path, fake, capsys):
     class Offline(FakeRun):
         offline = True
 
@@ -342,9 +319,7 @@ def test_the_runs_of_a_sweep_are_told_of_once(
     ]
 
 
-def test_a_dying_service_is_told_once_and_the_run_is_still_closed(
-    tmp_path: Path, fake: Callable[..., Any]
-) -> None:
+def test_a_dying_service_is_told_once_and_the_run_is_still_closed(tmp_path, fake):
     run = FakeRun()
     fake(run)
     with (
@@ -358,9 +333,7 @@ def test_a_dying_service_is_told_once_and_the_run_is_still_closed(
     assert run.exit_codes == [0]
 
 
-def test_a_run_that_raises_is_closed_as_failed_and_its_error_kept(
-    tmp_path: Path, fake: Callable[..., Any]
-) -> None:
+def test_a_run_that_raises_is_closed_as_failed_and_its_error_kept(tmp_path, fake):
     run = FakeRun()
     fake(run)
     with pytest.raises(KeyboardInterrupt), tracker(CONFIG, folder=tmp_path):
@@ -368,7 +341,7 @@ def test_a_run_that_raises_is_closed_as_failed_and_its_error_kept(
     assert run.exit_codes == [1]
 
 
-def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_tracker_is_refused(tmp_path):
     with (
         pytest.raises(UserError, match=r"tracker=.mlflow.: one of none, wandb"),
         tracker({"tracker": "mlflow"}, folder=tmp_path),

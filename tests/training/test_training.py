@@ -1,7 +1,5 @@
 """The training loop: resuming changes nothing, two processes equal one, one run per folder."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -14,9 +12,9 @@ from accelerate.state import AcceleratorState
 from line import Line, same, settings, weights
 from pair import Recipe
 from places import HANG_S
+from recipes import toy_corpus
 from tiny import tiny_folder
 from torch import nn
-from toy_corpus import toy_corpus
 
 from streaming_asr.errors import UserError
 from streaming_asr.training.ahead import DrawnAhead
@@ -663,9 +661,7 @@ time.sleep(10_000)
 """
 
 
-def processes(
-    tmp_path: Path, script: str, *arguments: str, n_ranks: int = 2
-) -> subprocess.CompletedProcess:
+def processes(tmp_path, script, *arguments, n_ranks=2):
     file = tmp_path / "train.py"
     file.write_text(HEAD.replace("N_RANKS", str(n_ranks)) + script)
     return subprocess.run(
@@ -677,7 +673,7 @@ def processes(
 
 
 @pytest.mark.slow
-def test_whisperrts_adapter_is_the_same_from_processes_and_from_one(tmp_path: Path) -> None:
+def test_whisperrts_adapter_is_the_same_from_processes_and_from_one(tmp_path):
     model, corpus = str(tiny_folder()), str(toy_corpus(tmp_path))
     ran = processes(tmp_path, TRAIN, str(tmp_path / "two"), model, corpus)
     assert ran.returncode == 0, ran.stderr
@@ -694,10 +690,10 @@ def test_whisperrts_adapter_is_the_same_from_processes_and_from_one(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_rank_that_fails_ends_the_others(tmp_path: Path) -> None:
+def test_a_rank_that_fails_ends_the_others(tmp_path):
     assert processes(tmp_path, FAIL).returncode == 3
 
 
 @pytest.mark.slow
-def test_a_rank_that_fails_after_another_has_ended_ends_the_others(tmp_path: Path) -> None:
+def test_a_rank_that_fails_after_another_has_ended_ends_the_others(tmp_path):
     assert processes(tmp_path, FAIL_LATER, n_ranks=3).returncode == 3

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from toy_corpus import toy_corpus
+from recipes import toy_corpus
 
 from streaming_asr.corpora.shards import by_voice, read_shards
 from streaming_asr.errors import UserError
@@ -155,7 +155,7 @@ def test_zeros_stand_behind_shorter_windows():
 # -- The loss over a vocabulary in slices: the numbers and gradients of one product --
 
 
-def example(n: int):
+def example(n):
     torch.manual_seed(n)
     hidden = torch.randn(n, 16, requires_grad=True)
     return hidden, torch.randn(50, 16), torch.randint(0, 50, (n,))

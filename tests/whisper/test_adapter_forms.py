@@ -1,7 +1,5 @@
 """Adapters in every form that peft writes: merged in whole, in part, and not at all."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re
@@ -9,7 +7,6 @@ import shutil
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any
 
 import peft
 import pytest
@@ -18,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from tiny import tiny_folder
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
+from streaming_asr.config.weights import scale_of
 from streaming_asr.errors import UserError
 from streaming_asr.whisper.adapter_config import PROMPTS, check_base
 from streaming_asr.whisper.adapters import merge_adapter
@@ -25,7 +23,7 @@ from streaming_asr.whisper.load import load_whisper
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 
-FORMS: dict[str, dict[str, Any]] = {
+FORMS = {
     "plain": {},
     "alpha": {"lora_alpha": 16},
     "rank stabilised": {"use_rslora": True},
@@ -63,15 +61,15 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-def model(**sizes: Any) -> Any:
+def model(**sizes):
     return WhisperForConditionalGeneration.from_pretrained(tiny_folder(**sizes))
 
 
-def network(**sizes: Any) -> Any:
+def network(**sizes):
     return load_whisper(tiny_folder(**sizes)).model
 
 
-def saved(config: Any, seed: int = 1, **sizes: Any) -> Path:
+def saved(config, seed=1, **sizes):
     """A folder with an adapter of random numbers."""
     torch.manual_seed(seed)
     with warnings.catch_warnings():
@@ -87,24 +85,24 @@ def saved(config: Any, seed: int = 1, **sizes: Any) -> Path:
 
 
 @functools.cache
-def plain(**sizes: Any) -> Path:
+def plain(**sizes):
     """A LoRA whose base model cannot be known; copy it before a change."""
     folder = saved(peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"]), **sizes)
     rewrite(folder, base_model_name_or_path=None)
     return folder
 
 
-def rewrite(folder: Path, **values: Any) -> None:
+def rewrite(folder, **values):
     file = folder / "adapter_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
-def of_form(form: str) -> Path:
+def of_form(form):
     options = {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj", "v_proj"], **FORMS[form]}
     return saved(peft.LoraConfig(**options))
 
 
-def weights(merged: Any) -> dict[str, torch.Tensor]:
+def weights(merged):
     return {name: value.clone() for name, value in merged.state_dict().items()}
 
 
@@ -112,10 +110,10 @@ def weights(merged: Any) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_lora_is_base_plus_the_share_of_the_change(form: str) -> None:
+def test_every_form_of_lora_is_base_plus_the_share_of_the_change(form):
     folder = of_form(form)
     base = weights(model())
-    unmerged: Any = peft.PeftModel.from_pretrained(model(), str(folder))
+    unmerged = peft.PeftModel.from_pretrained(model(), str(folder))
     by_peft = weights(unmerged.merge_and_unload())
     change = {name: by_peft[name] - base[name] for name in base}
     assert max(float(each.abs().max()) for each in change.values()) > 0.1
@@ -129,15 +127,15 @@ def test_every_form_of_lora_is_base_plus_the_share_of_the_change(form: str) -> N
         torch.testing.assert_close(more[name], base[name] + 1.5 * change[name])
 
 
-def test_adalora_is_merged_as_peft_merges_it() -> None:
+def test_adalora_is_merged_as_peft_merges_it():
     config = peft.AdaLoraConfig(init_r=4, target_r=2, total_step=10, target_modules=["q_proj"])
     folder = saved(config)
-    by_peft: Any = peft.PeftModel.from_pretrained(model(), str(folder))
+    by_peft = peft.PeftModel.from_pretrained(model(), str(folder))
     expected, ours = weights(by_peft.merge_and_unload()), weights(merge_adapter(network(), folder))
     assert all(torch.equal(expected[name], ours[name]) for name in expected)
 
 
-def test_the_share_holds_for_whole_tensors_of_a_published_checkpoint(tmp_path: Path) -> None:
+def test_the_share_holds_for_whole_tensors_of_a_published_checkpoint(tmp_path):
     base = model().model
     norm = base.encoder.layer_norm.weight.detach()
     torch.save(
@@ -154,9 +152,7 @@ def test_the_share_holds_for_whole_tensors_of_a_published_checkpoint(tmp_path: P
     torch.testing.assert_close(merged.encoder.layers[0].self_attn.q_proj.weight, query)
 
 
-def test_a_model_with_another_output_layer_than_its_embedding_is_saved_whole(
-    tmp_path: Path,
-) -> None:
+def test_a_model_with_another_output_layer_than_its_embedding_is_saved_whole(tmp_path):
     whisper = load_whisper(tiny_folder(), adapter=of_form("saved embedding"))
     whisper.save(tmp_path / "merged")
     again = load_whisper(tmp_path / "merged").model
@@ -166,7 +162,7 @@ def test_a_model_with_another_output_layer_than_its_embedding_is_saved_whole(
     assert not torch.equal(embedding, model().proj_out.weight)
 
 
-def test_a_pickled_adapter_is_merged_as_its_safetensors_are(tmp_path: Path) -> None:
+def test_a_pickled_adapter_is_merged_as_its_safetensors_are(tmp_path):
     tensors = load_file(plain() / "adapter_model.safetensors")
     shutil.copy(plain() / "adapter_config.json", tmp_path)
     file = tmp_path / "adapter_model.bin"
@@ -188,13 +184,13 @@ def test_a_pickled_adapter_is_merged_as_its_safetensors_are(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("sizes", [{"layers": 3}, {"decoder_layers": 3}, {"layers": 5}])
-def test_an_adapter_of_a_deeper_model_is_refused(sizes: dict[str, Any]) -> None:
+def test_an_adapter_of_a_deeper_model_is_refused(sizes):
     with pytest.raises(UserError, match=r"also changes base_model\.model\.model\.\w+\.layers\.2\."):
         load_whisper(tiny_folder(), adapter=plain(**sizes))
 
 
 @pytest.mark.parametrize("sizes", [{"layers": 3}, {"decoder_layers": 3}])
-def test_an_adapter_of_a_shallower_model_is_refused(sizes: dict[str, Any]) -> None:
+def test_an_adapter_of_a_shallower_model_is_refused(sizes):
     with pytest.raises(UserError, match=r"lacks base_model\.model\.model\.\w+\.layers\.2\."):
         load_whisper(tiny_folder(**sizes), adapter=plain())
 
@@ -209,7 +205,7 @@ def test_an_adapter_of_a_shallower_model_is_refused(sizes: dict[str, Any]) -> No
         "classifier.weight",
     ],
 )
-def test_a_tensor_that_has_no_place_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_tensor_that_has_no_place_is_refused(tmp_path, name):
     shutil.copytree(plain(), tmp_path / "adapter")
     file = tmp_path / "adapter" / "adapter_model.safetensors"
     save_file({**load_file(file), name: torch.ones(2, 32)}, file)
@@ -231,9 +227,7 @@ def test_a_tensor_that_has_no_place_is_refused(tmp_path: Path, name: str) -> Non
         ("encoder.blocks.0.attn.query.lora_B", (2,), r"lora_B \(2,\); it needs lora_A"),
     ],
 )
-def test_a_published_checkpoint_of_another_model_is_refused(
-    tmp_path: Path, key: str, shape: tuple[int, ...], problem: str
-) -> None:
+def test_a_published_checkpoint_of_another_model_is_refused(tmp_path, key, shape, problem):
     pair = {
         "encoder.blocks.0.attn.query.lora_A": torch.ones(32, 2),
         "encoder.blocks.0.attn.query.lora_B": torch.ones(2, 32),
@@ -254,26 +248,20 @@ V3 = LARGE | {"num_mel_bins": 128, "vocab_size": 51866}
     [
         ("openai/whisper-tiny.en", TINY_EN, None),
         ("openai/whisper-tiny", TINY_EN, "vocab_size=51865"),
-        ("openai/whisper-base.en", TINY_EN, "d_model=512"),
         ("openai/whisper-small", SMALL, None),
-        ("openai/whisper-small", SMALL | {"vocab_size": 51870}, None),
         ("openai/whisper-small", SMALL | {"decoder_layers": 4}, "decoder_layers=12"),
-        ("openai/whisper-large-v2", LARGE, None),
         ("openai/whisper-large-v3", LARGE, "num_mel_bins=128"),
         ("openai/whisper-large", V3, "num_mel_bins=80"),
         ("openai/whisper-large-v3", V3, None),
         ("openai/whisper-large-v3-turbo", V3, "decoder_layers=4"),
         ("openai/whisper-large-v3-turbo", V3 | {"decoder_layers": 4}, None),
         ("someone/else", V3, None),
-        ("model", V3, None),
         ("./no/such/folder", V3, None),
         ("a\0b/c", V3, None),
         (None, V3, None),
     ],
 )
-def test_the_base_that_an_adapter_names_is_compared_with_the_model(
-    name: str | None, sizes: dict[str, Any], differs: str | None
-) -> None:
+def test_the_base_that_an_adapter_names_is_compared_with_the_model(name, sizes, differs):
     content = {"base_model_name_or_path": name}
     if differs is None:
         check_base(content, WhisperConfig(**sizes), Path("adapter_config.json"))
@@ -287,15 +275,11 @@ def test_the_base_that_an_adapter_names_is_compared_with_the_model(
     [
         ("model_type", "wav2vec2"),
         ("d_model", 64),
-        ("encoder_layers", 3),
         ("decoder_layers", 1),
-        ("num_mel_bins", 128),
         ("vocab_size", 20),
     ],
 )
-def test_a_base_in_a_folder_is_compared_by_its_configuration(
-    tmp_path: Path, key: str, value: Any
-) -> None:
+def test_a_base_in_a_folder_is_compared_by_its_configuration(tmp_path, key, value):
     shutil.copytree(plain(), tmp_path / "adapter")
     rewrite(tmp_path / "adapter", base_model_name_or_path=str(tmp_path))
     config = json.loads((tiny_folder() / "config.json").read_text())
@@ -306,7 +290,7 @@ def test_a_base_in_a_folder_is_compared_by_its_configuration(
         merge_adapter(network(), tmp_path / "adapter")
 
 
-def test_an_adapter_of_another_class_of_model_is_named(tmp_path: Path) -> None:
+def test_an_adapter_of_another_class_of_model_is_named(tmp_path):
     shutil.copytree(plain(), tmp_path / "adapter")
     rewrite(tmp_path / "adapter", auto_mapping={"base_model_class": "Wav2Vec2ForCTC"})
     with pytest.raises(UserError, match="is of a Wav2Vec2ForCTC; give an adapter of a Whisper"):
@@ -319,9 +303,7 @@ OTHER_KINDS = sorted({str(each.value) for each in peft.PeftType} - {"LORA", "ADA
 
 
 @pytest.mark.parametrize("kind", OTHER_KINDS)
-def test_an_adapter_that_is_no_lora_is_named_before_the_model_is_loaded(
-    tmp_path: Path, kind: str
-) -> None:
+def test_an_adapter_that_is_no_lora_is_named_before_the_model_is_loaded(tmp_path, kind):
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": kind}))
     remedy = "it changes no weights" if kind in PROMPTS else "merge the adapter with peft's"
     with pytest.raises(UserError, match=f"'{kind}', and only LoRA is merged here; {remedy}"):
@@ -330,38 +312,27 @@ def test_an_adapter_that_is_no_lora_is_named_before_the_model_is_loaded(
 
 WRONG = [
     ("peft_type", 5, "peft_type is '5'"),
-    ("peft_type", None, "peft_type is 'None'"),
     ("r", "2", "r is '2'; must be a number"),
     ("r", 0, "rank 0; must be a whole number from 1 on"),
-    ("r", -2, "rank -2; must be"),
-    ("r", 1.5, "rank 1.5; must be"),
     ("r", None, "r is None; must be a number"),
-    ("r", True, "r is True; must be a number"),
     ("r", 10**8, "rank 100000000, and no side of the adapter's tensors is longer than 32"),
     ("r", 10**400, "r is 1000.*; must be a number"),
     ("r", 3, "size mismatch"),
     ("lora_alpha", "nan", "lora_alpha is 'nan'; must be a number"),
-    ("lora_alpha", None, "lora_alpha is None; must be a number"),
-    ("lora_alpha", [4], r"lora_alpha is \[4\]; must be a number"),
     ("lora_dropout", "none", "lora_dropout is 'none'; must be a number"),
     ("rank_pattern", [2], r"rank_pattern is \[2\]; must be an object"),
     ("rank_pattern", {"q_proj": "4"}, "r is '4'; must be a number"),
-    ("rank_pattern", {"q_proj": 10**8}, "rank 100000000, and no side"),
     ("alpha_pattern", "q_proj", "alpha_pattern is 'q_proj'; must be an object"),
     ("alpha_pattern", {"q_proj": None}, "alpha_pattern of q_proj is None; must be a number"),
     ("use_dora", "false", "use_dora is 'false'; must be true or false"),
     ("use_rslora", "false", "use_rslora is 'false'; must be true or false"),
-    ("use_rslora", 0, "use_rslora is 0; must be true or false"),
     ("fan_in_fan_out", "no", "fan_in_fan_out is 'no'; must be true or false"),
     ("lora_bias", None, "lora_bias is None; must be true or false"),
     ("bias", "some", "does not fit this model"),
-    ("target_modules", 5, "does not fit this model"),
     ("target_modules", ["none_so_called"], "does not fit this model"),
-    ("target_modules", "(", "does not fit this model"),
     ("target_modules", None, "does not fit this model|also changes|lacks"),
     ("init_lora_weights", "unheard_of", "does not fit this model"),
     ("init_lora_weights", "pissa_niter_4", "changes the base weights by a random draw"),
-    ("layer_replication", [[0, 2], [0, 2]], "does not fit this model"),
     ("alora_invocation_tokens", [3], "cannot be merged"),
     ("megatron_config", {"a": 1}, "does not fit this model"),
     ("base_model_name_or_path", 5, "base_model_name_or_path is 5; must be a text"),
@@ -370,9 +341,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("key", "value", "problem"), WRONG, ids=lambda each: str(each)[:30])
-def test_a_wrong_value_in_the_configuration_is_one_error(
-    tmp_path: Path, key: str, value: Any, problem: str
-) -> None:
+def test_a_wrong_value_in_the_configuration_is_one_error(tmp_path, key, value, problem):
     shutil.copytree(plain(), tmp_path / "adapter")
     rewrite(tmp_path / "adapter", **{key: value})
     with pytest.raises(UserError, match=problem) as raised:
@@ -380,7 +349,7 @@ def test_a_wrong_value_in_the_configuration_is_one_error(
     assert "\n" not in str(raised.value)
 
 
-def test_a_configuration_that_is_not_json_is_one_error(tmp_path: Path) -> None:
+def test_a_configuration_that_is_not_json_is_one_error(tmp_path):
     file = tmp_path / "adapter_config.json"
     whole = (plain() / "adapter_config.json").read_text()
     texts = [whole[:size] for size in range(0, len(whole) - 1, 40)]
@@ -393,3 +362,27 @@ def test_a_configuration_that_is_not_json_is_one_error(tmp_path: Path) -> None:
     file.write_bytes(b'{"r": "\xff"}')
     with pytest.raises(UserError, match=r"adapter_config\.json: no UTF-8 text"):
         load_whisper(tmp_path / "no model", adapter=tmp_path)
+
+
+# -- How much of an adapter's change is merged --
+
+
+def test_the_share_of_the_change_is_what_dev_chose_for_the_chunk_or_a_number(tmp_path):
+    chosen = {"adapter_scale": {"0.3": 0.9, "1": 0.7}}
+    (tmp_path / "training.json").write_text(json.dumps(chosen))
+    by_chunk = [scale_of("dev", tmp_path, chunk_s) for chunk_s in (0.1, 0.3, 0.3**0.5, 1.0, 2.0)]
+    assert by_chunk == pytest.approx([0.9, 0.9, 0.8, 0.7, 0.7])
+    assert scale_of(0.5, tmp_path, 1.0) == scale_of("0.5", None, 1.0) == 0.5
+    assert scale_of("dev", None, 1.0) == scale_of("dev", tmp_path / "absent", 1.0) == 1.0
+    for wrong in ("auto", -0.1, "nan"):
+        with pytest.raises(UserError, match=f"adapter_scale={wrong}: must be dev, or a number"):
+            scale_of(wrong, tmp_path, 1.0)
+
+
+@pytest.mark.parametrize(
+    "chosen", [0.5, "0.5", [0.5], {"300ms": 1}, {"0.3": "all"}, {"0.3": -1}, {"0": 1}, {"1": None}]
+)
+def test_shares_of_another_form_in_training_json_are_refused(tmp_path, chosen):
+    (tmp_path / "training.json").write_text(json.dumps({"adapter_scale": chosen}))
+    with pytest.raises(UserError, match=r"training\.json: adapter_scale=.*: must give the share"):
+        scale_of("dev", tmp_path, 1.0)

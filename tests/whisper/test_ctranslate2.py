@@ -1,7 +1,5 @@
 """CTranslate2 folders as models: exact against CTranslate2 itself, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -48,7 +46,7 @@ def greedy(whisper, eot, frames, prompt, n_tokens, suppressed):
 
 
 @torch.inference_mode()
-def compared(folder: Path, clips, n_tokens: int, language: str | None = None):
+def compared(folder, clips, n_tokens, language=None):
     """Largest encoder difference, and the token ids of both for each clip."""
     whisper = load_whisper(folder)
     by_transformers = oracle(whisper)
@@ -169,7 +167,7 @@ def without(name):
     return lambda folder: (folder / name).unlink()
 
 
-def renamed(old: bytes, new: bytes):
+def renamed(old, new):
     def change(folder):
         data = (folder / "model.bin").read_bytes()
         assert old in data and len(old) == len(new)

@@ -1,7 +1,5 @@
 """Loading: prompts, adapters merged exactly, published checkpoints, what goes wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
