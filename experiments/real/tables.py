@@ -41,7 +41,7 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "WhisperRT, greedy": [{"method": "whisperrt", "beam": 0}],
     "WhisperRT, beam 3": [{"method": "whisperrt", "beam": 3}],
     "Simul-Whisper, detector": [
-        {"method": "simul_whisper", "weights": "any_chunk", "truncation_threshold": "dev"},
+        {"method": "simul_whisper", "weights": "any_chunk"},
         {"method": "simul_whisper", "weights": "base.pt"},  # the authors'
     ],
     "Simul-Whisper, no detector": [

@@ -229,11 +229,6 @@ OF_METHODS = [
     ("reencode", {"first_chunk_s": 0.05}, "first_chunk_s=0.05"),
     ("simul_whisper", {"truncation": "sometimes"}, "'sometimes': one of cif, never, always"),
     ("simul_whisper", {"frame_threshold": -1}, "frame_threshold=-1"),
-    (
-        "simul_whisper",
-        {"truncation_threshold": 0.2},
-        "truncation_threshold=0.2: only truncation=cif uses it",
-    ),
     ("simul_whisper", {"beam": -2}, "beam=-2"),
     ("simul_whisper", {"chunk_s": 0.01}, "chunk_s=0.01: must be a positive multiple of 0.02 s"),
     ("simul_whisper", {"first_chunk_s": 0.0}, "first_chunk_s=0"),

@@ -26,16 +26,13 @@ from streaming_asr.methods.simul_whisper.alignatt import (
 from streaming_asr.methods.simul_whisper.state import LATE_FRAMES, SimulWhisperState
 from streaming_asr.methods.simul_whisper.train import (
     TruncationRecipe,
-    best_threshold,
     count_words,
     cuts_a_word,
     dev_clips,
 )
 from streaming_asr.methods.simul_whisper.truncation import (
-    TruncationDetector,
     fires_at_the_end,
     load_detector,
-    threshold_of,
 )
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.whisper.alignment import median_filter
@@ -363,7 +360,7 @@ class Fixed:
     def __init__(self, answer):
         self.answer = answer
 
-    def ends_with_a_word(self, hidden, threshold):
+    def ends_with_a_word(self, hidden):
         assert hidden.ndim == 2
         return self.answer
 
@@ -590,30 +587,6 @@ def test_a_clip_that_ends_with_a_word_does_not_cut_the_next_one_that_begins_in_i
     assert all(len(clips) == 2 and clips[0][1] and not clips[1][1] for clips in labels)
 
 
-def test_the_threshold_is_the_one_that_tells_whole_from_cut_words_best():
-    assert best_threshold([0.17, 0.2, 0.08], [0.05, 0.07]) == (0.08, 1.0)
-    assert best_threshold([0.17, 0.2, 0.08], [0.05, 0.1, 0.12, 0.3]) == (
-        0.17,
-        pytest.approx(17 / 24),
-    )
-    assert best_threshold([0.3, 0.4], [0.1, 0.2]) == (0.3, 1.0)
-    assert best_threshold([0.1], [0.1]) == (1.0, 0.5)  # both scores are equal
-
-
-def test_a_threshold_on_the_last_two_frames_decides_in_place_of_the_published_rule(tmp_path):
-    detector = TruncationDetector(1)
-    torch.nn.init.ones_(detector.linear.weight)
-    torch.nn.init.zeros_(detector.linear.bias)
-    hidden = torch.tensor([0.0] * 8 + [0.08, 0.09]).logit(1e-6)[:, None]
-    assert not detector.ends_with_a_word(hidden)  # the sum does not reach a word
-    assert detector.ends_with_a_word(hidden, 0.16) and not detector.ends_with_a_word(hidden, 0.18)
-    assert not detector.ends_with_a_word(hidden[-1:], 0.01)
-    assert threshold_of(0.2, tmp_path) == 0.2
-    for wanted in ("dev", "high"):
-        with pytest.raises(UserError, match=f"truncation_threshold={wanted}: a number, or dev"):
-            threshold_of(wanted, tmp_path)
-
-
 def test_the_loss_is_that_of_the_sum_and_of_the_last_two_frames(corpus):
     trained, papers = recipe(corpus), recipe(corpus, boundary_weight=0.0)
     batch = trained.draw(0, rank=0, world=1, progress=0.0)
@@ -673,7 +646,7 @@ def test_a_few_steps_lower_the_loss_and_leave_a_detector_that_run_can_load(corpu
     )  # fmt: skip
     figures = fit(trained, settings)
     names = {"score", "whole_words_kept", "cut_words_dropped", "rmse_words"}
-    assert set(figures) == names | {"threshold", "right_at_threshold"}
+    assert set(figures) == names
     assert 0 <= figures["score"] <= 100 and figures["rmse_words"] > 0
     curve = (tmp_path / "curve.jsonl").read_text().splitlines()
     losses = [row["loss"] for row in map(json.loads, curve) if "loss" in row]
@@ -684,9 +657,7 @@ def test_a_few_steps_lower_the_loss_and_leave_a_detector_that_run_can_load(corpu
     assert not told["model"].startswith("/") and told["base"]
     loaded = load_detector(folder, 32, "cpu")
     assert torch.equal(loaded.linear.weight, trained.model.linear.weight)
-    assert threshold_of("dev", folder) == figures["threshold"]
-    weights = {"weights": str(folder), "truncation_threshold": "dev"}
-    simul = new_method("simul_whisper", tiny(), truncation="cif", **weights)
+    simul = new_method("simul_whisper", tiny(), truncation="cif", weights=str(folder))
     assert simul.step(simul.start(), noise(1.5, seed=1), last=True).partial == ()
 
 

@@ -20,7 +20,7 @@ from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import FRAME_S, NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.simul_whisper.alignatt import AlignAtt, AlignAttPolicy, decoder_place
 from streaming_asr.methods.simul_whisper.state import SimulWhisperState
-from streaming_asr.methods.simul_whisper.truncation import load_detector, threshold_of
+from streaming_asr.methods.simul_whisper.truncation import load_detector
 from streaming_asr.whisper.alignment import HeadRows
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.features import FRAME_SAMPLES
@@ -40,16 +40,13 @@ class SimulWhisper(SharedPasses, Chunked):
 
     weights: the detector for truncation=cif. truncation: drop the last word of a step's text
     `never`, `always`, or unless the detector finds that it ended (`cif`); None: cif where `weights`
-    names one, else never. truncation_threshold: a last word has ended where the detector's weight
-    of the last two frames reaches it, a number or `dev`, as chosen in training; None: the published
-    rule. frame_threshold: a token taken from so few frames before the end of the audio waits;
-    last_frame_threshold: the same at the end of the stream. rewind_frames: looking back further
-    drops the step's text (default 4 s of 30 s of context). beam: 0 or 1 greedy. guard: see
-    `whisper/guard.py`. Raises UserError on a missing part or a setting out of range.
+    names one, else never. frame_threshold: a token taken from so few frames before the end of the
+    audio waits; last_frame_threshold: the same at the end of the stream. rewind_frames: looking
+    back further drops the step's text (default 4 s of 30 s of context). beam: 0 or 1 greedy. guard:
+    see `whisper/guard.py`. Raises UserError on a missing part or a setting out of range.
     """
 
     truncation: str | None
-    truncation_threshold: float | str | None
     weights: str | None
     frame_threshold: int
     last_frame_threshold: int
@@ -75,20 +72,12 @@ class SimulWhisper(SharedPasses, Chunked):
                 "method.weights=auto finds, or name a folder or published file, or do without by "
                 "truncation=never"
             )
-        if self.truncation_threshold is not None and truncation != "cif":
-            raise UserError(
-                f"truncation_threshold={self.truncation_threshold}: only truncation=cif uses it, "
-                f"and this is truncation={truncation}; leave it out"
-            )
         self._whisper = whisper = self.load()
         self._decoder = Decoder(whisper)
         self._truncation = truncation
         self._detector = None
-        self._threshold: float | None = None
         if truncation == "cif" and detector is not None:
             self._detector = load_detector(detector, whisper.config.d_model, whisper.device)
-            if self.truncation_threshold is not None:
-                self._threshold = threshold_of(self.truncation_threshold, detector)
         self._buffer_samples = whisper.context_frames * FRAME_SAMPLES
         rewind_frames = self.rewind_frames
         if rewind_frames is None:
@@ -194,7 +183,7 @@ class SimulWhisper(SharedPasses, Chunked):
     def _cut_off(self, hidden: torch.Tensor) -> bool:
         """Return whether the audio ends inside its last word, by its encoder frames (n, d)."""
         if self._detector is not None:
-            return not self._detector.ends_with_a_word(hidden, self._threshold)
+            return not self._detector.ends_with_a_word(hidden)
         return self._truncation == "always"
 
     # ---- room in the decoder ----------------------------------------------------------------

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,9 +32,7 @@ from streaming_asr.errors import UserError, check_range
 from streaming_asr.method import FRAME_S, FRAME_SAMPLES, Samples
 from streaming_asr.methods.simul_whisper.truncation import (
     FILE_NAME,
-    THRESHOLD,
     TruncationDetector,
-    end_weight,
     fires_at_the_end,
 )
 from streaming_asr.training.recipe import CorpusRecipe, published_name
@@ -81,8 +78,6 @@ class TruncationRecipe(CorpusRecipe):
         self.whisper = load_whisper(self.model_path)
         plain = WindowOptions(self.whisper.context_s, several=self.several, **UNCUT)
         self.options = augmented(plain, self.augment)
-        self.threshold: float | None = None
-        """Of the last evaluation."""
         torch.manual_seed(self.seed)
         self.model = TruncationDetector(self.whisper.config.d_model)
         # Every weight begins at the corpus's words per frame: from 0.5 the bias learns slowly.
@@ -188,12 +183,10 @@ class TruncationRecipe(CorpusRecipe):
 
         By the published rule: `whole_words_kept` of the clips that end with a word,
         `cut_words_dropped` of those that end inside one; `score` is the mean share of wrong
-        decisions. `threshold`: the weight of the last two frames that separates the two kinds best,
-        and `right_at_threshold` its mean share of right decisions. `rmse_words`: of the sum.
+        decisions. `rmse_words`: of the sum.
         """
         # Both by whether the clip ends with a whole word.
         is_right: dict[bool, list[bool]] = {True: [], False: []}
-        end_weights: dict[bool, list[float]] = {True: [], False: []}
         squares = []
         for i, utterance in enumerate(self.dev):
             rng = self.rng("dev", i)
@@ -205,17 +198,13 @@ class TruncationRecipe(CorpusRecipe):
             batch = self._pack([audio[: stop * FRAME_SAMPLES] for stop, _ in clips])
             for row, (stop, whole) in zip(self._weights(self.model, batch), clips, strict=True):
                 is_right[whole].append(fires_at_the_end(row[:stop]) is whole)
-                end_weights[whole].append(float(end_weight(row[:stop])))
                 squares.append((float(row.sum()) - count_words(spans, 0, stop)) ** 2)
         whole_kept = 100 * sum(is_right[True]) / max(1, len(is_right[True]))
         cut_dropped = 100 * sum(is_right[False]) / max(1, len(is_right[False]))
-        self.threshold, right_share = best_threshold(end_weights[True], end_weights[False])
         return {
             "score": 100 - (whole_kept + cut_dropped) / 2,
             "whole_words_kept": whole_kept,
             "cut_words_dropped": cut_dropped,
-            "threshold": self.threshold,
-            "right_at_threshold": 100 * right_share,
             "rmse_words": math.sqrt(sum(squares) / max(1, len(squares))),
         }
 
@@ -232,7 +221,6 @@ class TruncationRecipe(CorpusRecipe):
             "batch boundary_weight at_word_end late_start",
             base=self.model_path,
             model=published_name(self.model_path),
-            **{THRESHOLD: self.threshold},
         )
 
 
@@ -258,23 +246,6 @@ def cuts_a_word(spans: list[Span], stop: int) -> bool:
     """
     last_frame_s = (stop - 1) * FRAME_S - 1e-6
     return any(start < last_frame_s and stop_frame((start, end)) > stop for start, end in spans)
-
-
-def best_threshold(whole: Sequence[float], cut: Sequence[float]) -> tuple[float, float]:
-    """Return the threshold on the end weights that separates the two kinds of clips best.
-
-    Clips that end with a `whole` word should reach it, those that end in a `cut` word should not.
-    Returns also the mean share of right decisions, 0 to 1. The threshold is 1.0, a whole word,
-    where no other decides better than by chance.
-    """
-    best_value, best_share = 1.0, 0.5
-    for threshold in sorted({*whole, *cut}):
-        whole_share = sum(weight >= threshold for weight in whole) / max(1, len(whole))
-        cut_share = sum(weight < threshold for weight in cut) / max(1, len(cut))
-        right_share = (whole_share + cut_share) / 2
-        if right_share > best_share:
-            best_value, best_share = threshold, right_share
-    return best_value, best_share
 
 
 def dev_clips(rng: random.Random, spans: list[Span], n_frames: int) -> list[tuple[int, bool]]:

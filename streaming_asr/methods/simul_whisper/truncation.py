@@ -14,12 +14,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from streaming_asr.config.weights import training_of
 from streaming_asr.errors import UserError
 from streaming_asr.models.tensors import load_pickled, refuse_not_finite, weights_at
 
 FILE_NAME = "detector.safetensors"
-THRESHOLD = "truncation_threshold"
 FULL = 0.999  # of a word's weight: from here on it counts as one
 MAX_SMOOTHING = 10
 
@@ -36,14 +34,9 @@ class TruncationDetector(nn.Module):
         return self.linear(hidden.float()).squeeze(-1).sigmoid()
 
     @torch.inference_mode()
-    def ends_with_a_word(self, hidden: torch.Tensor, threshold: float | None = None) -> bool:
-        """Return whether a word ends with the last two frames of the audio so far, (n, d).
-
-        threshold: least weight of these two frames together; None: the published rule."""
-        weights = self(hidden)
-        if threshold is None:
-            return fires_at_the_end(weights)
-        return len(weights) > 1 and float(end_weight(weights)) >= threshold
+    def ends_with_a_word(self, hidden: torch.Tensor) -> bool:
+        """Return whether a word ends with the audio so far, (n, d)."""
+        return fires_at_the_end(self(hidden))
 
 
 def fires_at_the_end(weights: torch.Tensor) -> bool:
@@ -60,31 +53,6 @@ def fires_at_the_end(weights: torch.Tensor) -> bool:
     n_words = (running_sum[-1] / FULL).floor()
     is_reached = running_sum >= n_words
     return bool(is_reached[-1]) and not bool(is_reached[:-1].any())
-
-
-def end_weight(weights: torch.Tensor) -> torch.Tensor:
-    """Return the weight () of a clip's last two frames, (n,): high where a word ends there."""
-    return weights[-2:].sum()
-
-
-def threshold_of(setting: float | str, path: str | Path) -> float:
-    """Return a number as it is, and for `dev` what training chose for the detector at `path`.
-
-    That choice is in training.json next to the detector. Raises UserError where there is none, and
-    for another word.
-    """
-    if not isinstance(setting, str):
-        return float(setting)
-    detector = Path(path).expanduser()
-    folder = detector if detector.is_dir() else detector.parent
-    threshold = training_of(folder).get(THRESHOLD)
-    if setting != "dev" or not isinstance(threshold, int | float):
-        raise UserError(
-            f"truncation_threshold={setting}: a number, or dev; {folder} has no choice of its "
-            "own in training.json unless `python -m streaming_asr.train method=simul_whisper` made "
-            "it; null is the published rule"
-        )
-    return float(threshold)
 
 
 def smooth(weights: torch.Tensor) -> torch.Tensor:
