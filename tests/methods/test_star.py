@@ -21,7 +21,7 @@ from streaming_asr.methods.star.compressors import Compressed
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
 from streaming_asr.methods.star.network import compressor, load_star
 from streaming_asr.methods.star.semantic import SemanticEncoder, visible
-from streaming_asr.methods.star.train import StarRecipe, boundary_loss, shift_to_sum
+from streaming_asr.methods.star.train import StarRecipe, boundary_loss
 from streaming_asr.metrics import Trace, compute, queued
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.simulate.recorder import StepRecorder
@@ -139,6 +139,9 @@ def test_a_network_of_another_compressor_or_model_is_refused(tmp_path):
         new_method("star", str(model_folder(64)), weights=str(star_folder()))
     (tmp_path / "star.json").write_text(json.dumps({"compressor": "star", "layers": 2}))
     with pytest.raises(UserError, match="is missing; copy"):
+        method(tmp_path)
+    (tmp_path / "star.json").write_text(json.dumps({"shift": 0.5}))
+    with pytest.raises(UserError, match=r"shift=0\.5, which commit 916c7372.*train the network"):
         method(tmp_path)
     (tmp_path / "star.json").write_text("{")
     with pytest.raises(UserError, match="not readable"):
@@ -307,17 +310,6 @@ def test_neighbours_with_like_scores_do_not_all_become_anchors_unless_ranked():
     assert gaps["top_k"][:-1] == [1, 1]  # three frames of that one, none of the others
     assert min(gaps["accumulate"][:-1]) > 5 and len(at["accumulate"]) in (4, 5)
     assert at["accumulate"][-1] == at["top_k"][-1] == 60
-
-
-def test_a_shift_changes_a_streams_segments_and_no_training():
-    made = make("star")
-    x = features(40)
-    trained, streamed = made.compress(x, 5.0).ends, made.compress(x).ends
-    made.shift = 2.0
-    assert made.compress(x, 5.0).ends == trained
-    shifted = made.compress(x).ends
-    assert len(shifted) > len(streamed)
-    assert made.push(made.start(), x, last=True).ends == shifted
 
 
 KINDS = {
@@ -538,32 +530,6 @@ def test_the_loss_at_the_boundaries_is_least_where_the_alphas_are_one():
     assert float(boundary_loss(torch.zeros(4), [1])) == pytest.approx(4 * np.log(2))
     assert float(boundary_loss(torch.tensor([-30.0, 30.0, -30.0, 30.0]), [1, 3])) < 1e-6
     assert float(boundary_loss(torch.tensor([30.0, -30.0]), [1])) == pytest.approx(60)
-
-
-def test_the_shift_makes_scores_sum_up_to_the_number_of_tokens():
-    scores = torch.linspace(-6, 2, 200)
-    for total in (3.0, 17.0, 120.0):
-        shift = shift_to_sum(scores, total)
-        assert float((scores.double() + shift).sigmoid().sum()) == pytest.approx(total, rel=1e-6)
-    assert abs(shift_to_sum(scores, float(scores.double().sigmoid().sum()))) < 1e-6
-
-
-def test_scores_are_shifted_where_that_does_better_on_dev(recipe, tmp_path):
-    made = recipe(stage="segmenter")
-    wers = {0.0: 30.0}
-    made._figures_at = lambda shift: {"score": wers.get(shift, 20.0), "wer": wers.get(shift, 20.0)}
-    assert made.evaluate()["wer"] == 20.0 and made.shift != 0
-    made.save(tmp_path)
-    network = load_star(str(tiny_folder()), tmp_path)[1]
-    assert network.compressor.shift == pytest.approx(made.shift)
-    text = made.whisper.tokenizer(" the quick fox", add_special_tokens=False)
-    n_tokens = len(text.input_ids) + 1
-    audio = made._filled_up(made.dev[0].load(), [75])
-    scores = network.compressor.segmenter(network.extractor.windows([audio], [[30, 45, 60, 75]])[0])
-    assert float(network.compressor.alphas(scores).sum()) == pytest.approx(n_tokens, rel=0.02)
-    wers[0.0] = 10.0
-    assert made.evaluate()["wer"] == 10.0 and made.shift == 0
-    assert recipe(rate=12.0)._calibrated_shift() == 0  # scaled to T / rate in any case
 
 
 def test_audio_heard_as_a_whole_is_encoded_without_the_streams_mask(recipe):

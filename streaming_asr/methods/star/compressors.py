@@ -75,8 +75,7 @@ class Compressor(nn.Module):
     stride: of none, frames of a segment (section 4, fixed decision). select: of `star` with a rate,
     how the anchors are chosen: accumulate, where the scores, scaled to T / rate in all, sum up to
     one; top_k, the best ones (equation 3), which lie side by side where scores of neighbours are
-    alike. shift: added to the scores of a stream before the sigmoid, so that they sum up to the
-    number of tokens, to which they are scaled in training.
+    alike.
     """
 
     def __init__(self, encoder: SemanticEncoder) -> None:
@@ -84,7 +83,6 @@ class Compressor(nn.Module):
         self.encoder = encoder
         self.stride = FRAMES_PER_TOKEN
         self.select = "top_k"
-        self.shift = 0.0
 
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
@@ -120,10 +118,6 @@ class Anchors(Compressor):
         """Return (sum of alpha (T,) - n)^2, a scalar (equation 10)."""
         return (alpha.sum() - n).square()
 
-    def alphas(self, scores: Tensor) -> Tensor:
-        """Return a stream's alphas (T,) of scores (T,)."""
-        return (scores.float() + self.shift).sigmoid()
-
     def compress(
         self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
     ) -> Compressed:
@@ -139,7 +133,7 @@ class Anchors(Compressor):
             scaled = rescale(alpha, n_frames / rate)
             anchors, _ = accumulate(scaled.detach().tolist(), carry=True)
         else:
-            scaled = self.alphas(scores) if n_tokens is None else rescale(alpha, n_tokens)
+            scaled = alpha if n_tokens is None else rescale(alpha, n_tokens)
             anchors, _ = accumulate(scaled.detach().tolist(), carry=self.carry)
         is_anchor = self._no_anchors(x)
         is_anchor[anchors] = True
@@ -156,7 +150,7 @@ class Anchors(Compressor):
     def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
         """See `Compressor`; `last` may come with no frames, after the window's last ones."""
         scores = self.segmenter(x)
-        alphas = self.alphas(scores).tolist()
+        alphas = scores.float().sigmoid().tolist()
         anchors, state.total = accumulate(alphas, state.total, carry=self.carry)
         n, n_before = x.shape[0], state.n_frames
         # The audio may end within a segment, which its last frame then closes.

@@ -36,12 +36,11 @@ TRAIN = "`python -m streaming_asr.train method=star`"
 class StarConfig:
     """The settings of a network.
 
-    compressor: star | none. layers: of the semantic encoder. pool: what an anchor
-    comes in as, frame | mean (`semantic`). carry: the sum of scores after an anchor keeps its
-    residual (code), or is set to 0 (algorithm 1), which loses anchors: 0.84 a
-    token where training has one.
-    rate: frames per vector it was trained for, where it was not one segment per token. select,
-    shift: see `Compressor`. features: whisper | one of `EXTRACTORS`.
+    compressor: star | none. layers: of the semantic encoder. pool: what an anchor comes in as,
+    frame | mean (`semantic`). carry: the sum of scores after an anchor keeps its residual (code),
+    or is set to 0 (algorithm 1), which loses anchors: 0.84 a token where training has one. rate:
+    frames per vector it was trained for, where it was not one segment per token. select: see
+    `Compressor`. features: whisper | one of `EXTRACTORS`.
     """
 
     compressor: str = "star"
@@ -50,7 +49,6 @@ class StarConfig:
     carry: bool = True
     rate: float | None = None
     select: str = "top_k"  # of networks without this setting
-    shift: float = 0.0
     features: str = "whisper"
 
     def __post_init__(self) -> None:
@@ -79,7 +77,7 @@ class StarNetwork(nn.Module):
         mask = "compact" if config.rate is None else "history"
         encoder = SemanticEncoder(sizes.d_model, heads, hidden, config.layers, mask, config.pool)
         self.compressor = compressor(config.compressor, sizes.d_model, encoder, carry=config.carry)
-        self.compressor.select, self.compressor.shift = config.select, config.shift
+        self.compressor.select = config.select
         self.trained = trained
         self.extractor: Any = trained or WhisperFeatures(whisper)
 
@@ -107,6 +105,8 @@ def read_config(folder: Path) -> StarConfig:
         )
     try:
         row = json.loads(path.read_text(encoding="utf-8"))
+        if row.get("shift"):
+            raise ValueError(f"shift={row['shift']}, which commit 916c7372 was the last to run")
         names = {f.name for f in fields(StarConfig)}
         return StarConfig(**{key: value for key, value in row.items() if key in names})
     except (ValueError, TypeError, AttributeError, RecursionError) as error:

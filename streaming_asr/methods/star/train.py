@@ -187,7 +187,7 @@ class StarRecipe(BlockRecipe):
                     f"start={self.start}: trained as compressor={other}, not {config.compressor}; "
                     "give the folder of the stage plain, or one of the same compressor"
                 )
-        self.config, self.shift = config, 0.0
+        self.config = config
 
         torch.manual_seed(self.seed)
         self.whisper = load_whisper(self.model_path)
@@ -301,53 +301,15 @@ class StarRecipe(BlockRecipe):
         return nll + length_weight * length_error + self.boundary_weight * boundary, logs
 
     def evaluate(self) -> dict[str, float]:
-        """Return the figures of streaming dev at `dev_wait_k`, or as a whole at the rate.
-
-        Among them the WER in percent and the frames per vector. Dev is streamed with the scores as
-        they are, and shifted so that they sum to the number of tokens; the shift with the better
-        score is the network's from now on.
-        """
-        calibrated = self._calibrated_shift()
-        figures = {shift: self._figures_at(shift) for shift in dict.fromkeys((0.0, calibrated))}
-        self.shift = min(figures, key=lambda shift: figures[shift]["score"])
-        return {
-            **figures[self.shift],
-            "shift": self.shift,
-            "wer_shifted": figures[calibrated]["wer"],
-        }
-
-    def _figures_at(self, shift: float) -> dict[str, float]:
-        """Return the figures of streaming dev with the scores shifted by so much."""
-        self.shift = shift
+        """Return the figures of streaming dev at `dev_wait_k`, or as a whole at the rate: among
+        them the WER in percent and the frames per vector."""
         figures, counts = self.stream_dev("star", wait_k=self.dev_wait_k, rate=self.rate)
         rate = counts["frames_real"] / max(1, counts["anchors"])
         return {**figures, "frames_per_vector": rate}
 
-    @torch.no_grad()
-    def _calibrated_shift(self) -> float:
-        """Return the shift of a stream's scores with which their sigmoids sum, over dev, to the
-        number of tokens (ends included), to which training scales them; 0 where there are none.
-        """
-        compressor = self.network.compressor
-        if self.rate is not None or not isinstance(compressor, Anchors):
-            return 0.0
-        scores, n_tokens = [], 0
-        for utterance in self.dev:
-            samples = utterance.load()
-            n_real = -(-len(samples) // FRAME_SAMPLES)
-            if not 0 < n_real <= self.whisper.context_frames:
-                continue
-            ends = self.blocks(len(samples), self.chunk, self.first_chunk)
-            audio = self._filled_up(samples, ends).to(self.device)
-            (features,) = self.network.extractor.windows([audio], [ends])
-            scores.append(compressor.segmenter(features[:n_real]).float())
-            n_tokens += len(self.whisper.text_tokens(f" {utterance.text}")) + 1
-        return shift_to_sum(torch.cat(scores), n_tokens) if scores else 0.0
-
     def save(self, folder: Path) -> None:
         """Write a folder that `method.weights` takes, in fp16, and training.json."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.network.config = replace(self.config, shift=self.shift)
         save_network(self.network, folder)
         save_lora(self.lora, folder, published_name(self.model_path))
         self.write_card(
@@ -368,15 +330,3 @@ def boundary_loss(scores: Tensor, bounds: Sequence[int]) -> Tensor:
     target = torch.zeros_like(scores, dtype=torch.float32)
     target[list(bounds)] = 1.0
     return F.binary_cross_entropy_with_logits(scores.float(), target, reduction="sum")
-
-
-def shift_to_sum(scores: Tensor, total: float) -> float:
-    """Return what to add to the scores (T,) so that their sigmoids sum to `total`, at most T."""
-    low, high = -30.0, 30.0
-    for _ in range(60):  # bisection, to far below what float32 resolves
-        middle = (low + high) / 2
-        if float((scores.double() + middle).sigmoid().sum()) < total:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
