@@ -75,13 +75,11 @@ class U2BranchRecipe(BlockRecipe):
     """`train method=u2 recipe=u2_branch`: one run, in which only the branch learns.
 
     start: the folder of a WhisperRT adapter of this model, or of a branch to go on from, whose
-    layers, pieces and head then are taken, and its rank where branch_rank is not 0. branch_layers:
-    so many of the encoder's last layers are copied; with branch_rank=0 more than a branch to go on
-    from has: copies of the layers in front of it are added. branch_rank: of what the copies learn;
-    0: they learn whole. dropout: of what each part of a copy adds. mask_frames: the least and the
-    most share of a window's frames that is hidden; mask_channels: share of its channels. pieces:
-    classes at most, the blank left out. frames_share: of the minutes in which the frame loss is
-    learned too.
+    layers, rank, pieces and head then are taken. branch_layers: so many of the encoder's last
+    layers are copied. branch_rank: of what the copies learn. dropout: of what each part of a copy
+    adds. mask_frames: the least and the most share of a window's frames that is hidden;
+    mask_channels: share of its channels. pieces: classes at most, the blank left out. frames_share:
+    of the minutes in which the frame loss is learned too.
     Raises UserError where the corpus is missing or nothing of it can be learned, a setting is out
     of range, or `start` is something else.
     """
@@ -99,7 +97,7 @@ class U2BranchRecipe(BlockRecipe):
 
     def __post_init__(self) -> None:
         check_range(1, branch_layers=self.branch_layers, batch=self.batch)
-        check_range(0, branch_rank=self.branch_rank)
+        check_range(1, branch_rank=self.branch_rank)
         check_range(len(ALPHABET) + 1, pieces=self.pieces)
         check_range(0, 1, frames_share=self.frames_share)
         check_range(0, 0.9, dropout=self.dropout, mask_channels=self.mask_channels)
@@ -136,8 +134,6 @@ class U2BranchRecipe(BlockRecipe):
         torch.manual_seed(self.seed)
         if card is not None:
             branch = load_branch(start_folder, card, self.whisper)
-            if not self.branch_rank:
-                branch = self._whole(branch)
         else:
             n_layers = self.whisper.config.encoder_layers
             check_range(1, n_layers, branch_layers=self.branch_layers)
@@ -145,18 +141,6 @@ class U2BranchRecipe(BlockRecipe):
             branch = Branch(self.whisper, self.branch_layers, self.branch_rank, n_classes)
         _drop_out(branch.layers, self.dropout)
         self.model = BranchModel(self.whisper, branch)
-
-    def _whole(self, branch: Branch) -> Branch:
-        """Return the branch with all its weights trained, under its layers copies of as many of the
-        encoder's as `branch_layers` asks for."""
-        branch.merge()
-        n_layers = len(branch.layers)
-        if self.branch_layers > n_layers:
-            longer = Branch(self.whisper, self.branch_layers, 0, branch.n_classes)
-            longer.layers = nn.ModuleList([*longer.layers[:-n_layers], *branch.layers])
-            longer.norm, longer.pair, longer.head = branch.norm, branch.pair, branch.head
-            branch = longer
-        return branch.requires_grad_(True).train()
 
     @property
     def timed(self) -> bool:
