@@ -359,17 +359,6 @@ def test_a_recording_that_fits_is_decoded_without_timestamps(monkeypatch):
     method.step(method.start(), noise(4.0, 1), last=True)
 
 
-def test_a_recording_that_fits_has_timestamps_from_the_length_asked_for():
-    audio = noise(3.0, 4)
-    method = new_method("offline", tiny(), max_tokens=12, timestamps_from_s=3.0)
-    expected = alone(method._decoder.decoding_segments(audio, None, NULL), NULL)
-    plain = method._decoder.decode(audio[:-1], None, NULL)
-    assert expected.tokens != plain.tokens
-    for heard, window in ((audio, expected), (audio[:-1], plain)):
-        words = method.step(method.start(), heard, last=True).committed
-        assert [word.text for word in words] == [word.text for word in window.words]
-
-
 def test_a_model_without_timestamps_takes_windows_as_ever(monkeypatch):
     method = new_method("offline", tiny(), max_tokens=12)
     method._decoder.whisper.first_timestamp = None

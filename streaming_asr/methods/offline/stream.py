@@ -7,7 +7,6 @@ that is complete ends; where none is, at a word's end two seconds before the win
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +52,6 @@ class _Whole(SharedPasses, OnWhisper):
     guard: str
 
     lookahead_samples = 0
-    _timestamps_from_s = math.inf
     _first = 0
 
     def _load_decoder(self, beam: int) -> None:
@@ -99,10 +97,8 @@ class _Whole(SharedPasses, OnWhisper):
         if state.window().size:
             # After a first window the text begins within the recording, as in training only with
             # timestamps.
-            duration_s = state.window().size / SAMPLE_RATE
-            with_timestamps = state.start > 0 or duration_s >= self._timestamps_from_s
             decoder = self._decoder
-            decoding = decoder.decoding_segments if with_timestamps else decoder.decoding
+            decoding = decoder.decoding_segments if state.start > 0 else decoder.decoding
             window = yield from decoding(state.window(), state.language, state.recorder)
             with state.recorder.part("finalise"):
                 times = self._decoder.times(window)
@@ -116,20 +112,14 @@ class Offline(_Whole):
     """All audio, padded, decoded once when the stream has ended; nothing is shown before.
 
     beam: 0 or 1 greedy, else its width. max_tokens: of text per window, default the model's.
-    timestamps_from_s: audio of so many seconds and more is decoded with timestamps; null: only
-    what is beyond the context.
     Raises UserError on a missing model or adapter and on settings out of range.
     """
 
     beam: int
-    timestamps_from_s: float | None
 
     hears_all = True  # before it decodes
 
     def __post_init__(self) -> None:
-        check_range(0, timestamps_from_s=self.timestamps_from_s)
-        if self.timestamps_from_s is not None:
-            self._timestamps_from_s = self.timestamps_from_s
         self._load_decoder(self.beam)
 
     def _step(self, state: WholeAudio, audio: Samples, last: bool) -> Passes[Update]:
