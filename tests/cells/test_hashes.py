@@ -140,7 +140,7 @@ WHISPERS = ALL  # language detection loads Whisper before any method
         ("models/ctranslate2.py", WHISPERS),
         ("text/tokens.py", ALL),
         ("run/method.py", ALL),
-        ("config/weights.py", {"simul_whisper", "whisperrt"}),
+        ("config/weights.py", {"whisperrt"}),
         ("whisper/agreement.py", {"hush_word", "ufal"}),
         ("methods/whisperrt/commit.py", {"whisperrt"}),
         ("methods/star/features.py", {"star"}),
