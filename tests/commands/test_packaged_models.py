@@ -15,8 +15,7 @@ import torch
 from ct2 import converted
 from tiny import tiny_folder
 
-from experiments.others import forms
-from streaming_asr.commands import get
+from streaming_asr.commands import forms, get
 from streaming_asr.commands.doctor import _models
 from streaming_asr.config.settle import compose
 from streaming_asr.errors import UserError
@@ -247,11 +246,11 @@ def test_cantonese_is_known_from_large_v3_on(tmp_path):
     assert {path: find.unknown_languages(path, asked) for path in unknown} == unknown
 
 
-# -- experiments.others.forms --
+# -- get NAME to= form= --
 
 
 def written(form, out, model):
-    forms.program([str(model), "--to", str(out), "--form", form])
+    assert get.main([str(model), f"to={out}", f"form={form}"]) == 0
     return out / forms.PLACES[form].format(model.name)
 
 
@@ -308,19 +307,26 @@ def test_ggml_is_read_back_whole(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("model", "to", "form", "problem"),
+    ("words", "problem"),
     [
-        ("{model}", "{out}", "gguf", "form='gguf': one of hf, ctranslate2, openai, ggml"),
-        ("prompts", "{out}", "hf", "prompts: no Whisper; give base, tiny.en or a folder"),
-        ("{model}", "{model}/..", "hf", "is there already; remove it, or name another"),
-        ("{model}", "{out}", "ggml", "vocabularies of 51864, 51865, 51866 tokens, and"),
-        ("{out}", "{out}", "hf", "no Whisper there"),
+        (["{model}", "to={out}"], "give both, to=FOLDER and form="),
+        (["{model}", "form=hf"], "give both, to=FOLDER and form="),
+        (["{model}", "to={out}", "form=gguf"], "form='gguf': one of hf, ctranslate2, openai, ggml"),
+        (
+            ["prompts", "to={out}", "form=hf"],
+            "prompts: form= takes one Whisper, base, tiny.en or a",
+        ),
+        (["{model}", "{model}", "to={out}", "form=hf"], "form= takes one Whisper"),
+        (["{model}", "to={model}/..", "form=hf"], "is there already; remove it, or name another"),
+        (["{model}", "to={out}", "form=ggml"], "vocabularies of 51864, 51865, 51866 tokens, and"),
+        (["{out}", "to={out}", "form=hf"], "no Whisper there"),
     ],
 )
-def test_what_cannot_be_written_is_refused(model, to, form, problem, tmp_path):
+def test_what_cannot_be_written_is_one_line(words, problem, tmp_path, capsys):
     out = tmp_path / "out"
     out.mkdir()
-    model, to = (each.format(model=tiny_folder(), out=out) for each in (model, to))
-    with pytest.raises(UserError, match=problem):
-        forms.program([model, "--to", to, "--form", form])
+    values = {"model": tiny_folder(), "out": out}
+    assert get.main([word.format(**values) for word in words]) == 2
+    told = capsys.readouterr().err.strip()
+    assert problem in told and told.count("\n") == 0
     assert list(out.rglob("*")) == []

@@ -1,26 +1,16 @@
-"""Writes a Whisper in the form that another program reads.
-
-    python -m experiments.others.forms tiny.en --to models --form openai
-
-The model is tiny.en, base, or a folder of your own; the form hf, ctranslate2, openai or ggml.
-"""
+"""Writes a Whisper in the form that another program reads: `streaming-asr get NAME to= form=`."""
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import struct
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.files import replacing
 from streaming_asr.models.find import find
-from streaming_asr.models.packages import packaged
-from streaming_asr.run.obtain import table
-from streaming_asr.terminal import exit_status
 
 PLACES = {
     "hf": "{}",
@@ -28,7 +18,7 @@ PLACES = {
     "openai": "{}.pt",
     "ggml": "ggml-{}.bin",
 }
-"""The name of what each form becomes inside the folder."""
+"""The name of what each form becomes inside the folder `to`."""
 GGML_MAGIC, GGML_FLOAT16 = 0x67676D6C, 1
 GGML_SIZES = (
     *("n_vocab", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer"),
@@ -37,32 +27,13 @@ GGML_SIZES = (
 GGML_VOCABULARIES = (51864, 51865, 51866)
 
 
-def program(argv: Sequence[str] | None = None) -> None:
-    """Run the command line. Raises UserError for what cannot be written, and for no Whisper."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("model", help="tiny.en, base or a folder")
-    parser.add_argument("--to", required=True, metavar="FOLDER", help="where it is written")
-    parser.add_argument("--form", required=True, help=" | ".join(PLACES))
-    options = parser.parse_args(argv)
-    names = [model.model for model in packaged().values()]
-    if options.model not in names and not Path(options.model).is_dir():
-        raise UserError(
-            f"{options.model}: no Whisper; give {', '.join(names)} or a folder of your own"
-        )
-    place = place_of(options.model, options.to, options.form)
-    is_name = options.model in names
-    path = str(table()[options.model]().folder) if is_name else options.model
-    write_form(path, place, options.form)
-    print(f"{options.model}: {place}")
-
-
 def place_of(name: str, to: str, form: str) -> Path:
     """Return where model `name` in `form` goes. Raises UserError for another form, and for a place
     that is taken."""
     check_one_of(PLACES, form=form)
     place = Path(to).expanduser() / PLACES[form].format(Path(name).name)
     if place.exists():
-        raise UserError(f"{place}: is there already; remove it, or name another folder with --to")
+        raise UserError(f"{place}: is there already; remove it, or name another folder with to=")
     return place
 
 
@@ -146,7 +117,3 @@ def _ggml(path: str, target: Path) -> None:
             write(tensor.ndim, len(encoded), int(is_half), *reversed(tensor.shape))
             file.write(encoded)
             file.write(tensor.numpy().astype("<f2" if is_half else "<f4").tobytes())
-
-
-if __name__ == "__main__":
-    sys.exit(exit_status(program))
