@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
-from streaming_asr.metrics.trace import Trace, ratio
+from streaming_asr.metrics.trace import Text, Trace, ratio
 from streaming_asr.text.normalise import Normaliser
 from streaming_asr.text.tokens import common_prefix
 from streaming_asr.text.units import joined
@@ -136,7 +137,7 @@ def real_time_word_errors(
     text_before, of_step = None, Errors(0, 0)
     for text in _texts(trace, committed):
         if text != text_before:  # most steps change nothing on screen, yet each counts
-            display = normalise.words(text)
+            display = normalise.words(str(text))
             n = min(len(display), len(reference))
             of_step = Errors(distances.to_first(n, display), n)
             text_before = text
@@ -160,8 +161,12 @@ class AlignedWordErrors:
         self._words = trace.words
         self._ends = sorted(word.end for word in trace.words)
         # Steps and grid points share many texts: every pair is normalised and aligned once.
-        self._counts: dict[tuple[int, str], Errors] = {}
-        self._reference = normalise.words(self._spoken(len(trace.words)))
+        self._counts: dict[tuple[int, Text], Errors] = {}
+        texts = [word.text for word in trace.words]
+        self._all_spoken = joined(texts, trace.unit)
+        # Where each first so many words end. Characters may join: their texts are made one by one.
+        self._spoken_ends = list(accumulate((len(text) + 1 for text in texts), initial=0))
+        self._reference = normalise.words(self._all_spoken)
         self._distances = Distances(self._reference)
         # By the number of words that have ended: their normalised words, or only how many they are
         # where these are the reference's first ones.
@@ -180,8 +185,9 @@ class AlignedWordErrors:
         The display at t is the last one at or before t. A word that is late is missing until it is
         shown, and counts as a deletion at each of these times.
         """
-        texts = [step.displayed for step in self._trace.steps]
+        texts = _texts(self._trace, False)
         times = self._trace.times(clock)
+        nothing = Text.of("", texts[0].whole if texts else "")
         counts = []
         n_steps = 0  # that happened by t
         # A duration of whole ticks, counted in samples, may be just below it as a float.
@@ -190,19 +196,21 @@ class AlignedWordErrors:
             t = tick / GRID_PER_S
             while n_steps < len(times) and times[n_steps] <= t:
                 n_steps += 1
-            counts.append(self._at(t, texts[n_steps - 1] if n_steps else ""))
+            counts.append(self._at(t, texts[n_steps - 1] if n_steps else nothing))
         return total(counts)
 
     def _spoken(self, n: int) -> str:
         """Return the first `n` words of the reference as one text."""
+        if self._trace.unit == "word":
+            return self._all_spoken[: max(self._spoken_ends[n] - 1, 0)]
         return joined((word.text for word in self._words[:n]), self._trace.unit)
 
-    def _at(self, t: float, text: str) -> Errors:
+    def _at(self, t: float, text: Text) -> Errors:
         """Return the errors of the displayed `text` against the words that ended before `t` s."""
         n_ended = bisect_left(self._ends, t)
         key = (n_ended, text)
         if key not in self._counts:
-            display = self._normalise.words(text)
+            display = self._normalise.words(str(text))
             if n_ended not in self._ended:
                 words = self._normalise.words(self._spoken(n_ended))
                 is_first = words == self._reference[: len(words)]
@@ -215,5 +223,5 @@ class AlignedWordErrors:
         return self._counts[key]
 
 
-def _texts(trace: Trace, committed: bool) -> list[str]:
-    return [step.committed if committed else step.displayed for step in trace.steps]
+def _texts(trace: Trace, committed: bool) -> list[Text]:
+    return [step.committed_text if committed else step.displayed_text for step in trace.steps]

@@ -7,7 +7,8 @@ without spaces has characters in their place (`text.units`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -41,15 +42,25 @@ class WordTimes:
     def of(cls, trace: Trace) -> WordTimes:
         """Return the word times of a trace."""
         final = trace.light(trace.hypothesis)
+        places: dict[str, list[int]] = {}  # of each word in the final text
+        for i, word in enumerate(final):
+            places.setdefault(word, []).append(i)
         first_shown, stable = [-1] * len(final), [-1] * len(final)  # -1: not yet
+        # What the display before had of the final text: its first words, and some behind them.
+        n_before, behind_before = 0, frozenset[int]()
         for k, text in trace.displays:
-            for i, is_displayed in enumerate(_displayed(trace.light(text), final)):
-                if not is_displayed:  # gone again: stable starts over, the first display stays
+            words = trace.light(text)
+            n = common_prefix(words, final)
+            behind = _behind(words[n:], n, final, places)
+            for i in {*range(n, n_before), *behind_before} - behind:
+                if i >= n:  # gone again: stable starts over, the first display stays
                     stable[i] = -1
-                elif stable[i] < 0:
+            for i in (*range(n_before, n), *behind):
+                if stable[i] < 0:
                     stable[i] = k
                     if first_shown[i] < 0:
                         first_shown[i] = k
+            n_before, behind_before = n, behind
         committed = [-1] * len(final)
         n_agreed, text = 0, ""
         for k, step in enumerate(trace.steps):
@@ -165,11 +176,17 @@ def commit_steps(trace: Trace) -> list[int]:
         if step.committed == text:
             continue
         text = step.committed
-        # A token of only punctuation has an empty light key.
-        tokens_before, tokens = tokens, [light_key(token) or token for token in trace.units(text)]
+        tokens_before, tokens = tokens, trace.units(text)
         n_same = common_prefix(tokens_before, tokens)
+        n_both = min(len(tokens_before), len(tokens))
+        while n_same < n_both and _key(tokens_before[n_same]) == _key(tokens[n_same]):
+            n_same += 1
         steps[n_same:] = [k] * (len(tokens) - n_same)
     return steps
+
+
+def _key(token: str) -> str:
+    return light_key(token) or token  # a token of only punctuation has an empty light key
 
 
 def commit_delays_ms(trace: Trace, clock: str) -> list[float]:
@@ -258,18 +275,29 @@ def average_proportion(delays: Sequence[float], n_reference: int, duration: floa
     return ratio(sum(delays), n_reference * duration) if delays else None
 
 
-def _displayed(display: tuple[str, ...], final: tuple[str, ...]) -> list[bool]:
-    """Return for each word of `final` whether the display has it: the words of the common prefix
-    and, in the rest of both, of a longest common subsequence whose words match as early as they
-    can."""
-    n_prefix = common_prefix(display, final)
-    is_displayed = [True] * n_prefix + [False] * (len(final) - n_prefix)
-    display_rest, final_rest = display[n_prefix:], final[n_prefix:]
-    if display_rest and final_rest:
-        # rapidfuzz would match a common suffix first, and so the latest words. Two different marks
-        # at the ends prevent it: an early "the" is the first "the" of the final text.
-        for block in LCSseq.opcodes([*display_rest, "\0"], [*final_rest, "\1"]):
-            if block.tag == "equal":
-                for i in range(block.dest_start, block.dest_end):
-                    is_displayed[n_prefix + i] = True
-    return is_displayed
+def _behind(
+    rest: Sequence[str], n: int, final: Sequence[str], places: Mapping[str, Sequence[int]]
+) -> frozenset[int]:
+    """Return the words of the final text from the `n`-th on, as indices, that the `rest` of a
+    display has: those of a longest common subsequence whose words match as early as they can.
+
+    places: the ascending indices of each word in `final`.
+    """
+    # Only words of both can match, and of an hour few are in the rest.
+    of_both = sorted(i for word in set(rest) for i in _from(places.get(word, ()), n))
+    if not of_both:
+        return frozenset()
+    # rapidfuzz would match a common suffix first, and so the latest words. Two different marks at
+    # the ends prevent it: an early "the" is the first "the" of the final text.
+    blocks = LCSseq.opcodes([*rest, "\0"], [*(final[i] for i in of_both), "\1"])
+    return frozenset(
+        of_both[i]
+        for block in blocks
+        if block.tag == "equal"
+        for i in range(block.dest_start, block.dest_end)
+    )
+
+
+def _from(indices: Sequence[int], n: int) -> Sequence[int]:
+    """Return those of ascending indices that are `n` or more."""
+    return indices[bisect_left(indices, n) :]

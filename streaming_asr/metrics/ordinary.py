@@ -222,11 +222,8 @@ def inserted_on_nonspeech(trace: Trace, hypothesis: Sequence[str]) -> set[int] |
 def _words_on_screen(trace: Trace, hypothesis: Sequence[str], time_s: float) -> int:
     """Return how many first words of the final text were on the screen at `time_s` of the audio
     clock."""
-    display = ""
-    for step in trace.steps:
-        if step.audio_s > time_s:
-            break
-        display = step.displayed
+    n_steps = bisect_right(trace.audio_times, time_s)
+    display = trace.steps[n_steps - 1].displayed if n_steps else ""
     return common_prefix(words_of(display, trace.normalise), tuple(hypothesis))
 
 

@@ -9,16 +9,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from streaming_asr.events.log import Log, Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, revise
 from streaming_asr.metrics import clocks
-from streaming_asr.text.normalise import Normaliser, default_kind, light_words, normaliser
-from streaming_asr.text.units import Unit, timed_units, unit_of, units
+from streaming_asr.text.normalise import GrowingText, Normaliser, default_kind, normaliser
+from streaming_asr.text.tokens import common_prefix
+from streaming_asr.text.units import Unit, timed_units, unit_of
 from streaming_asr.utterance import TimedWord
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text: the first `n` letters of `whole`, and `rest`.
+
+    Nearly all texts of a recording begin as its final text does, so a step keeps no copy of it: the
+    texts of an hour would be a gigabyte.
+    """
+
+    whole: str
+    n: int
+    rest: str
+
+    @classmethod
+    def of(cls, text: str, whole: str = "") -> Text:
+        """Return `text`, with its longest common prefix with `whole` as its beginning. Of one
+        `whole`, equal texts are equal objects."""
+        n = common_prefix(text, whole)
+        return cls(whole, n, text[n:])
+
+    def __str__(self) -> str:
+        return self.whole[: self.n] + self.rest
 
 
 @dataclass(frozen=True)
@@ -30,11 +54,21 @@ class TraceStep:
     """
 
     step: Step  #: as logged
-    committed: str  #: the whole committed text after this step
-    displayed: str  #: the committed text and the partial text after it
+    committed_text: Text  #: the whole committed text after this step
+    displayed_text: Text  #: the committed text and the partial text after it
     compute_s: float
     finished_s: float = 0.0
     wait_s: float = 0.0
+
+    @property
+    def committed(self) -> str:
+        """The whole committed text after this step, made when it is read."""
+        return str(self.committed_text)
+
+    @property
+    def displayed(self) -> str:
+        """The committed text and the partial text after it, made when it is read."""
+        return str(self.displayed_text)
 
     @property
     def audio_s(self) -> float:
@@ -44,6 +78,27 @@ class TraceStep:
     def count(self, name: str) -> float:
         """Return a count of method.COUNTS, 0 where the step reported none."""
         return self.step.count(name)
+
+
+@dataclass(frozen=True)
+class Displays(Sequence[tuple[int, str]]):
+    """(step index, displayed text) of some steps, each text made when it is read."""
+
+    steps: Sequence[TraceStep]
+    indices: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @overload
+    def __getitem__(self, i: int) -> tuple[int, str]: ...
+    @overload
+    def __getitem__(self, i: slice) -> Displays: ...
+    def __getitem__(self, i: int | slice) -> tuple[int, str] | Displays:
+        if isinstance(i, slice):
+            return Displays(self.steps, self.indices[i])
+        k = self.indices[i]
+        return k, self.steps[k].displayed
 
 
 @dataclass(frozen=True)
@@ -89,21 +144,22 @@ class Trace:
 
     def units(self, text: str) -> list[str]:
         """Return the units of `text`, as they are written."""
-        return units(text, self.unit)
+        return self._growing.units(text)
 
     def light(self, text: str) -> tuple[str, ...]:
         """Return the units of `text` under the light key."""
-        return light_words(text, self.unit)
+        return self._growing.light(text)
 
     @cached_property
-    def displays(self) -> tuple[tuple[int, str], ...]:
+    def _growing(self) -> GrowingText:
+        return GrowingText(self.unit)
+
+    @cached_property
+    def displays(self) -> Displays:
         """(step index, displayed text) of the steps that changed what is displayed."""
-        displays, text = [], ""
-        for k, step in enumerate(self.steps):
-            if step.displayed != text:
-                text = step.displayed
-                displays.append((k, text))
-        return tuple(displays)
+        texts = [step.displayed_text for step in self.steps]
+        changed = [k for k, text in enumerate(texts) if k and text != texts[k - 1]]
+        return Displays(self.steps, [0, *changed] if texts and str(texts[0]) else changed)
 
     @cached_property
     def audio_times(self) -> list[float]:
@@ -159,13 +215,22 @@ def trace(log: UtteranceLog, normaliser: str | None = None) -> Trace:
     """Return the trace of one logged utterance; that of a failed one has no steps."""
     unit = unit_of(log.language)
     steps: list[TraceStep] = []
-    committed: list[str] = []
     # The text that a failed utterance had before it failed is not its result.
-    for step in log.steps if log.status == "ok" else ():
-        revise(committed, step.retracted, step.committed)
-        text = "".join(committed)
+    logged = log.steps if log.status == "ok" else ()
+    words_of_text: list[str] = []
+    for step in logged:
+        revise(words_of_text, step.retracted, step.committed)
+    whole = "".join(words_of_text).strip()
+    words_of_text, text = [], ""
+    for step in logged:
+        # Joining all words at every step would take a time that grows with their square.
+        n_left = len(words_of_text) - step.retracted
+        text = text[: len(text) - sum(map(len, words_of_text[n_left:]))] + "".join(step.committed)
+        revise(words_of_text, step.retracted, step.committed)
         displayed = (text + "".join(step.partial)).strip()
-        steps.append(TraceStep(step, text.strip(), displayed, step.compute_s))
+        steps.append(
+            TraceStep(step, Text.of(text.strip(), whole), Text.of(displayed, whole), step.compute_s)
+        )
     # A lag is measured for one stream, also if its steps were shared.
     has_lag = bool(steps) and all("lag" in each.step.compute_ns for each in steps)
     words = None

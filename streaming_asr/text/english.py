@@ -2,19 +2,21 @@
 
 EnglishTextNormalizer runs some sixty substitutions over the whole text, and scoring normalises the
 displayed text of every step. Its first rules apply across any words: they remove what is in
-brackets, some fillers, and blanks before apostrophes. Here, too, they run over the whole text; a
-second time they change nothing. Every later rule that looks at more than one word names the words
-(numbers, units, contractions), or needs digits or punctuation. Any other word is "plain": it splits
-the text, and the pieces before and after it can be normalised by themselves. The same pieces occur
-again and again, so their results are cached.
+brackets, some fillers, and blanks before apostrophes. A second time they change nothing. Every
+later rule that looks at more than one word names the words (numbers, units, contractions), or needs
+digits or punctuation. Any other word is "plain": it splits the text, and the pieces before and
+after it can be normalised by themselves. The same pieces occur again and again, so their results
+are cached. Between two plain words no rule reaches across, so a text that goes on from the one
+before is normalised from there on.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
 
 from whisper_normalizer.english import EnglishTextNormalizer
 
@@ -24,16 +26,31 @@ MARK = "zz"  # a plain word, which takes the place of the one before or after a 
 _BRACKETS = re.compile(r"[<\[][^>\]]*[>\]]")
 _PARENTHESES = re.compile(r"\(([^)]+?)\)")
 _BEFORE_APOSTROPHE = re.compile(r"\s+'")
+_OPENING = re.compile(r"[<\[(]")
+_CLOSING = re.compile(r"[>\])]")
+_PAIR = re.compile(r"(?<![^ ])([A-Za-z]+) (?=([A-Za-z]+) )")
 
 
-class Scan(NamedTuple):
-    """A text and its normalised words up to each plain word: where its blank ends, and how many
-    words there are by then."""
+@dataclass
+class Scan:
+    """A text that was normalised, up to each place where it can be cut.
 
-    text: str
-    words: list[str]
-    ends: list[int]
-    n_words: list[int]
+    ends: where the text can be cut. settled: how many letters have to stay for that. n_words: how
+    many of `words` there are by then.
+    """
+
+    text: str = ""
+    words: list[str] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    settled: list[int] = field(default_factory=list)
+    n_words: list[int] = field(default_factory=list)
+
+    def keep(self, n_letters: int) -> int:
+        """Keep what these first letters of the text settle; return where the rest begins."""
+        n = bisect_right(self.settled, n_letters)
+        del self.ends[n:], self.settled[n:], self.n_words[n:]
+        del self.words[self.n_words[-1] if n else 0 :]
+        return self.ends[-1] if n else 0
 
 
 class EnglishPieces:
@@ -44,26 +61,57 @@ class EnglishPieces:
         self._spelling = self._normaliser.standardize_spellings.mapping
         self._ignored = re.compile(self._normaliser.ignore_patterns)
         self._named_words = _named_words(self._normaliser)
-        self._scans: tuple[Scan, ...] = (Scan("", [], [], []),) * 3
+        self._scans = [Scan(), Scan(), Scan()]
         self._normalised = lru_cache(maxsize=65_536)(self._normalise_piece)
 
     def __call__(self, text: str) -> tuple[str, ...]:
         """Return the normalised words of a lower-case text."""
+        # The texts of a stream grow: what is before a cut has the words that it had before. Of the
+        # texts of one stream, which take turns, each has its scan.
+        shared = [common_prefix(text, scan.text) for scan in self._scans]
+        sizes = [len(scan.text) for scan in self._scans]
+        # Of two that the text goes on from, the shorter one: a second reading of a recording has
+        # its own.
+        nearest = max(range(len(shared)), key=lambda i: (shared[i], -sizes[i]))
+        scan = self._scans.pop(nearest)
+        if shared[nearest] < sizes[nearest] // 2:  # another text, in place of the oldest
+            self._scans = [*self._scans[1:], scan]
+            scan, shared[nearest] = Scan(), 0
+        self._scans.append(scan)
+        begin = scan.keep(shared[nearest])
+        scan.text = text
+        for cut, settled in self._cuts(text, begin):
+            scan.words += self._words(text[begin : cut - 1], MARK if begin else "")
+            scan.ends.append(cut)
+            scan.settled.append(settled)
+            scan.n_words.append(len(scan.words))
+            begin = cut
+        return (*scan.words, *self._words(text[begin:], MARK if begin else ""))
+
+    def _cuts(self, text: str, begin: int) -> Iterator[tuple[int, int]]:
+        """Yield (cut, settled) of each place between two plain words behind `begin`: how many
+        letters are before the second word, and up to the blank behind it."""
+        opened = 0  # up to here a bracket is open, which what follows may close
+        for pair in _PAIR.finditer(text, begin):
+            if not self._named_words.isdisjoint(pair.groups()):
+                continue
+            if opened and not _CLOSING.search(text, opened, pair.end()):
+                continue
+            before = text[begin : pair.end()]
+            if _OPENING.search(before) and _OPENING.search(without_brackets(before)):
+                opened = pair.end()
+                continue
+            yield pair.end(), pair.end(2) + 1
+            begin, opened = pair.end(), 0
+
+    def _words(self, text: str, before: str) -> list[str]:
+        """Return the normalised words of a text between two cuts. before: MARK after a cut."""
         text = _BEFORE_APOSTROPHE.sub("'", self._ignored.sub("", without_brackets(text)))
-        # The texts of a stream grow: what ends with a plain word has the words that it had before.
-        scans = self._scans
-        shared = [common_prefix(text, scan.text) for scan in scans]
-        nearest = max(range(len(scans)), key=shared.__getitem__)
-        n_kept = bisect_right(scans[nearest].ends, shared[nearest])
-        ends, n_words = scans[nearest].ends[:n_kept], scans[nearest].n_words[:n_kept]
-        end = ends[-1] if ends else 0
-        words = scans[nearest].words[: n_words[-1] if n_words else 0]
+        words: list[str] = []
         piece: list[str] = []  # consecutive words that are not plain
-        before = MARK if ends else ""  # MARK once a plain word is before the piece
         # Two blanks, as removed brackets leave them, give an empty word, which belongs to a piece:
         # some rules need both blanks.
-        for word in text[end:].split(" "):
-            end += len(word) + 1
+        for word in text.split(" "):
             is_plain = word.isascii() and word.isalpha() and word not in self._named_words
             if not is_plain:
                 piece.append(word)
@@ -73,16 +121,7 @@ class EnglishPieces:
                 piece = []
             words.append(self._spelling.get(word, word))
             before = MARK
-            ends.append(end)
-            n_words.append(len(words))
-        # Of the texts of one stream, which take turns, each has its scan. Another text takes the
-        # place of the oldest.
-        is_other = shared[nearest] < len(scans[nearest].text) // 2
-        gone = 0 if is_other else nearest
-        self._scans = (*scans[:gone], *scans[gone + 1 :], Scan(text, words, ends, n_words))
-        if piece:
-            return (*words, *self._normalised(" ".join(piece), before, ""))
-        return tuple(words)
+        return [*words, *self._normalised(" ".join(piece), before, "")] if piece else words
 
     def _normalise_piece(self, piece: str, before: str, after: str) -> tuple[str, ...]:
         """Return the words of a piece. before, after: MARK where a plain word is next to it, else

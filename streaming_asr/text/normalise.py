@@ -9,8 +9,10 @@ text that only grows would seem to change: "one oh" becomes 10, "one oh one" bec
 
 from __future__ import annotations
 
+import re
 import unicodedata
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from importlib.metadata import version
@@ -18,8 +20,10 @@ from itertools import chain
 
 from streaming_asr.errors import check_one_of
 from streaming_asr.text.languages import language_code
+from streaming_asr.text.tokens import common_prefix
 from streaming_asr.text.units import Unit, is_mark, unit_of, units
 
+_WORD = re.compile(r"\S+")
 NORMALISERS = ("whisper", "whisper_marks", "identity")
 # Languages whose words hold marks that no composed letter has: vowel signs of scripts of South and
 # South-East Asia, vowel points of Arabic and Hebrew script, tones on dotted letters, and the dot
@@ -29,6 +33,7 @@ _MARKED = (
     " sa sd si ta te th tr ug ur yi yo"
 )
 MARKED = frozenset(_MARKED.split())
+LONG = 4_000  # letters of a text whose normalised words are soon forgotten
 TURKIC = frozenset({"az", "tr"})  # I and ı, İ and i are their pairs of capital and small letter
 
 
@@ -50,6 +55,7 @@ class Normaliser:
         self.name = name
         self.version = package_version
         self._words = lru_cache(maxsize=2_048)(words)
+        self._words_of_long = lru_cache(maxsize=8)(words)  # hundreds of kilobytes each
         self._keeps_case = keeps_case
 
     def words(self, text: str) -> tuple[str, ...]:
@@ -57,7 +63,8 @@ class Normaliser:
         if not text:
             return ()
         # Whisper's English normaliser starts with it, so texts that differ in case share a result.
-        return self._words(text if self._keeps_case else text.lower())
+        words = self._words if len(text) < LONG else self._words_of_long
+        return words(text if self._keeps_case else text.lower())
 
     def __call__(self, text: str) -> str:
         """Return `text` normalised, its words joined by one space."""
@@ -149,3 +156,44 @@ def light_key(word: str) -> str:
 def light_words(text: str, unit: Unit = "word") -> tuple[str, ...]:
     """Return the light keys of the units of `text`, without those of pure punctuation."""
     return tuple(key for each in units(text, unit) if (key := light_key(each)))
+
+
+class GrowingText:
+    """Cuts texts of which most begin as the one before: only what changed is cut again."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self._text = ""
+        self._units: list[str] = []
+        self._ends: list[int] = []  # of each unit in the text
+        self._keys: list[str] = []  # light keys, without those of pure punctuation
+        self._n_keys: list[int] = []  # up to and including each unit
+
+    def units(self, text: str) -> list[str]:
+        """Return the units of `text`, as they are written."""
+        if self._unit != "word":
+            return units(text, self._unit)
+        self._take(text)
+        return self._units.copy()
+
+    def light(self, text: str) -> tuple[str, ...]:
+        """Return the light keys of the units of `text`, without those of pure punctuation."""
+        if self._unit != "word":
+            return light_words(text, self._unit)
+        self._take(text)
+        return tuple(self._keys)
+
+    def _take(self, text: str) -> None:
+        """Cut a text in words."""
+        # A word is the same if the blank after it is.
+        n_kept = bisect_left(self._ends, common_prefix(text, self._text))
+        end = self._ends[n_kept - 1] if n_kept else 0
+        n_keys = self._n_keys[n_kept - 1] if n_kept else 0
+        del self._units[n_kept:], self._ends[n_kept:], self._n_keys[n_kept:], self._keys[n_keys:]
+        for match in _WORD.finditer(text, end):
+            self._units.append(match[0])
+            self._ends.append(match.end())
+            if key := light_key(match[0]):
+                self._keys.append(key)
+            self._n_keys.append(len(self._keys))
+        self._text = text

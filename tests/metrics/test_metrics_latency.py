@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from places import FIXTURES
+from rapidfuzz.distance import LCSseq
 from traces import a_trace
 
 from streaming_asr.events.log import Step, UtteranceLog
@@ -23,6 +24,7 @@ from streaming_asr.metrics.latency import (
     summary,
     yet_another_average_lagging,
 )
+from streaming_asr.text.tokens import common_prefix
 from streaming_asr.utterance import TimedWord
 
 
@@ -456,3 +458,32 @@ def test_headroom_is_infinite_where_nothing_takes_time():
 def test_the_median_trace_is_taken_step_by_step():
     traces = [np.array([1.0, 5.0]), np.array([3.0, 1.0]), np.array([2.0, 9.0])]
     assert clocks.median_trace(traces).tolist() == [2.0, 5.0]
+
+
+# -- texts that grow ----------------------------------------------------------------------------
+
+
+def test_a_display_has_the_words_that_an_alignment_with_all_of_the_text_finds() -> None:
+    """Only words of both are aligned, and only what changed is looked at."""
+    rng = random.Random(3)
+    for _ in range(300):
+        final = rng.choices("abcd", k=rng.randint(1, 9))
+        texts = [" ".join(rng.choices("abcde", k=rng.randint(0, 9))) for _ in range(4)]
+        steps = [(k + 1.0, 0.0, "", text) for k, text in enumerate(texts)]
+        trace = a_trace(" ".join(final), [*steps, (5.0, 0.0, " ".join(final), "")])
+        stable = [-1] * len(final)
+        for k, step in enumerate(trace.steps):
+            has = _displayed(step.displayed.split(), final)
+            stable = [(k if s < 0 else s) if h else -1 for s, h in zip(stable, has, strict=True)]
+        assert WordTimes.of(trace).stable == stable, (texts, final)
+
+
+def _displayed(display: list[str], final: list[str]) -> list[bool]:
+    n = common_prefix(display, final)
+    has = [True] * n + [False] * (len(final) - n)
+    for block in LCSseq.opcodes([*display[n:], "\0"], [*final[n:], "\1"]):
+        if block.tag == "equal":
+            has[n + block.dest_start : n + block.dest_end] = [True] * (
+                block.dest_end - block.dest_start
+            )
+    return has
