@@ -45,6 +45,16 @@ class Scan:
     settled: list[int] = field(default_factory=list)
     n_words: list[int] = field(default_factory=list)
 
+    def copy(self) -> Scan:
+        """Return a scan that can go on in another way."""
+        return Scan(
+            self.text,
+            self.words.copy(),
+            self.ends.copy(),
+            self.settled.copy(),
+            self.n_words.copy(),
+        )
+
     def keep(self, n_letters: int) -> int:
         """Keep what these first letters of the text settle; return where the rest begins."""
         n = bisect_right(self.settled, n_letters)
@@ -76,7 +86,7 @@ class EnglishPieces:
         scan = self._scans.pop(nearest)
         if shared[nearest] < sizes[nearest] // 2:  # another text, in place of the oldest
             self._scans = [*self._scans[1:], scan]
-            scan, shared[nearest] = Scan(), 0
+            scan = scan.copy()
         self._scans.append(scan)
         begin = scan.keep(shared[nearest])
         scan.text = text
