@@ -176,7 +176,7 @@ REFUSED = [
     ("u2_branch", {"start": "nowhere"}, "start=nowhere: no such folder"),
     ("u2_branch", {"branch_layers": 3}, "branch_layers=3: 1 or more, 2 at most"),
     ("u2_branch", {"branch_layers": 0}, "branch_layers=0: 1 or more"),
-    ("u2_branch", {"branch_rank": -1}, "branch_rank=-1: 0 or more"),
+    ("u2_branch", {"branch_rank": -1}, "branch_rank=-1: 1 or more"),
     ("u2_branch", {"pieces": 20}, "pieces=20: 28 or more"),
     ("u2_branch", {"frames_share": 1.5}, "frames_share=1.5: 0 or more, 1 at most"),
     ("u2_branch", {"language": "de"}, "holds de, and the branch spells English"),
