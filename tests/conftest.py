@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,17 @@ def _avoid_broken_amx() -> None:
 
 
 _avoid_broken_amx()
+
+
+@pytest.fixture(autouse=True)
+def _no_handler_of_another_test() -> Iterator[None]:
+    """Hydra's logging and `basicConfig` of packages leave handlers that write to the standard
+    error of the test that called them, which is closed by then."""
+    yield
+    root = logging.getLogger()
+    for handler in [each for each in root.handlers if type(each) is logging.StreamHandler]:
+        root.removeHandler(handler)
+    root.setLevel(logging.WARNING)
 
 
 @pytest.fixture
