@@ -626,7 +626,7 @@ def tone(peak=0.5, offset=0.0):
 
 
 @pytest.mark.parametrize(
-    ("samples", "told"),
+    ("samples", "sentence"),
     [
         (np.zeros(RATE, np.float32), "is silent: all of its samples are 0"),
         (tone(5e-4), "is almost silent, its peak is -66 dB"),
@@ -637,9 +637,12 @@ def tone(peak=0.5, offset=0.0):
         (np.array([0.1], np.float32)[:1] * 0 + 0.05, None),
     ],
 )
-def test_what_is_wrong_with_a_sound_is_said_in_words(samples, told):
-    found = doubts(samples)
-    assert found is told if told is None or found is None else found.startswith(told)
+def test_what_is_wrong_with_a_sound_is_named_in_words(samples, sentence):
+    answer = doubts(samples)
+    if sentence is None or answer is None:
+        assert answer is sentence
+    else:
+        assert answer.startswith(sentence)
 
 
 def test_a_stereo_file_in_antiphase_is_heard_by_its_first_channel_and_said(tmp_path, caplog):

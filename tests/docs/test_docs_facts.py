@@ -351,7 +351,7 @@ CHUNK, FIRST_CHUNK = 4800, 9600  # 300 ms, 600 ms
 
 @pytest.fixture(scope="module")
 def conf(tmp_path_factory):
-    """A folder of configuration with the page's YAML, its class importable beside it."""
+    """A folder of configuration with the page's YAML, its class importable next to it."""
     folder = tmp_path_factory.mktemp("mine")
     text = NEW_METHOD.read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)

@@ -299,6 +299,6 @@ HERE = all(map(shutil.which, PROGRAMS)) and os.geteuid() == 0
 @pytest.mark.slow
 @pytest.mark.skipif(not HERE, reason="no Slurm to start here: as root, make slurm installs it")
 def test_a_sweep_killed_on_slurm_equals_one_without():
-    # By itself, since its settings of Slurm stand in the environment.
+    # In a process of its own, since it sets Slurm's variables in the environment.
     done = subprocess.run([sys.executable, "-m", "experiments.slurm"], cwd=ROOT, check=False)
     assert done.returncode == 0
