@@ -329,7 +329,7 @@ def broken(method: Method[Any], setting: Setting) -> Iterator[tuple[str, str | N
 
 
 NEEDS_SPEECH = (text_hardly_depends_on_the_pieces,)
-"""Checks that say nothing of noise or of untrained weights."""
+"""Checks that mean nothing for noise or untrained weights."""
 CHECKS: tuple[Callable[[Method[Any], Setting], None], ...] = (
     declares_its_lookahead,
     committed_only_grows,

@@ -105,7 +105,7 @@ class Grid:
     is little room; the others are numbers, which never wrap. spare: columns that are left out where
     there is no room, the first of them first. A table that is still too wide becomes several, each
     with the columns of words. legend: what a column means, for columns that are printed. styles:
-    rich's, one a row. bold: cells that stand out, as (row, column). Widths are in characters of the
+    rich's, one a row. bold: cells in bold, as (row, column). Widths are in characters of the
     terminal.
     """
 

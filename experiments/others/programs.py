@@ -214,7 +214,7 @@ class Line:
 class WhisperCpp:
     """examples/stream of whisper.cpp without its detector, on the library of pywhispercpp.
 
-    Each step transcribes the last seconds again; what stands on the line is a guess until a new
+    Each step transcribes the last seconds again; the text of the line is a guess until a new
     line begins.
     """
 

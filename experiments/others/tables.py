@@ -32,7 +32,7 @@ COLUMNS = {
     "final after p50 s": "word_latency_committed_p50_cu_s",
     "final after p90 s": "word_latency_committed_p90_cu_s",
     "visible after p50 s": "word_latency_shown_p50_cu_s",
-    "words rewritten per word": "light_erasure",
+    "words rewritten per word, marks left out": "light_erasure",
     "CPU s per s": "rtf_cpu",
 }
 OVER = "WER over the nearest of ours"

@@ -439,13 +439,13 @@ class Measurement:
         argv = ["-m", *further, *settings, f"name='{self._name}/{name}'"]
         end_if_stopped(status := command.main(argv, lambda *_: None))
         if status > 1:
-            raise UserError("the measurement ended; the message above says why")
+            raise UserError("the measurement ended; the message above has the cause")
 
 
 def _loudest(utterances: Sequence[Utterance], what: str) -> Samples:
     """Return the COST_S of the first recordings that have most power, by hops of a second.
 
-    Raises UserError for less than SHORTEST_S, whose real-time factor says nothing.
+    Raises UserError for less than SHORTEST_S, whose real-time factor means nothing.
     """
     n = round(COST_S * SAMPLE_RATE)
     samples = np.zeros(0, np.float32)

@@ -148,9 +148,9 @@ def _run(settings: Sequence[str]) -> Path:
     folder = folders.cell_of(plan(line).cells[0].folder)
     status = command.main(line.argv, lambda *_: None)  # shows no table of the run
     end_if_stopped(status)
-    # A status of 1 stands for recordings that failed, which the audit counts itself.
+    # A status of 1 means recordings that failed, which the audit counts itself.
     if status > 1 or not (folder / folders.RESULT).is_file():
-        raise UserError(f"{folder}: did not run to its end; the message above says why")
+        raise UserError(f"{folder}: did not run to its end; the message above has the cause")
     return folder
 
 

@@ -52,7 +52,7 @@ streaming-asr compares methods of streaming speech recognition on equal terms.
   streaming-asr --cfg job
       the configuration; run --help lists methods, models, data and settings
 
-commands (streaming-asr NAME ... is python -m streaming_asr NAME ...; NAME --help says more)
+commands (streaming-asr NAME ... is python -m streaming_asr NAME ...; NAME --help has more)
 """
 
 

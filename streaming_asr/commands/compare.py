@@ -33,7 +33,7 @@ def _compare(argv: list[str]) -> int:
     from streaming_asr.run import command as run
 
     settings = [a for a in argv if a != "--open"]
-    # A recording may stand there by itself; what follows -cd is its folder.
+    # A recording may be there by itself; what follows -cd is its folder.
     settings = [
         a if a.startswith("-") or "=" in a or before in CONFIG_DIR else f"audio={a}"
         for before, a in pairwise(["", *settings])

@@ -33,7 +33,7 @@ ONE = {"method": "whisperrt", "chunk": "300ms"}  # where a method or a chunk is 
 
 def choose() -> list[str]:
     """Return the overrides that name model, data and how much of it is about two minutes of two
-    cores; say in a sentence what is done without."""
+    cores; print in a sentence what is done without."""
     try:
         get_real()
     except UserError as error:

@@ -1,4 +1,4 @@
-"""Says what works on this machine, and what to do about what does not.
+"""Reports what works on this machine, and what to do about what does not.
 
     streaming-asr doctor [--offline]
 

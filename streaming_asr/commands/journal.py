@@ -1,7 +1,7 @@
-"""What a transcription has said so far, kept in the cache until it is whole.
+"""The text of a transcription so far, kept in the cache until it is whole.
 
 A command that was killed goes on from there: the words up to a quiet place near the end stay as
-they were, and the recording is heard again from the middle of that place.
+they were, and the recording is transcribed again from the middle of that place.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class JournalLine(msgspec.Struct):
 class Journal:
     """The committed words of one recording under one configuration, a line for each step.
 
-    Where the cache cannot be written nothing is kept, and a killed command begins anew.
+    Where the cache cannot be written nothing is kept, and a killed command begins again.
     """
 
     def __init__(self, config: Mapping[str, Any], samples: Samples) -> None:
@@ -54,7 +54,7 @@ class Journal:
                     file.unlink()
 
     def words_so_far(self) -> tuple[list[Word], float]:
-        """Return the words that stay, and the second from which the recording is heard again."""
+        """Return the words that stay, and the second from which the method goes on."""
         words: list[Word] = []
         with suppress(OSError):
             for line in self.path.read_bytes().splitlines():

@@ -1,4 +1,4 @@
-"""Plays paced sessions to somebody's server, more and more at once, and says how far it lags.
+"""Plays paced sessions to somebody's server, more and more at once, and prints how far it lags.
 
     streaming-asr load ws://127.0.0.1:8000/v1/realtime streams=1,2,4,8
 

@@ -51,13 +51,15 @@ from streaming_asr.text.subtitles import add_timed, cues, srt, vtt
 from streaming_asr.whisper.words import spaced
 
 FORMATS = ("srt", "vtt", "json")
-GROWS_S = 30.0  # files are written anew after so much more audio, or a tenth more if that is longer
+GROWS_S = (
+    30.0  # files are written again after so much more audio, or a tenth more if that is longer
+)
 EPILOG = "settings: those of `streaming-asr run`, as method=whisperrt, chunk=300ms, model=base"
 
 
 @dataclass
 class Transcript:
-    """What was heard in one recording so far. words: timed, in seconds."""
+    """The words of one recording so far. words: timed, in seconds."""
 
     file: str
     duration_s: float
@@ -212,7 +214,7 @@ class _Job:
         with _Shown(f"{file}:\n" if self.many else "") as display:
             result = transcript(self.method, samples, Path(file), self.config, grow, journal)
             display.end(result)
-        if not result.words and samples.any():  # an empty text alone would look like a failure
+        if not result.words and samples.any():  # just an empty text would look like a failure
             remedy = "" if self.config.gate == "none" else "; gate=none lets other sounds through"
             _say(f"{file}: no words were found{remedy}")
         took = f"{result.duration_s:.1f} s of audio in {perf_counter() - began:.1f} s"
@@ -279,7 +281,7 @@ class _Recording:
 def _files(
     names: Sequence[str], track: int | None, channel: str | None
 ) -> tuple[list[_Recording], list[str]]:
-    """Return the recordings that the names stand for, and what is wrong with the other names."""
+    """Return the recordings that the names mean, and what is wrong with the other names."""
     targets: dict[Path, Path] = {}
     failed: list[str] = []
     for name in names:
@@ -313,10 +315,10 @@ def transcript(
     show: Callable[[Transcript], None] = lambda result: None,
     journal: Journal | None = None,
 ) -> Transcript:
-    """Return what `method` hears; `show` is called after every step with what is there.
+    """Return what `method` outputs; `show` is called after every step with what is there.
 
     Words that the method does not time get theirs by `add_timed`. journal: what an earlier command
-    heard, and where each step is noted. Raises UserError for a method that fails.
+    output, and where each step is noted. Raises UserError for a method that fails.
     """
     language = None if config.language == "detect" else config.language
     result = Transcript(str(file), len(samples) / SAMPLE_RATE, language=language)
@@ -371,7 +373,7 @@ def _found(file: Path, config: DictConfig, language: str) -> str:
 
 class _Shown:
     """The text so far: on a terminal committed words solid and the guess dim, and on stdout, word
-    by word unless that is the terminal, too. `title` stands before the text."""
+    by word unless that is the terminal, too. `title` comes before the text."""
 
     def __init__(self, title: str) -> None:
         self._title, self._n, self._is_whole = title, 0, False
@@ -411,7 +413,7 @@ class _Shown:
         if self._live is not None:
             self._live.stop()
         self._print(result.words)
-        if not self._n:  # no word was said
+        if not self._n:  # there are no words
             sys.stdout.write(self._title)
         print("\n" if self._title else "", flush=True)
 

@@ -20,7 +20,7 @@ SETTINGS = frozenset(field.name for field in fields(RunConfig)) | {"experiment",
 MANIFESTS = (".jsonl", ".json")
 CONFIG_DIR = ("-cd", "--config-dir")
 PATHS = ("audio", "dev_manifest", "out", "output", "reference", "session", "train_data")
-# What has no effect on audio that is no corpus; `data.` stands for all settings of data.
+# What has no effect on audio that is no corpus; `data.` means all settings of data.
 OF_A_CORPUS = ("data", "data.", "limit", "batch", "feed", "streams", "pieces", "piece")
 # What users look for under other names.
 ELSEWHERE = {
@@ -37,7 +37,7 @@ class CommandLine:
     """A command line of `run` and of the commands that take its settings.
 
     settings: `key=value` as they were written, in order. multirun: -m was given. config_dir: the
-    folder of further configuration behind -cd. asks: another option stands there, as --help or
+    folder of further configuration behind -cd. asks: another option is there, as --help or
     --cfg, which is Hydra's to answer. Raises UserError for what can be no setting.
     """
 

@@ -80,7 +80,7 @@ def target_of(path: Any) -> Callable[..., Any]:
     try:
         if str(path).rpartition(".")[2].startswith("_"):
             raise TypeError("its name is private")
-        # `get_object` itself has no policy, as its documentation says.
+        # `get_object` itself has no policy, as its documentation states.
         lookup = {"_target_": "hydra.utils.get_object", "path": path}
         target: Callable[..., Any] = instantiate(lookup)
         if not callable(target) or getattr(target, "__module__", None) == "builtins":

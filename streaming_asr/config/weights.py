@@ -131,7 +131,7 @@ def find_weights(
     raise MissingWeights(
         f"{setting}: no such weights of {method_name} for this model. There are: {choices}. "
         f"Train one with `python -m streaming_asr.train method={method_name} chunk={chunk}` and "
-        f"the same model (or as conf/recipe/{method_name}.yaml says), "
+        f"the same model (or as conf/recipe/{method_name}.yaml has it), "
         f"name one with method.weights=<folder, or OWNER/REPO/FILE of the hub>, do without with "
         "method.weights=none, or take a method that runs on any unmodified Whisper, as method=ufal"
     )

@@ -5,7 +5,7 @@
 
 A cell is one such run; its results lie in <output>/<name>/<cell>/. A cell that is finished is
 skipped while its configuration, code, model and data are what they were; where one of them
-changed, the old folder is renamed and the cell begins anew. A cell that was stopped, however
+changed, the old folder is renamed and the cell begins again. A cell that was stopped, however
 abruptly, goes on at the first utterance whose log is not closed. A cell that fails in a sweep
 leaves failed.json, and the sweep goes on.
 """

@@ -1,4 +1,4 @@
-"""What a run says of cells and recordings that failed, and keeps of them."""
+"""What a run prints and keeps of cells and recordings that failed."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Planned:
     """One cell that a command will run.
 
     full: as Hydra composed it. config: settled; None where its weights are missing, which `missing`
-    says.
+    has.
     """
 
     folder: Path

@@ -46,8 +46,8 @@ class Progress:
     """How much of the audio has been heard: a bar on a terminal, elsewhere a line on stderr after
     the first recording and then each `EVERY_S`.
 
-    The tracker hears of it as recordings close: how many, and the WER in percent of those that this
-    process heard.
+    The tracker gets it as recordings close: how many, and the WER in percent of those that this
+    process transcribed.
     """
 
     def __init__(
@@ -75,19 +75,19 @@ class Progress:
         self._done_s = 0.0
         self._called, self._has_lines = called, not stderr.is_terminal
         self._begun_s = self._told_s = perf_counter()
-        self._earlier_s = 0.0  # of audio, heard by an earlier process
+        self._earlier_s = 0.0  # of audio, processed by an earlier command
         self._track, self._normaliser, self._errors = track, normaliser, Errors(0, 0)
         self._task = self._bar.add_task(
             escape(called), total=self._total_s, told=self.description()
         )
 
     def description(self) -> str:
-        """Return the recordings closed and the audio heard, of how much, in words."""
+        """Return the recordings closed and the audio processed, of how much, in words."""
         heard, total = (timedelta(seconds=int(s)) for s in (self._done_s, self._total_s))
         return f"{self._n_closed} of {self._n} recordings, {heard} of {total}"
 
     def heard(self, utterance: Utterance, seconds: float) -> None:
-        """Note how much of `utterance` has been heard; less than before where it runs again."""
+        """Note how much of `utterance` is processed; less than before where it runs again."""
         self._done_s += seconds - self._heard_s[utterance.id]
         self._heard_s[utterance.id] = seconds
         self._bar.update(self._task, completed=self._done_s, told=self.description())
@@ -117,8 +117,8 @@ class Progress:
             )
 
     def closed(self, utterance: Utterance, text: str | None = None) -> None:
-        """Note that nothing more of `utterance` will be heard; text: what was committed of it, None
-        where an earlier process heard it."""
+        """Note that nothing more of `utterance` comes; text: what was committed of it, None
+        where an earlier process ran it."""
         self._n_closed += 1
         if text is None:
             self._earlier_s += utterance.duration_s

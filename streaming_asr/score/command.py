@@ -60,7 +60,7 @@ examples
   streaming-asr score outputs/default --json > runs.json
   streaming-asr score --list            what each metric means
 
-commands (streaming-asr score NAME --help says more; a folder of that name: ./NAME)
+commands (streaming-asr score NAME --help has more; a folder of that name: ./NAME)
 """
 
 

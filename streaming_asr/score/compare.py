@@ -394,7 +394,7 @@ def _print(
     for drawn in dict.fromkeys(str(each.clusters) for each in comparisons):
         print(f"drawn: {drawn}, {N_RESAMPLES} times, paired")
     if any(row.get("interval", ()) is None and row["n_differ"] is not None for row in rows):
-        print(f"no interval, no p: fewer than {LEAST} differ, or all draws say the same")
+        print(f"no interval, no p: fewer than {LEAST} differ, or all draws are equal")
 
 
 def _numbers_of(row: Mapping[str, Any]) -> list[str]:

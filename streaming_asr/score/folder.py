@@ -139,7 +139,7 @@ def write_cell(
 
 
 def _lacking(log: Log) -> list[str]:
-    """Return a warning where the log has fewer recordings than its header says; else []."""
+    """Return a warning where the log has fewer recordings than its header has; else []."""
     n_expected, n = log.header.get("n_utterances"), len(log.utterances)
     if not isinstance(n_expected, int) or n >= n_expected:
         return []

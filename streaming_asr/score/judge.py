@@ -17,7 +17,7 @@ from streaming_asr.metrics.intervals import LEAST
 from streaming_asr.score.columns import metric_named
 
 STREAMS = "streams"  # that one device carries, which `advise` limits
-FACTORS = {"s": {"s": 1.0, "ms": 1e-3}, "ms": {"ms": 1.0, "s": 1e3}}  # other units stand alone
+FACTORS = {"s": {"s": 1.0, "ms": 1e-3}, "ms": {"ms": 1.0, "s": 1e3}}  # other units have no factor
 
 
 @dataclass(frozen=True)

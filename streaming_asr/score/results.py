@@ -36,7 +36,7 @@ SCHEMA = 1  # of metrics.json; another one is shown as a row without numbers
 _COLUMNS = frozenset(
     {"method", "chunk", "data", "data.ids", "data.split", "data.snr_db", "data.noise"}
 )
-# Overrides that say which recordings, where and on what: notes tell where runs differ in them.
+# Overrides that name which recordings, where and on what: notes tell where runs differ in them.
 _SETTING = frozenset(
     {"limit", "data.path", "data.name", "data.align", "data.alignments", "device", "threads"}
 )
@@ -47,7 +47,7 @@ _SHARED = frozenset({"model", "model.path", "language"})  # named only where run
 class Result:
     """One run of one method over one corpus, or what is left of it.
 
-    chunk_s: seconds, None where unknown. metrics: empty when `error` says why.
+    chunk_s: seconds, None where unknown. metrics: empty when `error` has the cause.
     notes: what a reader must know before comparing this row with the others.
     is_odd: scored or measured unlike the others of its data, so neither best nor on a front.
     """
@@ -122,7 +122,7 @@ class Result:
         return not self.metrics or "wer" not in self.metrics or self.metrics["wer"] is not None
 
     def row(self) -> dict[str, Any]:
-        """Return what the page and --json say of the run, as JSON can hold it."""
+        """Return what the page and --json have of the run, as JSON can hold it."""
         return {
             "name": self.name,
             "method": self.method,

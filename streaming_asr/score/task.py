@@ -1,6 +1,6 @@
-"""Names the task of a result, so that results of two places can be told to be of one.
+"""Names the task of a result, so that results of two places are known to be of one.
 
-A task is which utterances were heard, their sound, what was said and when, and how it is scored and
+A task is which utterances ran, their sound, their words and word times, and how it is scored and
 played. Methods, models, chunks and machines are no part of it: these are compared. Nothing of it
 depends on where files lie.
 """

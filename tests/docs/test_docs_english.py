@@ -37,13 +37,24 @@ def test_a_page_has_no_word_that_readers_stumbled_over(page):
     assert found == [], BETTER
 
 
-def test_comments_of_settings_which_help_prints_are_as_plain():
-    places = {}
-    for file in (ROOT / "conf").rglob("*.yaml"):
-        lines = [line.partition("# ")[2] for line in file.read_text("utf-8").splitlines()]
-        if stumbles := [line for line in lines if WORDS.search(CODE.sub("", line))]:
-            places[file.name] = stumbles
-    assert places == {}, BETTER
+def test_settings_and_the_help_of_every_command_are_as_plain(monkeypatch):
+    """Docstrings and messages: tests/test_names.py."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    monkeypatch.syspath_prepend(ROOT / "tests")
+    from test_names import NOT_PLAIN
+
+    import conf  # of Sphinx
+
+    texts = {"--help": "\n".join(conf._commands())}
+    texts |= {file.name: file.read_text("utf-8") for file in (ROOT / "conf").rglob("*.yaml")}
+    assert len(texts["--help"].split()) > 10_000
+    assert {
+        f"{name}: {line.strip()}"
+        for name, text in texts.items()
+        for line in text.splitlines()
+        for part in [line.partition("# ")[2] if name != "--help" else line]
+        if WORDS.search(CODE.sub("", part)) or NOT_PLAIN.search(part)
+    } == set(), BETTER
 
 
 @pytest.mark.parametrize(

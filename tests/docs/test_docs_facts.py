@@ -6,7 +6,9 @@ import re
 import sys
 import tarfile
 import tomllib
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 
 import fakes
 import pytest
@@ -146,7 +148,7 @@ def results(table):
     }
 
 
-FINAL, LATE, CPU = "committed p50 s", "committed p90 s", "CPU RTF"
+FINAL, LATE, CPU = "final after p50 s", "final after p90 s", "CPU s per s"
 HUSH, GREEDY, BEAM = "hush word", "WhisperRT, greedy", "WhisperRT, beam 3"
 SIMUL, DROPPED = "Simul-Whisper, no detector", "Simul-Whisper, last word always dropped"
 
@@ -199,6 +201,116 @@ def test_a_number_in_prose_is_that_of_the_results(page, sentence):
 def test_a_wrong_figure_is_found():
     assert is_right("five", 5.22) and is_right("17.9", 17.92)
     assert not is_right("17.9", 7.5) and not is_right("quarter", 4.6)
+
+
+# Each number of prose about errors or latency is in a data file, in a row that names the method and
+# the speech that the sentence names. So two pages cannot state different numbers of one row.
+METHOD_NAMES = ("hush word", "whisperrt", "simul whisper", "ufal", "u2", "star", "offline")
+SPEECH = {  # the name of a set in prose, and that of its table
+    "other 100": "real other",
+    "test other": "real other",
+    "clean 10 150": "real clean",
+    "cv native 2": "real native",
+    "clean dev 100": "clean dev 100",
+    "cv dev 2": "cv dev 2",
+    "speechocean762": "speechocean762",
+    "": "",
+}
+BLOCKS = r"^(```+).*?^\1|^ {4}.*$|<!-- (\w+):begin -->.*?<!-- \2:end -->"
+NUMBER = r"(-?\d+\.\d+)"
+FIGURE = rf"(?<![\w.=[-]){NUMBER}(?![\d.]|-?\w| (?:h|M|[kMG]B|hours|minutes)\b)"
+FIGURE += rf"(?:[ %a-z]*\[{NUMBER}, {NUMBER}\])?"
+
+
+def plain(text):
+    """Text without case, hyphens and quotes, so that names of prose and data are equal."""
+    return re.sub(r"[-_`]", " ", text).lower()
+
+
+@cache
+def measured_rows():
+    """Of each row of data its text and its numbers, without signs."""
+    pairs = []
+    for file in sorted([*ROOT.glob("experiments/*/*"), *ROOT.glob("docs/*.tsv")]):
+        if file.name == "test_runs.tsv" or file.suffix not in {".tsv", ".jsonl", ".yaml"}:
+            continue
+        head, *lines = file.read_text(encoding="utf-8").splitlines()
+        for line in [head, *lines]:
+            text = line.partition('"dates"')[0] if file.suffix == ".jsonl" else f"{head} {line}"
+            numbers = re.findall(r"\d+\.?\d*", line if file.suffix != ".jsonl" else text)
+            pairs.append((plain(f"{file.parent.name}: {text}"), set(map(float, numbers))))
+    return pairs
+
+
+def unfounded(text, folder):
+    """The numbers in the prose of a page of `folder` that no row of data has."""
+    found = []
+    for line in re.sub(BLOCKS, "", text, flags=re.DOTALL | re.MULTILINE).splitlines():
+        for sentence in re.split(r"(?<=[.:;])\s", line):
+            if not re.search(r"%|points|WER|error| s\b", sentence):
+                continue
+            near = plain(sentence), plain(line)
+            methods = next(filter(None, ([m for m in METHOD_NAMES if m in t] for t in near)), [""])
+            speech = next(filter(None, ([n for n in SPEECH if n and n in t] for t in near)), [""])
+            own = f"{plain(folder)}:"
+            for match in re.finditer(FIGURE, sentence):
+                figures = [each for each in match.groups() if each]  # with its interval's ends
+                if not any(
+                    (row.startswith(own) and folder not in {"docs", "real"})
+                    or (
+                        any(m in row for m in methods)
+                        and any(n in row or SPEECH[n] in row for n in speech)
+                    )
+                    for row, numbers in measured_rows()
+                    if all(
+                        any(is_right(each.lstrip("-"), number) for number in numbers)
+                        for each in figures
+                    )
+                ):
+                    found.append(f"{match[0]}: {sentence}")
+    return found
+
+
+DEFINED = {"metrics.md", "new_method.md", "statistics.md"}  # examples by which they explain
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        page
+        for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("experiments/*/*.md"))
+        if page.name not in DEFINED | {"CHANGELOG.md"} and page.parent.name != "mini"
+    ],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_every_number_of_prose_is_in_the_data(page):
+    assert unfounded(page.read_text(encoding="utf-8"), page.parent.name) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "right", "wrong"),
+    [
+        ("docs/ordinary.md", "hush word has 12.6 %", "hush word has 12.9 %"),
+        ("experiments/real/results.md", "16.2 on cv-native-2", "15.9 on cv-native-2"),
+        ("experiments/u2/README.md", "28.7 % on `clean-dev-100`", "27.8 % on `clean-dev-100`"),
+        (
+            "experiments/real/results.md",
+            "3.5 points [1.1, 6.1] behind",
+            "3.5 points [0.9, 6.1] behind",
+        ),
+    ],
+)
+def test_a_contradiction_between_two_pages_is_found(page, right, wrong):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert right in text
+    assert len(unfounded(text.replace(right, wrong), Path(page).parent.name)) == 1
+
+
+def test_commits_of_this_project_are_in_the_changelog_only():
+    named = re.findall(r"[0-9a-f]{8}\b", (ROOT / "CHANGELOG.md").read_text("utf-8"))
+    pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("experiments/*/*.md"), ROOT / "README.md"]
+    assert len(named) > 2
+    assert [p.name for p in pages if any(n in p.read_text("utf-8") for n in named)] == []
 
 
 def test_the_shares_of_the_claims_are_those_of_their_table():

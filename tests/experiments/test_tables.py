@@ -482,7 +482,7 @@ def test_a_row_has_its_cell_and_its_paired_difference_from_offline(tmp_path):
     assert main["offline, beam 5", "whole"][WER] == 0.0
     greedy = main["offline, greedy", "whole"]
     assert greedy[WER][0] == pytest.approx(100 * 5 / 30)
-    assert greedy["coverage %"][0] == pytest.approx(100 * 25 / 30)
+    assert greedy["words right %"][0] == pytest.approx(100 * 25 / 30)
     assert OVER not in greedy  # `greedy` does not select it
     assert {labels: figures[OVER] for labels, figures in main.items() if OVER in figures} == {
         ("WhisperRT, greedy", "300 ms"): pytest.approx(100 / 30),

@@ -83,7 +83,7 @@ def test_a_run_of_each_data_must_be_within_the_budget(tmp_path):
     ("n", "n_wrong", "limit", "state", "reason"),
     [
         (12, 3, "wer=8%", "within", ""),
-        (12, 0, "wer=8%", "within", ""),  # no error: all draws say the same
+        (12, 0, "wer=8%", "within", ""),  # no error: all draws are equal
         (3, 0, "wer=8%", "unknown", "3 utterances, and an interval needs 6: 3 are missing"),
         (5, 1, "wer=8%", "unknown", "5 utterances, and an interval needs 6: 1 is missing"),
         (3, 3, "wer=8%", "beyond", ""),

@@ -205,7 +205,7 @@ def test_an_imported_log_without_a_language_takes_that_of_the_option(tmp_path, c
 def test_an_option_that_contradicts_the_references_is_refused(tmp_path, capsys):
     manifest = {"text": "We don't", "language": "en-US"}
     assert an_import(tmp_path, "we don't", manifest, "--language", "zh") == 2
-    assert "the references say that a is in en" in capsys.readouterr().err
+    assert "by the references a is in en" in capsys.readouterr().err
 
 
 def test_a_log_in_hindi_without_a_normaliser_keeps_the_vowel_signs(tmp_path):

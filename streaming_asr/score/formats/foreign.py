@@ -1,7 +1,7 @@
 """What another tool's file tells of one recording, and how it becomes a log that can be scored.
 
 Tools differ in what they write down. Some give the audio received at an emission (a_k), some the
-time it was seen (f_k), some both, some neither; few give the steps in which nothing was said. What
+time it was seen (f_k), some both, some neither; few give the steps without text. What
 a file does not tell is listed in the log's header as `unmeasured`: metrics that stay null.
 """
 
@@ -193,7 +193,7 @@ def _in_language(utterance: Utterance, language: str | None) -> Utterance:
         return utterance
     if named:
         raise UserError(
-            f"--language {language}: the references say that {utterance.id} is in {named}; leave "
+            f"--language {language}: by the references {utterance.id} is in {named}; leave "
             "--language out, or correct the references."
         )
     return replace(utterance, language=language)

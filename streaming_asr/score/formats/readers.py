@@ -80,7 +80,7 @@ def simuleval(path: Path) -> tuple[list[ForeignRecording], set[str]]:
     `delays` are the audio received, in ms, when each whitespace token of `prediction` was emitted,
     or each character (--eval-latency-unit char); `elapsed` is that plus all compute so far.
     `elapsed_fifo`, which only our logs have, is the time in a first-in first-out queue. The compute
-    of steps without a word goes to the next word: with `elapsed` alone f_k is never earlier than it
+    of steps without a word goes to the next word: with only `elapsed` f_k is never earlier than it
     was, and never later than `elapsed`.
     """
     recordings: list[ForeignRecording] = []
