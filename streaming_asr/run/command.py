@@ -16,6 +16,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,13 +30,14 @@ from streaming_asr.cells import pieces
 from streaming_asr.config.build import begin, by_hydra
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import mini_data
+from streaming_asr.config.schema import key_of
 from streaming_asr.config.settle import settle
 from streaming_asr.errors import UserError
 from streaming_asr.models.shared import forget, sharing
 from streaming_asr.run.cell import run_cell
 from streaming_asr.run.failures import EXIT_FAILED, cell_failed, failures_told
 from streaming_asr.run.obtain import planned
-from streaming_asr.run.plan import Plan
+from streaming_asr.run.plan import Plan, take_finished
 from streaming_asr.run.progress import data_places, show, show_segments
 from streaming_asr.terminal import exit_status, stopped
 
@@ -88,7 +90,8 @@ def _main(line: CommandLine, present: Present) -> int:
                     print(title, flush=True)
                 status, _ = _attempt(config, cell.full, cell.full.hydra, cell.folder, each)
     else:
-        by_hydra("run", job, _for_hydra(line, plan), "run")
+        for argv in _for_hydra(line, plan):
+            by_hydra("run", job, argv, "run")
     if status and not is_sweep:
         return status
     status = _join(plan)
@@ -103,14 +106,33 @@ def _main(line: CommandLine, present: Present) -> int:
     return max(status, failures_told(plan))
 
 
-def _for_hydra(line: CommandLine, plan: Plan) -> list[str]:
-    """Return the command line for Hydra's launchers and sweepers, which compose each cell again."""
+def _for_hydra(line: CommandLine, plan: Plan) -> list[list[str]]:
+    """Return the command lines for Hydra's launchers and sweepers, which compose each cell again:
+    one, or two where the offline pass has fewer chunks than the other methods."""
     settings = [*line.settings, *mini_data(line.settings)]
     split = [c.config for c in plan.cells if c.config is not None and c.config.piece is not None]
     if split and line.get("piece") is None:
         settings.append(f"piece=range(1,{split[0].pieces + 1})")
-    line.settings, line.multirun = settings, True
-    return line.argv
+    parts = [settings]
+    if plan.notes:
+        methods = {str(c.full.hydra.runtime.choices.method): c.full.chunk for c in plan.cells}
+        axes = plan.full.hydra.sweeper.get("params") or {}
+
+        def part(**chosen: str) -> list[str]:
+            kept = [each for each in settings if key_of(each) not in chosen]
+            axis = "hydra.sweeper.params.{}='{}'"
+            return kept + [
+                axis.format(k, v) if k in axes else f"{k}={v}" for k, v in chosen.items()
+            ]
+
+        others = ",".join(name for name in methods if name != "offline")
+        parts = [part(method=others)] if others else []
+        parts.append(part(method="offline", chunk=methods["offline"], first_chunk="null"))
+    lines = []
+    for line.settings in parts:
+        line.multirun = True
+        lines.append(line.argv)
+    return lines
 
 
 def _join(plan: Plan) -> int:
@@ -141,6 +163,11 @@ def job(config: DictConfig) -> float | None:
     number = node.job.num + 1 if node.mode == RunMode.MULTIRUN else None
     if number is not None:
         print(f"[{number}] {folders.name_of(folder)}", flush=True)
+    config = config.copy()
+    asked, folder = folder, take_finished(config, node, folder)
+    if folder != asked:
+        with suppress(OSError):
+            asked.rmdir()  # Hydra made it
     settled: DictConfig | UserError
     try:
         settled = settle(config, node)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,10 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from streaming_asr.cells.folder import RESULT, cell_of, name_of, piece_folder, short_names
+from streaming_asr.cells.folder import (
+    RESULT,
+    cell_of,
+    is_piece,
+    is_set_aside,
+    name_of,
+    piece_folder,
+    settings_of,
+    short_names,
+)
 from streaming_asr.cells.pieces import check_fits
 from streaming_asr.config.build import build
 from streaming_asr.config.command_line import CommandLine, is_path
@@ -24,6 +35,7 @@ from streaming_asr.errors import MissingWeights, Unpaired, UserError
 
 SWEEP_FOLDER = ("hydra.sweep.dir", "hydra.sweep.subdir")
 BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+CHUNK = ("chunk", "first_chunk")  # what the text of the offline pass does not depend on
 ONE_OFFLINE = "offline: it waits for the whole recording, so it runs at one chunk only"
 
 
@@ -72,8 +84,9 @@ def plan(line: CommandLine) -> Plan:
     """Return the cells of a command line, all checked. Raises UserError for the first wrong one.
 
     A sweep also plans cells whose weights are missing: they fail when their turn comes, while
-    others can run. It leaves out a method with a model that it does not run, and further chunks of
-    the offline pass. -m asks for a sweep, as does an experiment file with `hydra.mode: MULTIRUN`.
+    others can run. It leaves out a method with a model that it does not run. The offline pass has
+    one cell for all chunks, that of an earlier result where there is one. -m asks for a sweep, as
+    does an experiment file with `hydra.mode: MULTIRUN`.
     """
     overrides = parse(line.settings)
     # The first value of each setting: the only cell, or the first of a sweep.
@@ -84,7 +97,10 @@ def plan(line: CommandLine) -> Plan:
         for override in overrides:
             if override.is_sweep_override():
                 raise _several_values(override.input_line or "")
-        return Plan(_in_pieces([_planned(full, "hydra.run.dir")]), full, None, launcher)
+        given = _settings(full.hydra)
+        cell = _planned(full, "hydra.run.dir")
+        notes = () if _settings(full.hydra) == given else (ONE_OFFLINE,)
+        return Plan(_in_pieces([cell]), full, None, launcher, notes=notes)
     sweep = _folder(full, "hydra.sweep.dir")
     if full.hydra.sweeper.get("_target_") != BASIC_SWEEPER:
         return Plan([], full, sweep, launcher, foreign_sweeper=True)
@@ -96,7 +112,7 @@ def plan(line: CommandLine) -> Plan:
             if n > 1:
                 raise UserError(f"{value}: is there twice; a sweep names each value once")
     cells: list[Planned] = []
-    settings_of: dict[Path, tuple[str, ...]] = {}
+    by_folder: dict[Path, tuple[str, ...]] = {}
     unpaired: Unpaired | None = None
     for settings in itertools.product(*by_key.values()):
         composed = full if settings == first else compose_raw(settings, config_dir=line.config_dir)
@@ -107,39 +123,74 @@ def plan(line: CommandLine) -> Plan:
         except Unpaired as error:
             unpaired = error
             continue
-        other = settings_of.setdefault(cells[-1].folder, settings)
+        other = by_folder.setdefault(cells[-1].folder, settings)
         pairs = [pair for pair in zip(other, settings, strict=True) if pair[0] != pair[1]]
         # A cell's pieces have its folder; their number is checked after the loop.
-        if unequal := [pair for pair in pairs if key_of(pair[0]) != "pieces"]:
-            raise UserError(
-                f"{' and '.join(unequal[0])}: have one folder, {cells[-1].folder.name}, in whose "
-                "name other signs are _; rename one"
+        one_folder = ("pieces", *CHUNK) if _is_offline(composed.hydra) else ("pieces",)
+        if unequal := [pair for pair in pairs if key_of(pair[0]) not in one_folder]:
+            # Other signs are _ in a name: the later cell gets a mark. A launcher takes no folder.
+            mark = rf"\1-{hashlib.sha256(unequal[0][1].encode()).hexdigest()[:6]}"
+            name = re.sub(
+                rf"({re.escape(key_of(unequal[0][1]))}=[^,]*)", mark, cells[-1].folder.name
             )
+            folder = cells[-1].folder.with_name(name)
+            if launcher != "basic" or folder in by_folder:
+                raise UserError(
+                    f"{' and '.join(unequal[0])}: have one folder, {cells[-1].folder.name}, in "
+                    "whose name other signs are _; rename one"
+                )
+            by_folder[folder] = settings
+            cells[-1] = replace(cells[-1], folder=folder)
     if not cells and unpaired is not None:
         raise unpaired
     missing = [cell.missing for cell in cells if cell.missing is not None]
     if len(missing) == len(cells):
         raise missing[0]
-    different = _one_offline(cells) if launcher == "basic" else cells
+    different = _one_offline(cells)
     notes = () if len(different) == len(cells) else (ONE_OFFLINE,)
     return Plan(_in_pieces(different), full, sweep, launcher, notes=notes)
 
 
+def _is_offline(hydra_node: Any) -> bool:
+    return str(hydra_node.runtime.choices.method) == "offline"
+
+
+def _settings(hydra_node: Any) -> list[str]:
+    """Return a cell's settings of the command line; a `${...}` in them stays."""
+    return OmegaConf.to_container(hydra_node.overrides.task, resolve=False)  # type: ignore[return-value]
+
+
 def _one_offline(cells: Sequence[Planned]) -> list[Planned]:
-    """Return the cells with one for the chunks of each offline pass: the first that has a result,
-    else the first."""
-    same: dict[Any, list[Planned]] = {}
+    """Return the cells with one for the chunks of each offline pass, the first."""
+    same: dict[Any, Planned] = {}
     for cell in cells:
-        chosen = cell.full.hydra.runtime.choices
-        settings = [
-            each
-            for each in cell.full.hydra.overrides.task
-            if chosen.method != "offline" or key_of(each) not in ("chunk", "first_chunk")
-        ]
-        same.setdefault(tuple(settings), []).append(cell)
-    return [
-        min(some, key=lambda each: not (each.folder / RESULT).exists()) for some in same.values()
-    ]
+        omitted = CHUNK if _is_offline(cell.full.hydra) else ()
+        settings = [each for each in _settings(cell.full.hydra) if key_of(each) not in omitted]
+        same.setdefault(tuple(settings), cell)
+    return list(same.values())
+
+
+def take_finished(config: DictConfig, hydra_node: Any, folder: Path) -> Path:
+    """Return the folder of a cell: `folder`, or of an offline pass the one next to it that has a
+    result of the same settings at another chunk. The chunk of that one is set in place.
+
+    config: as Hydra composed it. hydra_node: Hydra's own.
+    """
+    if not _is_offline(hydra_node) or is_piece(folder) or (folder / RESULT).exists():
+        return folder
+    own = settings_of(folder.name)
+    for other in sorted(folder.parent.glob("method=offline,chunk=*")):
+        found = settings_of(other.name)
+        if is_set_aside(other) or not (other / RESULT).exists():
+            continue
+        if all(own.get(key) == found.get(key) for key in {*own, *found} - {*CHUNK}):
+            with read_write(config), open_dict(config), read_write(hydra_node):
+                kept = [each for each in _settings(hydra_node) if key_of(each) not in CHUNK]
+                given = {key: found[key] for key in CHUNK if key in found}
+                hydra_node.overrides.task = kept + [f"{key}={given[key]}" for key in given]
+                config.chunk, config.first_chunk = given["chunk"], given.get("first_chunk")
+            return other
+    return folder
 
 
 def _several_values(setting: str) -> UserError:
@@ -153,8 +204,9 @@ def _several_values(setting: str) -> UserError:
 
 
 def _planned(full: DictConfig, *folder_keys: str) -> Planned:
-    config = settle(full, full.hydra)
-    return Planned(_folder(full, *folder_keys), full, config)
+    config, folder = settle(full, full.hydra), _folder(full, *folder_keys)
+    taken = take_finished(full, full.hydra, folder)
+    return Planned(taken, full, config if taken == folder else settle(full, full.hydra))
 
 
 def _folder(full: DictConfig, *keys: str) -> Path:

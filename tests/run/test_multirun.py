@@ -188,6 +188,36 @@ def test_the_offline_pass_has_one_cell_for_all_chunks(tmp_path):
     earlier.parent.mkdir(parents=True)
     earlier.write_text("{}")
     assert folders() == ["method=offline,chunk=1s", *streaming]
+    single = plan(CommandLine(["method=offline", "chunk=2s", "first_chunk=3s", *sweep[2:]]))
+    assert [cell.folder for cell in single.cells] == [earlier.parent]
+    assert single.cells[0].config.chunk == single.cells[0].config.first_chunk == "1s"
+
+
+def test_cells_whose_names_differ_in_other_signs_have_two_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").mkdir()
+    for path in ("x/y.jsonl", "x_y.jsonl"):
+        (tmp_path / path).write_text("")
+    sweep = ["-m", "method=offline", "model=mini", "data=manifest", "data.path=x/y.jsonl,x_y.jsonl"]
+    names = [[cell.folder.name for cell in plan(CommandLine(sweep)).cells] for _ in range(2)]
+    assert names[0] == names[1] and len({*names[0]}) == 2
+    assert names[0][0] == "method=offline,chunk=300ms,data=manifest,data.path=x_y.jsonl,model=mini"
+    with pytest.raises(UserError, match="have one folder"):
+        plan(CommandLine([*sweep, "hydra/launcher=joblib"]))
+
+
+@pytest.mark.slow
+def test_other_launchers_have_one_offline_pass_too(tmp_path):
+    sweep = ("-m", *arguments(tmp_path, "model=mini", "limit=1"), "hydra/launcher=joblib")
+    for methods, chunks in (("offline,parrot", "300ms,1s"), ("offline", "2s")):
+        done = program(tmp_path, RUN, *sweep, f"method={methods}", f"chunk={chunks}")
+        assert done.returncode == 0, done.stderr
+        folders = (tmp_path / "outputs" / "default").iterdir()
+        names = {folder.name.partition(",data")[0] for folder in folders if folder.is_dir()}
+        chunks = ("300ms", "1s")
+        assert names == {"method=offline,chunk=300ms"} | {
+            f"method=parrot,chunk={c}" for c in chunks
+        }
 
 
 def test_an_experiment_file_is_a_sweep_of_its_own_name(tmp_path):
@@ -229,14 +259,6 @@ def test_the_planned_folders_are_those_that_are_written(tmp_path):
 def test_several_values_without_m_are_refused_with_the_remedy(tmp_path):
     line = CommandLine(arguments(tmp_path, "chunk=100ms,300ms"))
     with pytest.raises(UserError, match=r"chunk=100ms,300ms: several values .* add -m"):
-        plan(line)
-
-
-def test_two_cells_of_one_folder_are_refused(tmp_path):
-    line = CommandLine(["-m", *arguments(tmp_path, "method.counter=w/a,w_a")])
-    with pytest.raises(
-        UserError, match=r"method.counter=w/a and method.counter=w_a: have one fold"
-    ):
         plan(line)
 
 
