@@ -205,9 +205,15 @@ def write_shards(
     if lines:
         close_shard()
     if not n_written:
+        if n_without:
+            reason, remedy = (
+                f"{n_without} have no word times",
+                "streaming-asr align data=... makes them",
+            )
+        else:
+            reason, remedy = "all are longer", "cut the recordings at pauses"
         raise UserError(
-            f"data: none of its utterances has word times ({n_without}) and at most {max_s:g} s "
-            f"({n_long} longer); align it: streaming-asr align data=..."
+            f"data: no utterance with word times has at most {max_s:g} s ({reason}); {remedy}"
         )
     return n_written, n_without, n_long
 

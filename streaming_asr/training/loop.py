@@ -15,14 +15,15 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from accelerate import Accelerator
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from streaming_asr.errors import UserError, check_one_of, check_range
@@ -420,8 +421,8 @@ class _Training:
             **{name: getattr(self, name) for name in CHECKPOINTED},
         }
         try:
-            with replacing(self.checkpoint) as scratch:
-                _save_state(state, scratch)
+            with replacing(self.checkpoint) as scratch, _writing():
+                torch.save(state, scratch)
         except UserError as error:
             if self.ended:
                 raise
@@ -429,7 +430,7 @@ class _Training:
         self.saved_at = time.monotonic()
 
     def _save(self, name: str) -> None:
-        with replacing(self.out / name) as folder:
+        with replacing(self.out / name) as folder, _writing():
             self.recipe.save(folder)
 
     def finish(self, keep: str) -> dict[str, float]:
@@ -449,11 +450,12 @@ class _Training:
         return self.figures if keep == "final" else self.best_figures
 
 
-def _save_state(state: Mapping[str, Any], file: Path) -> None:
-    """Write `state` with torch.save. Raises OSError, not torch's RuntimeError, on a full disk."""
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Turn what torch and safetensors raise on a full disk into OSError."""
     try:
-        torch.save(state, file)
-    except RuntimeError as error:
+        yield
+    except (RuntimeError, SafetensorError) as error:
         raise OSError(str(error).splitlines()[0]) from error
 
 

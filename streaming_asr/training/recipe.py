@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -92,6 +94,7 @@ class CorpusRecipe:
             uses=("test",),
         )
         self.dev = dev[: self.n_dev]
+        _check_apart(items, self.dev, self.dev_manifest)
 
     @property
     def timed(self) -> bool:
@@ -151,6 +154,28 @@ class CorpusRecipe:
         """Return the languages of the training data; a recipe's setting `language` overrides."""
         setting = getattr(self, "language", None)
         return sorted({setting or item.language or "en" for item in self.items})
+
+
+def _check_apart(items: Sequence[ShardItem], dev: Sequence[Utterance], manifest: str) -> None:
+    """Raise UserError where dev has utterances, by id and letters, that are trained on; print a
+    warning where it has their speakers."""
+
+    def key(each: ShardItem | Utterance) -> tuple[str, str]:
+        return each.id, "".join(filter(str.isalnum, each.text.casefold()))
+
+    trained = set(map(key, items))
+    if same := [each.id for each in dev if key(each) in trained]:
+        raise UserError(
+            f"dev_manifest={manifest}: {len(same)} of its {len(dev)} utterances are in train_data, "
+            f"as {same[0]}; take others, which no training has"
+        )
+    speakers = {each.speaker for each in dev} & {each.speaker for each in items} - {"", None}
+    if speakers and not int(os.environ.get("RANK", 0)):
+        print(
+            f"warning: dev_manifest={manifest}: {len(speakers)} of its speakers are in train_data, "
+            f"as {min(map(str, speakers))}; other speakers have more errors than dev",
+            file=sys.stderr,
+        )
 
 
 def _card_of(folder: Path) -> str:

@@ -13,6 +13,7 @@ from line import Line, same, settings, weights
 from pair import Recipe
 from places import HANG_S
 from recipes import toy_corpus
+from safetensors.torch import save_file
 from tiny import tiny_folder
 from torch import nn
 
@@ -365,6 +366,17 @@ def test_a_disk_that_is_full_for_a_while_costs_checkpoints_only(
     monkeypatch.setattr(torch, "save", save)
     fit(Line(), settings(tmp_path / "killed", **often))
     assert same(tmp_path / "killed", tmp_path / "whole")
+
+
+def test_a_disk_that_is_full_keeps_the_weights_of_before(tmp_path):
+    fit(Line(), settings(tmp_path))
+    before = {file: file.read_bytes() for file in tmp_path.glob("*/*")}
+    recipe = Line(scores=[0.5])
+    recipe.save = lambda folder: save_file({"a": torch.ones(9)}, folder / "no folder" / "x")
+    with pytest.raises(UserError, match=r"best: cannot be written .*make room") as refused:
+        fit(recipe, settings(tmp_path, max_steps=14))
+    assert "\n" not in str(refused.value)
+    assert {file: file.read_bytes() for file in tmp_path.glob("*/*")} == before != {}
 
 
 def test_a_disk_that_is_full_at_the_end_is_an_error(tmp_path, monkeypatch):

@@ -117,6 +117,25 @@ def test_a_random_chunk_lasts_0_1_to_1_s_and_the_first_is_one_chunk_or_a_streams
     assert [first_chunk_frames(chunk) for chunk in (5, 15, 20, 30, 50)] == [30, 30, 40, 30, 50]
 
 
+def test_dev_has_no_utterance_that_is_trained_on_and_a_warning_for_its_speakers(tmp_path, capsys):
+    toy_corpus(tmp_path)
+    shard, manifest = tmp_path / "shard-000.jsonl", tmp_path / "dev.jsonl"
+    rows = [
+        json.loads(line) | {"id": f"u{i}"} for i, line in enumerate(shard.read_text().splitlines())
+    ]
+    shard.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first = json.loads(manifest.read_text().splitlines()[0])
+    made = {"train_data": str(tmp_path), "dev_manifest": str(manifest), "seed": 7}
+    for change, warned in (({}, False), ({"speaker": "voice1"}, True), ({"id": "u1"}, False)):
+        manifest.write_text(json.dumps(first | change))
+        CorpusRecipe(augment=None, n_dev=None, **made)
+        text = "warning: dev_manifest=" in capsys.readouterr().err
+        assert text == warned
+    manifest.write_text(json.dumps(first | {"id": "u1", "text": rows[1]["text"].upper() + "."}))
+    with pytest.raises(UserError, match="1 of its 1 utterances are in train_data, as u1"):
+        CorpusRecipe(augment=None, n_dev=None, **made)
+
+
 def test_the_card_tells_corpora_seed_and_what_the_recipe_adds(tmp_path):
     toy_corpus(tmp_path)
     made = CorpusRecipe(
