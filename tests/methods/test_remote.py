@@ -478,6 +478,10 @@ WRONG_STEPS = [
             "reports: no such model",
         ),
         ("deepgram", ['{"type": "Error", "description": "16000 only"}'], "reports: 16000 only"),
+        *(  # of a server that speaks another protocol
+            (other, ['{"type": "error", "error": {"message": "send JSON"}}'], "reports: send JSON")
+            for other in ("deepgram", "simulstream")
+        ),
         ("deepgram", ['{"type": "Results"}'], "not in the form of"),
         ("deepgram", [result("a", 0.0, 1.0).replace("1.0", '"soon"')], "not in the form of"),
         (

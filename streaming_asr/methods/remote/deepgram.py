@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.methods.remote.wire import (
     Change,
@@ -21,7 +20,6 @@ from streaming_asr.methods.remote.wire import (
     connected,
     messages,
     pcm16,
-    report,
 )
 from streaming_asr.text.tokens import pieces
 
@@ -63,8 +61,6 @@ class Deepgram:
         """See `Wire`: results, and the ends of turns that have words."""
         for message in messages(self._connection):
             kind = message.get("type")
-            if kind == "Error":
-                raise UserError(report(message))
             if kind == "UtteranceEnd" and self._has_words:
                 self._has_words = False
                 yield Change(endpoint=True)

@@ -120,8 +120,6 @@ class VLLMRealtime(_Items):
         """See `Wire`: deltas, to the end of the only item."""
         for event in messages(self._connection):
             kind = event.get("type", "")
-            if kind == "error":
-                raise UserError(report(event))
             if kind == "transcription.delta":
                 yield self._grown(read(event, _Delta).delta)
             elif kind == "transcription.done":
@@ -178,7 +176,7 @@ class OpenAIRealtime(_Items):
         """See `Wire`: steps or deltas, to the end of the first item, or with `natural` of all."""
         for event in messages(self._connection):
             kind = event.get("type", "")
-            if kind in ("error", f"{TRANSCRIPTION}failed"):
+            if kind == f"{TRANSCRIPTION}failed":
                 raise UserError(report(event))
             if kind == STEPS:
                 step = read(event, _Steps)

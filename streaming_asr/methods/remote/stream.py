@@ -276,6 +276,6 @@ def _read(state: RemoteState) -> None:
         state.error = state.error or error
     with state.changed:
         if not state.hung_up and state.error is None:
-            state.error = UserError("the server ended before the audio did")
+            state.error = UserError("the server ended before the audio did; see its log")
         state.done = True
         state.changed.notify_all()

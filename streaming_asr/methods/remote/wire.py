@@ -126,15 +126,23 @@ def first_message(url: str, connection: Any) -> dict[str, Any]:
         ) from error
     except ConnectionClosed as error:
         raise UserError(f"method.url={url}: closed at once ({error}); see its log") from error
-    if message.get("type") == "error":
+    if is_error(message):
         raise UserError(f"method.url={url}: {report(message)}")
     return message
 
 
 def messages(connection: Any) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a WebSocket to its end. Raises UserError for what is no JSON object."""
-    for message in connection:
-        yield decoded(message)
+    """Yield the messages of a WebSocket to its end. Raises UserError for what is no JSON object,
+    and for an error, in the form of any protocol: the server may be of another one."""
+    for content in connection:
+        if is_error(message := decoded(content)):
+            raise UserError(report(message))
+        yield message
+
+
+def is_error(message: dict[str, Any]) -> bool:
+    """Return whether a message is a server's error."""
+    return str(message.get("type", "error" if "error" in message else "")).lower() == "error"
 
 
 def decoded(message: str | bytes) -> dict[str, Any]:
