@@ -46,7 +46,7 @@ test-slow: $(VENV)/.installed-dev  ## those that `make test` leaves out; stops a
 # Another seed draws others; each test prints how many it drew and how they ended.
 FUZZ_FACTOR ?= 10
 FUZZ_SEED ?= 0
-fuzz: $(VENV)/.installed-dev  ## 5,000 damaged inputs: folders, imports, recordings, clients, servers (FUZZ_SEED=0)
+fuzz: $(VENV)/.installed-dev  ## 5,000 damaged inputs: folders, imports, recordings, clients, servers, hubs (FUZZ_SEED=0)
 	FUZZ_FACTOR=$(FUZZ_FACTOR) $(PYTEST) tests/fuzz --hypothesis-seed=$(FUZZ_SEED) --hypothesis-show-statistics
 
 check: $(VENV)/.installed-dev  ## linters, formatters (also of JavaScript), import order and type checker; changes nothing

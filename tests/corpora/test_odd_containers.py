@@ -229,6 +229,33 @@ def test_a_recording_of_many_channels_is_their_mean(tmp_path, channels, codec):
     assert [round(hertz) for _, hertz in found_words(one)] == [400, 600, 800]
 
 
+@pytest.mark.parametrize("channels", [13, 31])
+def test_aac_whose_frames_claim_many_channels_is_read(tmp_path, channels):
+    path, rate_index = tmp_path / "a.m4a", 3  # 48 kHz
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("aac", rate=48_000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(words(3, 48_000)[None], "fltp", "mono")
+        frame.sample_rate = 48_000
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    # An element in front of each frame's sound names one channel and pairs of others.
+    elements = [0] + [1] * (channels // 2)
+    front, side = elements[:15], elements[15:]
+    bits = f"{5:03b}{0:04b}{1:02b}{rate_index:04b}{len(front):04b}{len(side):04b}" + "0" * 16
+    bits += "".join(f"{pair}{max(at - 1, 0):04b}" for at, pair in enumerate(elements))
+    bits += "0" * (-len(bits) % 8 + 8)
+    names = int(bits, 2).to_bytes(len(bits) // 8, "big")
+    damaged = tmp_path / "a.aac"
+    with av.open(str(path)) as container, damaged.open("wb") as file:
+        for packet in container.demux(audio=0):
+            content = names + bytes(packet)
+            head = 0xFFF1 << 40 | 1 << 38 | rate_index << 34 | (len(content) + 7) << 13 | 0x1FFC
+            file.write(head.to_bytes(7, "big") + content if packet.size else b"")
+    with av.open(str(damaged)) as container:
+        assert next(container.decode(audio=0)).layout.nb_channels == channels
+    sound = load_audio(damaged) * channels  # one of them is not silent
+    assert [round(hertz) for _, hertz in found_words(sound)] == [400, 600, 800]
+
+
 # -- values ----------------------------------------------------------------------------------
 
 

@@ -140,7 +140,7 @@ def test_nothing_is_computed_of_lines_that_do_not_follow_each_other(utterances, 
         assert_log_is_refused(cell, utterances, reader)
 
 
-@cases(35)
+@cases(20)
 @given(corpora(), st.data())
 def test_a_damaged_log_is_scored_only_where_each_line_obeys_the_schema(utterances, data):
     with results(utterances) as cell, watched():

@@ -1,6 +1,5 @@
-"""Fuzz: servers that `remote` asks, one thing wrong with what each says.
-
-What they say is understood, or fails the utterance by a line.
+"""Fuzz: servers that `remote` asks and hubs that models come from, one thing wrong with what each
+answers. It is understood, or it is refused or fails the utterance by a line.
 """
 
 import copy
@@ -8,20 +7,27 @@ import json
 import socket
 import tempfile
 import threading
+import warnings
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 import remote_fakes
 from fakes import utterance
-from fuzzing import INPUT_S, assert_finite, cases, edited, no_errors, spoiled, watched
+from fuzzing import INPUT_S, assert_finite, cases, edited, no_errors, run, spoiled, watched
 from hypothesis import event, given
 from hypothesis import strategies as st
+from published_toys import COMMIT, only_hub
+from tiny import tiny_folder
 from websockets.exceptions import ConnectionClosed
 
+from streaming_asr.commands import get
+from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, read_log
 from streaming_asr.methods.remote import Remote
+from streaming_asr.models.find import find
 from streaming_asr.score import score_folder
 from streaming_asr.simulate.feeds import simulate
 
@@ -159,3 +165,71 @@ def test_what_any_server_says_is_understood_or_fails_the_utterance_by_a_line(mad
         assert_finite(Path(place) / "metrics.json")
         if said.status == "failed":
             assert said.error and "Error: " not in said.error and "\n" not in said.error
+
+
+# -- The hub --
+
+
+ANSWER = {"id": "a/b", "modelId": "a/b", "sha": COMMIT, "siblings": [{"rfilename": "config.json"}]}
+SMALL = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+
+
+@st.composite
+def hubs(draw):
+    """What is wrong with a hub of one Whisper, or with what it left in the cache, and how."""
+    files = {file.name: file.read_bytes() for file in tiny_folder().iterdir()}
+    what = draw(st.sampled_from(("answer", "file", "lost", "length", "broken off", "cache", "ref")))
+    name = draw(st.sampled_from([*(each for each in SMALL if each in files), "model.safetensors"]))
+    if what == "answer":
+        answer = draw(
+            st.one_of(edited(ANSWER).map(json.dumps), spoiled(json.dumps(ANSWER).encode()))
+        )
+        return what, name, answer if isinstance(answer, str) else answer.decode("latin-1")
+    if what == "length":
+        return what, name, draw(st.sampled_from((-1, 1, 10**6)))
+    if what == "broken off":
+        return what, name, draw(st.lists(st.integers(0, 300), min_size=1, max_size=8))
+    if what == "ref":
+        return what, name, draw(spoiled(COMMIT.encode()))
+    return what, name, None if what == "lost" else draw(spoiled(files[name]))
+
+
+@cases(10)
+@given(hubs())
+def test_what_any_hub_answers_is_a_model_or_refused(made):
+    what, name, how = made
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        pytest.MonkeyPatch.context() as patch,
+        watched(),
+        only_hub(Path(folder), patch) as hub,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # transformers warns of settings it does not know
+        files = {file.name: file.read_bytes() for file in tiny_folder().iterdir()}
+        hub.repositories["a/b"] = files
+        place = Path(folder) / "hub" / "models--a--b"
+        if what in ("cache", "ref"):
+            find("a/b")
+            broken = place / ("refs/main" if what == "ref" else f"snapshots/{COMMIT}/{name}")
+            broken.unlink()  # a link to the blob
+            broken.write_bytes(how)
+        elif what == "answer":
+            hub.answer = how
+        elif what == "lost":
+            del files[name]
+        elif what == "file":
+            files[name] = how
+        elif what == "length":
+            hub.lies[name] = how
+        else:
+            hub.breaks[name] = how
+        try:
+            method = new_method("offline", "a/b")
+            method.step(method.start(), np.zeros(8000, np.float32), last=True)
+        except UserError as error:
+            event(f"{what}: refused")
+            assert str(error)
+        else:
+            event(f"{what}: read")
+        run(get.main, "a/b")

@@ -119,9 +119,9 @@ REFUSED = [  # what no upload may say
     *(("model", value) for value in ("whisper-9", "ticker;", "\ud800", "x" * 9999)),
     *(("language", value) for value in ("klingon", "fr", "EN ", "7")),
     *(("response_format", value) for value in ("srt", "vtt", "7", "json,text", "\x00")),
-    *(("timestamp_granularities[]", value) for value in ("segment", "7", "word,segment")),
+    *(("timestamp_granularities[]", value) for value in ("7", "word,segment")),
     *(("stream", value) for value in ("perhaps", "2", "true")),
-    *(("temperature", "0"), ("prompt", "Hello."), ("file2", "x"), ("\ud800", "x")),
+    *(("temperature", "0.5"), ("prompt", "Hello."), ("file2", "x"), ("\ud800", "x")),
 ]
 
 
