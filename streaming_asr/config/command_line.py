@@ -62,6 +62,8 @@ class CommandLine:
         _check_commas(self.settings)
         for setting in self.settings:
             key = key_of(setting)
+            if key in ELSEWHERE:
+                raise UserError(f"{setting}: {ELSEWHERE[key]}")
             if setting.endswith("=") and is_path(key):
                 raise UserError(f"{key}=: is empty; name a file or a folder, or leave {key} out")
         if not self.asks:  # `--cfg job` puts a word without = among the settings

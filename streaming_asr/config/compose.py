@@ -293,18 +293,22 @@ def _chosen_files(
         raise _refused_file(error, config_name, overrides, places) from error
     finally:
         restore_gh_from_backup(state)
-    _refuse_hidden(full, config_name, places)
+    _check_users_files(full, config_name, places)
     return full
 
 
-def _refuse_hidden(full: DictConfig, config_name: str, places: str) -> None:
+def _check_users_files(full: DictConfig, config_name: str, places: str) -> None:
     """Raise UserError for a chosen file of the user's folder that has the name of the package's
-    own, which Hydra takes instead of it."""
+    own, which Hydra takes instead of it, or a key that only Hydra uses."""
     choices = {str(group): str(name) for group, name in full.hydra.runtime.choices.items()}
     names = [f"{group}/{name}.yaml" for group, name in choices.items()]
     for folder in _folders((), places)[1:]:
         for name in [f"{config_name}.yaml", *names]:
             users, ours = folder / name, CONF_DIR / name
+            text = users.read_text("utf-8", "replace") if users.is_file() else ""
+            if key := re.search(r"^_(?!target_)\w+_(?=:)", text, re.M):
+                line = text.count("\n", 0, key.start()) + 1
+                raise UserError(f"{users}:{line}: {key[0]} is a key of Hydra's own; leave it out")
             if users.is_file() and ours.is_file() and users.read_bytes() != ours.read_bytes():
                 stem = (
                     f"{users.parent.name}/my_{users.name}"

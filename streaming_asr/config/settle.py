@@ -66,6 +66,8 @@ def _settle(config: DictConfig, hydra_node: Any) -> DictConfig:
         config.pop("hydra", None)
         config.chunk = format_duration(chunk_ms)
         config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
+        for key in ("name", "path"):  # ~model.path and an own file without it mean null
+            config.model.setdefault(key, None)
     check_settings(config, RunConfig)
     check_feed(config.feed, config.batch, config.streams)
     if config.piece is not None and not 1 <= config.piece <= config.pieces:

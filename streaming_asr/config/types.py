@@ -14,7 +14,14 @@ from hydra.utils import instantiate
 
 from streaming_asr.errors import UserError, did_you_mean
 
-PLAIN = (bool, int, float, str, type(None), Any)
+WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    type(None): "null",
+}
+PLAIN = (*WORDS, Any)
 
 
 def check_arguments(node: Any, name: str = "", *, extra: Sequence[str] | None = None) -> Any:
@@ -61,8 +68,7 @@ def check_arguments(node: Any, name: str = "", *, extra: Sequence[str] | None = 
         if _is_number(value) and not _fits(value, hint):
             node[key] = str(value)
         if not _fits(node[key], hint):
-            stated = parameters[key].annotation
-            raise UserError(f"{prefix}{key}={value}: must be {stated}, as {target.__name__} states")
+            raise UserError(f"{prefix}{key}={value}: must be {_in_words(hint)}")
     for key, parameter in parameters.items() if extra is not None else ():
         is_one = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if is_one and parameter.default is parameter.empty and key not in {*node, *(extra or ())}:
@@ -132,6 +138,15 @@ def _is_plain(hint: Any) -> bool:
     if origin in (Union, types.UnionType, list, tuple, Sequence):
         return all(each is Ellipsis or _is_plain(each) for each in get_args(hint))
     return origin is Literal or hint in PLAIN
+
+
+def _in_words(hint: Any) -> str:
+    """Return what a plain type takes, as `a number or null`."""
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(map(_in_words, get_args(hint)))
+    return WORDS.get(hint, "a list")
 
 
 def _is_number(value: Any) -> bool:

@@ -231,7 +231,7 @@ def _microphones() -> str:
     with _usable(sounddevice):
         devices = sounddevice.query_devices()
     inputs = [(n, each) for n, each in enumerate(devices) if each["max_input_channels"]]
-    lines = [f"{n}  {each['name']}, {each['max_input_channels']} channels" for n, each in inputs]
+    lines = [f"{n}  {each['name']}, channels: {each['max_input_channels']}" for n, each in inputs]
     return "\n".join(lines) or "no microphone"
 
 

@@ -89,7 +89,10 @@ def import_command(argv: Sequence[str]) -> int:
     expected = None if arguments.manifest is None else references(arguments.manifest)
     recordings, metadata = FORMATS[arguments.format].read(arguments.file, **_options(arguments))
     if not recordings:
-        raise UserError(f"{arguments.file}: no recording in it; was the run finished?")
+        raise UserError(
+            f"{arguments.file}: no recording of {arguments.format} in it; was the run "
+            "finished, and is the log of this program?"
+        )
     if arguments.only_these and expected is None:
         raise UserError(
             "--only-these: the references are those of FILE; give --manifest, or not it"

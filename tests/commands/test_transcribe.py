@@ -116,7 +116,7 @@ def test_what_cannot_run_is_refused_before_weights_load(
 def test_a_setting_that_the_method_refuses_is_no_fault_of_the_recording(talk, capsys):
     assert transcribe.main([str(talk), *MINI, "method.beam=abc"]) == 2
     told = capsys.readouterr().err.splitlines()
-    assert told[-1] == "error: beam=abc: must be int, as SimulWhisper states" and len(told) == 2
+    assert told[-1] == "error: beam=abc: must be a whole number" and len(told) == 2
 
 
 def test_a_path_with_blanks_that_the_shell_took_apart_is_known(tmp_path, monkeypatch, capsys):

@@ -54,7 +54,7 @@ def test_a_setting_of_one_value_takes_neither_a_list_nor_a_mapping(field):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["method.beam=abc"], "beam=abc: must be int"),
+        (["method.beam=abc"], "beam=abc: must be a whole number"),
         *(([f"data.snr_db={n}"], f"{n}: must be a finite number") for n in ("inf", "-inf", "nan")),
         *(
             ([f"data.split={split}"], ": data=voices has one split, test; leave data.split out")
@@ -62,7 +62,8 @@ def test_a_setting_of_one_value_takes_neither_a_list_nor_a_mapping(field):
         ),
         (["feed=best_effort", "batch=8"], "use batch=1"),
         (["model=whisper", "model.path=./nowhere"], "there is no such folder"),
-        (["data.snr_db=loud"], "snr_db=loud: must be float"),
+        (["data.snr_db=loud"], "snr_db=loud: must be a number or null"),
+        (["format=srt"], "format=srt: a form is --srt, --vtt or --json of transcribe and report"),
         (["language=xx"], "language=xx: no language that Whisper knows"),
         (["language=englisch"], "language=englisch: no language that Whisper knows"),
         (["language=xx", "method=ufal", "model=base"], "no language that Whisper knows"),
@@ -272,6 +273,11 @@ def test_a_long_command_prints_a_line_before_it_reads_its_settings(
             "data",
             "_target_: run_fakes.Phrases\nsplitt: a\n",
             "{conf}/data/own.yaml: data.splitt=a: Phrases has no such setting; did you mean split?",
+        ),
+        (
+            "data",
+            "_target_: run_fakes.Phrases\n_partial_: true\n",
+            "{conf}/data/own.yaml:2: _partial_ is a key of Hydra's own; leave it out",
         ),
         ("experiment", "method: offline\n", "experiment=own: its file must begin with `# @package"),
     ],

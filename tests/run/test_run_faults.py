@@ -229,9 +229,9 @@ def test_a_folder_that_vanishes_during_the_run_is_said(tmp_path, monkeypatch, ca
         ("+foo=1", "foo=1: no such key; run has batch, "),
         ("+chunks=1s", "chunks=1s: no such key; did you mean chunk?"),
         ("+method.foo=1", "foo=1: Parrot has no such setting; it has chunk_s, "),
-        ("method.wrong_every=x", "wrong_every=x: must be int, as Parrot states"),
-        ("data.n=x", "n=x: must be int, as Phrases states"),
-        ("data.n=true", "n=True: must be int, as Phrases states"),
+        ("method.wrong_every=x", "wrong_every=x: must be a whole number"),
+        ("data.n=x", "n=x: must be a whole number"),
+        ("data.n=true", "n=True: must be a whole number"),
         ("method._target_=run_fakes.Nobody", "_target_=run_fakes.Nobody: cannot be built"),
     ],
 )
