@@ -119,9 +119,9 @@ def _for_hydra(line: CommandLine, plan: Plan) -> list[list[str]]:
         axes = plan.full.hydra.sweeper.get("params") or {}
 
         def part(**chosen: str) -> list[str]:
-            kept = [each for each in settings if key_of(each) not in chosen]
+            rest = [each for each in settings if key_of(each) not in chosen]
             axis = "hydra.sweeper.params.{}='{}'"
-            return kept + [
+            return rest + [
                 axis.format(k, v) if k in axes else f"{k}={v}" for k, v in chosen.items()
             ]
 

@@ -97,9 +97,9 @@ def plan(line: CommandLine) -> Plan:
         for override in overrides:
             if override.is_sweep_override():
                 raise _several_values(override.input_line or "")
-        given = _settings(full.hydra)
+        before = _settings(full.hydra)
         cell = _planned(full, "hydra.run.dir")
-        notes = () if _settings(full.hydra) == given else (ONE_OFFLINE,)
+        notes = () if _settings(full.hydra) == before else (ONE_OFFLINE,)
         return Plan(_in_pieces([cell]), full, None, launcher, notes=notes)
     sweep = _folder(full, "hydra.sweep.dir")
     if full.hydra.sweeper.get("_target_") != BASIC_SWEEPER:
@@ -178,17 +178,17 @@ def take_finished(config: DictConfig, hydra_node: Any, folder: Path) -> Path:
     """
     if not _is_offline(hydra_node) or is_piece(folder) or (folder / RESULT).exists():
         return folder
-    own = settings_of(folder.name)
+    ours = settings_of(folder.name)
     for other in sorted(folder.parent.glob("method=offline,chunk=*")):
-        found = settings_of(other.name)
+        theirs = settings_of(other.name)
         if is_set_aside(other) or not (other / RESULT).exists():
             continue
-        if all(own.get(key) == found.get(key) for key in {*own, *found} - {*CHUNK}):
+        if all(ours.get(key) == theirs.get(key) for key in {*ours, *theirs} - {*CHUNK}):
             with read_write(config), open_dict(config), read_write(hydra_node):
-                kept = [each for each in _settings(hydra_node) if key_of(each) not in CHUNK]
-                given = {key: found[key] for key in CHUNK if key in found}
-                hydra_node.overrides.task = kept + [f"{key}={given[key]}" for key in given]
-                config.chunk, config.first_chunk = given["chunk"], given.get("first_chunk")
+                rest = [each for each in _settings(hydra_node) if key_of(each) not in CHUNK]
+                axis = {key: theirs[key] for key in CHUNK if key in theirs}
+                hydra_node.overrides.task = rest + [f"{key}={axis[key]}" for key in axis]
+                config.chunk, config.first_chunk = axis["chunk"], axis.get("first_chunk")
             return other
     return folder
 
