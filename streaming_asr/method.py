@@ -135,7 +135,8 @@ class Method(Protocol[State]):
     lookahead_samples: int
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> State:
-        """Return the state of a new stream."""
+        """Return the state of a new stream. A method whose settings have `prompt` also takes it
+        here: that of the stream, in place of the setting."""
 
     def step(self, state: State, audio: Samples, *, last: bool) -> Update:
         """Take in the next `audio`, (n,) with any n >= 0, and return what it changed.

@@ -35,6 +35,8 @@ class Utterance:
     speaker: str | None = None
     language: str | None = None
     words: tuple[TimedWord, ...] | None = None
+    biasing: tuple[str, ...] | None = None  #: the words that B-WER counts, as its list has them
+    prompt: str | None = None  #: of this recording, in place of the setting
     audio_path: str | None = None  #: for a person who wants to listen; scoring never opens it
 
     def load(self) -> Samples:

@@ -57,8 +57,8 @@ def config_hash(config: Mapping[str, Any]) -> str:
         later = ("align", "ids", "join_s", "per_speaker")
         settings["data"] = _without(data, dict.fromkeys(later)) | aligner
     if isinstance(method, Mapping):
-        settings["method"] = _without(method, {"word_times": None})
-    later_ones = {"normaliser": "whisper", "streams": None, "gate": "none"}
+        settings["method"] = _without(method, {"word_times": None, "prompt": None})
+    later_ones = {"normaliser": "whisper", "streams": None, "gate": "none", "prompt": None}
     return _sha256(json.dumps(_without(settings, later_ones), sort_keys=True))
 
 

@@ -49,7 +49,13 @@ def new_method(name: str, model_path: str | Path | None = None, **settings: Any)
     """
     node = OmegaConf.load(CONF_DIR / "method" / f"{name}.yaml")
     # The method's file refers to these settings of a run.
-    run = {"chunk": "300ms", "first_chunk": None, "device": "cpu", "dtype": "float32"}
+    run = {
+        "chunk": "300ms",
+        "first_chunk": None,
+        "device": "cpu",
+        "dtype": "float32",
+        "prompt": None,
+    }
     run["guard"] = "none"  # as in the papers
     config = OmegaConf.create({"method": node, "model": {"path": str(model_path)}, **run})
     if "weights" in config.method:

@@ -89,6 +89,7 @@ class RunConfig:
     language: str | None = MISSING  # of all utterances; null: the corpus's; detect: by Whisper
     device: str = device_setting(MISSING)
     dtype: str = setting(MISSING, one_of=(*DTYPES, "int8"))
+    prompt: str | None = MISSING  # a text before that of Whisper's decoder, or a .txt of names
     guard: str = setting(MISSING, one_of=("repeats", "none"))  # of methods that decode freely
     gate: str = setting(MISSING, one_of=("none", "speech"))  # speech: the method gets only speech
     # of error rates; null: whisper, or whisper_marks for languages with vowel signs

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from streaming_asr.chunking import check_feed, first_chunk_ms, format_duration, parse_duration
 from streaming_asr.config.command_line import MANIFESTS
 from streaming_asr.config.compose import compose_raw, explained
+from streaming_asr.config.prompt import settle_prompt
 from streaming_asr.config.schema import RunConfig, check_settings
 from streaming_asr.config.types import check_arguments
 from streaming_asr.config.weights import find_weights, is_native, own_network, weights_folders
@@ -82,6 +83,7 @@ def _settle(config: DictConfig, hydra_node: Any) -> DictConfig:
         raise UserError(f"{key}: has no default; give {key}=<value>{_example(key, choices)}")
     _check_split(config, choices)
     _leave_out_model(config)
+    settle_prompt(config, method_name)
     OmegaConf.resolve(config)
     _check_finite(OmegaConf.to_container(config))
     for group in ("method", "data"):

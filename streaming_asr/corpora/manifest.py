@@ -9,6 +9,8 @@ Fields (times in seconds, paths relative to the manifest or absolute):
 - `duration`, optional: read from the file's header otherwise
 - `speaker`, `language`, optional
 - `words`, optional: [[word, start, end], ...]
+- `biasing`, optional: the words that B-WER counts
+- `prompt`, optional: of this recording, in place of the setting
 - `noise`, optional: {"kind", "snr_db", "seed"}, mixed in at loading
 """
 
@@ -107,6 +109,11 @@ class Line(Struct, kw_only=True):
         list[tuple[str, Time, Time]] | None,
         Meta(description="write a list of [word, start, end], times in seconds"),
     ] = None
+    biasing: Annotated[
+        list[Annotated[str, Meta(min_length=1)]] | None,
+        Meta(description="write a list of the words that B-WER counts"),
+    ] = None
+    prompt: Annotated[str | None, Meta(description="write a text")] = None
     noise: Annotated[
         Noise | None,
         Meta(description='write {"kind": "white", "snr_db": 10, "seed": 1}'),
@@ -217,6 +224,8 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
             "words": [[w.text, round(w.start, 4), round(w.end, 4)] for w in utterance.words]
             if utterance.words is not None
             else None,
+            "biasing": utterance.biasing,
+            "prompt": utterance.prompt,
         }
         entries = {key: value for key, value in row.items() if value is not None}
         lines.append(json.dumps(entries, ensure_ascii=False) + "\n")
@@ -298,6 +307,8 @@ def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
         speaker=_name(row, "speaker"),
         language=_code(row.get("language")),
         words=_words(row["words"]) if row.get("words") is not None else None,
+        biasing=None if row.get("biasing") is None else tuple(row["biasing"]),
+        prompt=row.get("prompt") or None,
         audio_path=None if "parts" in row else str(first_file),
     )
     if problem := next(problems(utterance), None):

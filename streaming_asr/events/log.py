@@ -81,8 +81,9 @@ class EventWriter:
         fields = {
             name: getattr(utterance, name) for name in Opening.__struct_fields__ if name != "kind"
         }
-        if utterance.audio_path is None:
-            del fields["audio_path"]
+        for name in ("audio_path", "prompt", "biasing"):
+            if fields[name] is None:
+                del fields[name]
         self._write({"kind": "utterance", **fields})
 
     def step(self, utt: str, step: Step) -> None:

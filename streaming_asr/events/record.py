@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -85,6 +85,13 @@ class Opening(Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(ge=0, le=_WEEK, description="audio past a chunk's end that the method waits for"),
     ] = 0
     audio_path: str | UnsetType = UNSET
+    prompt: (
+        Annotated[str, Meta(description="of this stream, in place of the setting")] | UnsetType
+    ) = UNSET
+    biasing: (
+        Annotated[list[str], Meta(description="the words that B-WER counts, by the manifest")]
+        | UnsetType
+    ) = UNSET
 
 
 class Ending(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -197,6 +204,8 @@ class UtteranceLog:
     language: str | None = None
     audio_hash: str | None = None
     audio_path: str | None = None
+    prompt: str | None = None  # of this stream, in place of the setting
+    biasing: Sequence[str] | None = None  # the words that B-WER counts
     feed: str = "fixed"
     batch: int = 1  # streams advanced together; above 1 the times are no latencies
     lookahead_samples: int = 0  # audio past a chunk's end that the method waits for
@@ -223,6 +232,8 @@ class UtteranceLog:
             speaker=utterance.speaker,
             language=utterance.language,
             audio_path=utterance.audio_path,
+            biasing=utterance.biasing,
+            prompt=utterance.prompt,
             **fields,
         )
 

@@ -65,13 +65,14 @@ class LiveCell:
         *,
         grows: bool,
         language: str | None = None,
+        prompt: str | None = None,
         on_step: Callable[[LiveCell], None] = lambda cell: None,
         on_end: Callable[[LiveCell], None] = lambda cell: None,
     ) -> None:
         """Open the stream `name` of the log.
 
-        language: None takes that of the settings. grows: see `LiveStream`. on_step, on_end: called
-        in the inference thread.
+        language, prompt: None takes that of the settings. grows: see `LiveStream`. on_step, on_end:
+        called in the inference thread.
         """
         self.set_language(language or self.language)
         self.is_paced = grows
@@ -92,8 +93,9 @@ class LiveCell:
             on_end(self)
 
         self.stream = worker.open(
-            self.engine, name, language=self.language, grows=grows, on_step=take_step, on_end=end
-        )
+            self.engine, name, language=self.language, prompt=prompt, grows=grows,
+            on_step=take_step, on_end=end,
+        )  # fmt: skip
 
     def take_unsent(self) -> tuple[LiveStep, bool] | None:
         """Return (the oldest step that was not returned yet, whether no text was committed before

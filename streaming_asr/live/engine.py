@@ -98,23 +98,23 @@ class Engine:
         return step
 
     def _states(self, streams: Sequence[LiveStream], fail: Fail) -> dict[LiveStream, Any]:
-        """Return {stream: state}, and start new streams, those of one language in one call. Streams
-        that cannot be started are left out."""
+        """Return {stream: state}, and start new streams, those of one language and prompt in one
+        call. Streams that cannot be started are left out."""
         new = [stream for stream in streams if stream.state is None]
-        for language in {stream.log.language for stream in new}:
-            of_language = [stream for stream in new if stream.log.language == language]
+        for options in {stream.options for stream in new}:
+            alike = [stream for stream in new if stream.options == options]
             try:
-                states = self.stepper.start(len(of_language), language)
+                states = self.stepper.start(len(alike), *options)
             except Exception:  # one by one, so that only the cause fails
-                states = [self._start_one(stream, fail) for stream in of_language]
-            for stream, state in zip(of_language, states, strict=True):
+                states = [self._start_one(stream, fail) for stream in alike]
+            for stream, state in zip(alike, states, strict=True):
                 stream.state = state
         return {stream: stream.state for stream in streams if stream.state is not None}
 
     def _start_one(self, stream: LiveStream, fail: Fail) -> Any:
         """Return the state of a new stream; None where it fails."""
         try:
-            return self.stepper.start(1, stream.log.language)[0]
+            return self.stepper.start(1, *stream.options)[0]
         except Exception as error:
             fail(stream, error)
             return None
@@ -158,7 +158,7 @@ class Engine:
         commits other words than the log has. The stream shares no pass from now on."""
         pieces, stream.replay_audio = stream.replay_audio, None
         try:
-            (state,) = self.stepper.start(1, stream.log.language)
+            (state,) = self.stepper.start(1, *stream.options)
             words_alone = WordsAlone()
             for samples, step in zip(pieces or [], stream.log.steps, strict=True):
                 update = words_alone.of(self.stepper.update(state, samples, False))

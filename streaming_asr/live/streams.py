@@ -44,6 +44,7 @@ class LiveStream(StreamRecord):
         condition: threading.Condition,
         *,
         language: str | None,
+        prompt: str | None = None,
         grows: bool,
         is_kept: bool,
         leave: Callable[[LiveStream], None],
@@ -59,6 +60,7 @@ class LiveStream(StreamRecord):
                 text="",
                 duration_samples=0,
                 language=language,
+                prompt=prompt,
                 feed="best_effort" if grows else "fixed",
                 lookahead_samples=schedule.lookahead,
             )
@@ -76,6 +78,11 @@ class LiveStream(StreamRecord):
         self._arrival_s = perf_counter()  # of the newest audio, as all times here
         self._digest = hashlib.sha256()
         self.ready_since: float | None = None  # when the next step could begin; None: not yet
+
+    @property
+    def options(self) -> tuple[str | None, str | None]:
+        """Return the stream's language and prompt, as its method is started with them."""
+        return self.log.language, self.log.prompt
 
     @property
     def queued_s(self) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 from streaming_asr.metrics import (
     accuracy,
+    biasing,
     cost,
     decomposition,
     latency,
@@ -46,6 +47,7 @@ def compute(traces: Sequence[Trace]) -> Figures:
         | ordinary.figures(traces)
         | turns.figures(traces)
         | live.figures(traces)
+        | biasing.figures(traces)
     )
     figures["memory_peak_mib"] = cost.memory_peak_mib(traces)
     figures["commit_violations"] = sum(trace.commit_violations for trace in traces)

@@ -123,6 +123,7 @@ class Trace:
     lookahead_s: float = 0.0  #: audio past a chunk's end that the method waits for
     memory_peak_bytes: int | None = None
     commit_violations: int = 0
+    biasing: Sequence[str] | None = None  #: the words that B-WER counts; None: no list
     normaliser: str | None = None  #: of text.NORMALISERS; None: that of the language
     # What metrics derive from this trace once and read again.
     derived: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
@@ -251,6 +252,7 @@ def trace(log: UtteranceLog, normaliser: str | None = None) -> Trace:
         memory_peak_bytes=log.memory_peak_bytes,
         commit_violations=log.commit_violations,
         normaliser=normaliser,
+        biasing=log.biasing,
     )
 
 

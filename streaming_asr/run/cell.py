@@ -310,6 +310,11 @@ def _utterances(job: Job) -> list[Utterance]:
     for utterance in utterances:  # of a corpus of one's own too, before anything is computed
         if problem := next(problems(utterance), None):
             raise UserError(f"{corpus.name}: {utterance.id}: {problem}")
+    if "prompt" not in config.method and any(utterance.prompt for utterance in utterances):
+        raise UserError(
+            f"{corpus.name}: its recordings have a prompt, and method="
+            f"{job.settings['method']['name']} takes none; leave `prompt` out there"
+        )
     if config.piece is not None:
         pieces.check_fits(job.whole, config.pieces, len(utterances))
         utterances = utterances[config.piece - 1 :: config.pieces]

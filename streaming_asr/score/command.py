@@ -16,7 +16,7 @@ from typing import Any
 from streaming_asr.cells.folder import short_names
 from streaming_asr.errors import UserError
 from streaming_asr.files import give_json
-from streaming_asr.metrics import METRICS, live
+from streaming_asr.metrics import METRICS, biasing, live
 from streaming_asr.metrics.table import next_to_wer
 from streaming_asr.score import compare, exchange, latencies, longform, retime
 from streaming_asr.score.columns import Column, column_of, metric_named, short_names_of
@@ -37,9 +37,10 @@ COMMANDS = {
     "latencies": (latencies.main, "ranks under every published definition of latency"),
     "longform": (longform.main, "figures for recordings of minutes, hours"),
 }
-SETS = {"live": live.COLUMNS}  # names of several columns
+SETS = {"live": live.COLUMNS, "biasing": biasing.COLUMNS}  # names of several columns
 METRICS_HELP = (
-    "columns of the table, comma-separated; live: what live systems get wrong; mine.py:pauses: the "
+    "columns of the table, comma-separated; live: what live systems get wrong; biasing: errors "
+    "of listed words; mine.py:pauses: the "
     "mean over the recordings of your function pauses, which gets a trace and returns a number"
 )
 HELP_EPILOG = """\

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from streaming_asr.events.log import Log
-from streaming_asr.metrics import METRICS, Trace, live
+from streaming_asr.metrics import METRICS, Trace, biasing, live
 from streaming_asr.metrics import intervals as statistics
 from streaming_asr.metrics.accuracy import AlignedWordErrors, Errors, word_errors
 from streaming_asr.metrics.intervals import Clusters, Counts, Estimate, Pool, Statistics, Values
@@ -140,10 +139,6 @@ def _covered(trace: Trace) -> tuple[float, float]:
     return (len(words.hits), len(words.spoken)) if words else (0.0, 0.0)
 
 
-def _live(name: str, trace: Trace) -> tuple[float, float]:
-    return live.pairs(trace)[name]
-
-
 def _scale(name: str) -> float:
     return 100.0 if name in METRICS and METRICS[name].unit == "%" else 1.0
 
@@ -152,7 +147,11 @@ def _scale(name: str) -> float:
 RATES: dict[str, Rate] = {
     "arwer_grid_ca": _on_grid,
     "word_latency_coverage": _covered,
-    **{name: partial(_live, name) for name in live.RATES},
+    **{
+        name: lambda trace, of=module.pairs, name=name: of(trace)[name]
+        for module in (biasing, live)
+        for name in module.RATES
+    },
 }
 # Metrics of a run that have an interval.
 DRAWN = {"wer", *(name.format(clock="ca") for name in LATENCY.values()), *RATES}

@@ -138,6 +138,7 @@ class RealtimeSession:
     def __init__(self, service: Service, socket: WebSocket, name: str, models: list[str]) -> None:
         self.id, self.service, self.socket, self.models = name, service, socket, models
         self.language: str | None = None
+        self.prompt: str | None = None
         self.format, self.sends_steps = AudioFormat(), False
         self.item: ConversationItem | None = None
         self.unfinished: set[ConversationItem] = set()
@@ -328,6 +329,7 @@ class RealtimeSession:
                 name,
                 f"{self.id}-{self._n_items}",
                 language=self.language,
+                prompt=self.prompt,
                 grows=True,
                 on_step=partial(self._step, item),
                 on_end=partial(self._ended, item),
@@ -373,7 +375,7 @@ class RealtimeSession:
         if fields.get("transcription", {}) is None:
             reason = "transcription=null: this server transcribes only; leave it out"
             raise Refused(400, "invalid_session", reason)
-        models, language = self._transcription(fields.get("transcription"))
+        models, language, prompt = self._transcription(fields.get("transcription"))
         form = self._format(fields.get("format"))
         include = session.get("include", self._include) or []
         if not isinstance(include, list):
@@ -381,24 +383,26 @@ class RealtimeSession:
         if others := [name for name in include if name != STEPS]:
             reason = f"include: {str(others[0])[:100]} is not supported here; leave it out"
             raise Refused(400, "unknown_parameter", reason)
-        settings = (form, models, language)
-        if self.item is not None and settings != (self.format, self.models, self.language):
-            raise Refused(400, "session_busy", "commit before changing format, model or language")
-        self.format, self.models, self.language = settings
+        settings = (form, models, language, prompt)
+        before = (self.format, self.models, self.language, self.prompt)
+        if self.item is not None and settings != before:
+            reason = "commit before changing format, model, language or prompt"
+            raise Refused(400, "session_busy", reason)
+        self.format, self.models, self.language, self.prompt = settings
         self.sends_steps = STEPS in include
 
-    def _transcription(self, fields: Any) -> tuple[list[str], str | None]:
-        """Return (methods, language) of the object `transcription`, the session's where it has
-        none; the language None is the server's. Raises Refused."""
+    def _transcription(self, fields: Any) -> tuple[list[str], str | None, str | None]:
+        """Return (methods, language, prompt) of the object `transcription`, the session's where it
+        has none; a language or prompt of None is the server's. Raises Refused."""
         fields, place = _object(fields, "transcription"), "audio.input.transcription."
         _check_keys(fields, place, {"model", "language", "prompt"})
         model, language = fields.get("model"), fields.get("language", self.language)
         if not isinstance(language, str | None) or not isinstance(model, str | None):
             raise Refused(400, "invalid_session", "model and language are texts")
         models = self.service.chosen(model) if model else self.models
-        if fields.get("prompt"):
-            raise self.service.no_prompt(f"{place}prompt", models)
-        return models, self.service.language(models, language)
+        prompt = fields.get("prompt", self.prompt)
+        prompt = self.service.prompt(f"{place}prompt", models, prompt)
+        return models, self.service.language(models, language), prompt
 
     def _format(self, fields: Any) -> AudioFormat:
         """Return the audio format of an object `format` or a name of OpenAI's beta; the session's
@@ -439,7 +443,11 @@ class RealtimeSession:
             "audio": {
                 "input": {
                     "format": {"type": self.format.kind, "rate": self.format.rate},
-                    "transcription": {"model": ",".join(self.models), "language": self.language},
+                    "transcription": {
+                        "model": ",".join(self.models),
+                        "language": self.language,
+                        "prompt": self.prompt,
+                    },
                     "turn_detection": None,
                 }
             },

@@ -141,10 +141,16 @@ class Service:
                 raise Refused(400, "invalid_language", f"{reason}: {error}") from error
         return code
 
-    def no_prompt(self, setting: str, names: Sequence[str]) -> Refused:
-        """Return the error for a prompt, which no method takes."""
-        reason = f"{setting}: {', '.join(names)} takes no prompt; leave it out"
-        return Refused(400, "unsupported_parameter", reason)
+    def prompt(self, setting: str, names: Sequence[str], text: Any) -> str | None:
+        """Return the prompt of a session, None for no text. Raises Refused, which begins with
+        `setting`, where one of the methods `names` takes none."""
+        if not isinstance(text, str | None):
+            raise Refused(400, "invalid_session", f"{setting}: is a text")
+        for name in names if text else ():
+            if "prompt" not in self.cells[name].header["config"].get("method", {}):
+                reason = f"{setting}: {name} takes no prompt; leave it out"
+                raise Refused(400, "unsupported_parameter", reason)
+        return text or None
 
     def admit(self, make: Callable[[str], Drained]) -> Drained:
         """Return a new session, which `make` makes from an id, and add it to the open ones. Raises
@@ -180,6 +186,7 @@ class Service:
         utterance: str,
         *,
         language: str | None,
+        prompt: str | None,
         grows: bool,
         on_step: Callable[[LiveCell], None],
         on_end: Callable[[LiveCell], None],
@@ -208,6 +215,7 @@ class Service:
             utterance,
             grows=grows,
             language=language,
+            prompt=prompt,
             on_step=step,
             on_end=lambda cell: call_in_loop(on_end, cell),
         )

@@ -51,6 +51,7 @@ class _FormOptions:
     file: UploadFile
     method: str
     language: str | None
+    prompt: str | None
     form: str  # of the answer: one of FORMS, or `stream`
     granularities: frozenset[str]  # of `verbose_json`: segment, word
     audio_track: int | None  # counted from 1; None is the default track
@@ -68,13 +69,11 @@ class _Upload:
     def close(self) -> None:
         """Nothing: a recording ends by itself."""
 
-    def begin(
-        self, service: Service, name: str, samples: Samples, language: str | None
-    ) -> LiveCell:
-        """Start to transcribe the samples, (n,) at 16 kHz, by the method `name`."""
+    def begin(self, service: Service, samples: Samples, options: _FormOptions) -> LiveCell:
+        """Start to transcribe the samples, (n,) at 16 kHz."""
         self.cell = service.open(
-            self.id, name, self.id, language=language, grows=False, on_step=self._step,
-            on_end=partial(self._end, service, samples),
+            self.id, options.method, self.id, language=options.language, prompt=options.prompt,
+            grows=False, on_step=self._step, on_end=partial(self._end, service, samples),
         )  # fmt: skip
         self.cell.stream.feed(samples)
         self.cell.stream.end()
@@ -104,8 +103,9 @@ class _Upload:
 
 async def transcribe(service: Service, request: Request) -> Response:
     """Answer a multipart form with a recording, `file`, and OpenAI's fields `model`, `language`,
-    `response_format` (one of FORMS), `timestamp_granularities[]` (segment, word), `temperature` (0)
-    and `stream`; also `audio_track`, the number of the track to transcribe. Raises Refused.
+    `response_format` (one of FORMS), `timestamp_granularities[]` (segment, word), `temperature`
+    (0), `prompt` and `stream`; also `audio_track`, the number of the track to transcribe. Raises
+    Refused.
 
     The session begins when the form has come completely, and ends when the client leaves.
     """
@@ -188,12 +188,11 @@ def _options(service: Service, form: FormData) -> _FormOptions:
     except UserError as error:
         raise Refused(400, "invalid_form", str(error)) from error
     methods = service.chosen(fields.get("model"))[:1]
-    if "prompt" in fields:
-        raise service.no_prompt("prompt", methods)
     return _FormOptions(
         file=file,
         method=methods[0],
         language=service.language(methods, fields.get("language")),
+        prompt=service.prompt("prompt", methods, fields.get("prompt")),
         form="stream" if is_stream else response_format,
         granularities=frozenset(granularities or ["segment"]),
         audio_track=audio_track,
@@ -233,7 +232,7 @@ async def _transcribed(service: Service, upload: _Upload, options: _FormOptions)
     as there is text. Raises Refused for a bad recording, and where the method fails."""
     most_s = service.settings.max_session_s
     samples = await asyncio.to_thread(_decoded, options.file, options.audio_track, most_s)
-    cell = upload.begin(service, options.method, samples, options.language)
+    cell = upload.begin(service, samples, options)
     delta = await upload.texts.get()
     while delta is not None and options.form != "stream":
         delta = await upload.texts.get()

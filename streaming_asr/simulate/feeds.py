@@ -105,11 +105,11 @@ def simulate(
 def in_phase(
     stepper: Stepper, rows: Sequence[RecordedStream], schedule: Schedule
 ) -> Iterator[tuple[RecordedStream, Step]]:
-    """Yield (stream, its event) for the steps of streams of one language that advance together, a
-    chunk at a time. A stream whose audio is complete takes no part in later steps."""
+    """Yield (stream, its event) for the steps of streams of one language and prompt that advance
+    together, a chunk at a time. A stream whose audio is complete takes no part in later steps."""
     if not rows:
         return
-    states = stepper.start(len(rows), rows[0].utterance.language)
+    states = stepper.start(len(rows), rows[0].utterance.language, rows[0].utterance.prompt)
     ends = [schedule.ends(row.audio.n) for row in rows]
     active = list(zip(rows, states, ends, strict=True))
     while active:
@@ -195,7 +195,7 @@ class _Feeder:
     def _steps(self, row: RecordedStream) -> Iterator[Step]:
         """Yield the steps of a stream that shares none with others."""
         stepper = Stepper(self.stepper.method, self.stepper.synchronise)
-        (state,) = stepper.start(language=row.utterance.language)
+        (state,) = stepper.start(1, row.utterance.language, row.utterance.prompt)
         if self.book.feed == "realtime":
             yield from self._paced_steps(stepper, state, row)
             return

@@ -116,7 +116,7 @@ class Queue:
             utterance = player.todo.pop(0)
             try:
                 player.row = self.book.row(utterance, batch=len(self.players))
-                (player.state,) = self.stepper.start(language=utterance.language)
+                (player.state,) = self.stepper.start(1, utterance.language, utterance.prompt)
             except Exception as error:
                 player.row = None
                 self.book.fail_unopened(utterance, error, self.batch)

@@ -15,12 +15,14 @@ def groups(
     room: int,
     size: Callable[[Utterance], int] = lambda utterance: 1,
 ) -> Iterator[list[Utterance]]:
-    """Yield the utterances in groups that can be a batch: neighbours of one language, of which the
-    sizes sum to at most `room`. An utterance that is larger is a group by itself."""
+    """Yield the utterances in groups that can be a batch: neighbours of one language and prompt, of
+    which the sizes sum to at most `room`. An utterance that is larger is a group by itself."""
     group: list[Utterance] = []
     n_free = room
     for utterance in utterances:
-        if group and (size(utterance) > n_free or utterance.language != group[0].language):
+        first = group[0] if group else utterance
+        is_alike = (utterance.language, utterance.prompt) == (first.language, first.prompt)
+        if group and (size(utterance) > n_free or not is_alike):
             yield group
             group, n_free = [], room
         group.append(utterance)

@@ -69,14 +69,18 @@ class Stepper:
         self.recorder = StepRecorder(synchronise)
         self._batched = method if together and isinstance(method, Batched) else None
 
-    def start(self, n: int = 1, language: str | None = None) -> list[Any]:
-        """Return the states of `n` new streams in one language."""
+    def start(
+        self, n: int = 1, language: str | None = None, prompt: str | None = None
+    ) -> list[Any]:
+        """Return the states of `n` new streams in one language. prompt: theirs, for a method that
+        takes one, in place of its setting."""
+        options = {"language": language, "recorder": self.recorder}
+        if prompt is not None:
+            options["prompt"] = prompt
         if self._batched is not None:
-            states = self._batched.start_many(n, language=language, recorder=self.recorder)
+            states = self._batched.start_many(n, **options)
         else:
-            states = [
-                self.method.start(language=language, recorder=self.recorder) for _ in range(n)
-            ]
+            states = [self.method.start(**options) for _ in range(n)]
         self.recorder.drain()  # what `start` reported is no part of the first step
         return states
 

@@ -27,6 +27,8 @@ class Undecided:
     """A stream whose method begins once its language is known; until then its audio waits."""
 
     recorder: Recorder
+    options: dict[str, Any] = field(default_factory=dict)
+    """Others that the method's stream is started with, as `prompt`."""
     inner: Any = None
     """The state of the method's own stream; None before it begins."""
     waiting: list[Samples] = field(default_factory=list)
@@ -63,11 +65,14 @@ class DetectsLanguage:
         bias[list(self._codes)] = 0.0
         self._language_bias = bias
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Undecided:
-        """Return the state of a new stream; with a `language` nothing is detected."""
-        state = Undecided(recorder)
+    def start(
+        self, *, language: str | None = None, recorder: Recorder = NULL, **options: Any
+    ) -> Undecided:
+        """Return the state of a new stream; with a `language` nothing is detected. options: others
+        of the method, as `prompt`."""
+        state = Undecided(recorder, options)
         if language is not None:
-            state.inner = self.method.start(language=language, recorder=recorder)
+            state.inner = self.method.start(language=language, recorder=recorder, **options)
         return state
 
     def step(self, state: Undecided, audio: Samples, *, last: bool) -> Update:
@@ -90,7 +95,7 @@ class DetectsLanguage:
                 state.waiting = [so_far]
                 return Update()
         state.waiting.clear()
-        state.inner = self.method.start(language=language, recorder=state.recorder)
+        state.inner = self.method.start(language=language, recorder=state.recorder, **state.options)
         update = step_of(self.method, state.inner, so_far, last=last)
         return replace(update, language=language)
 

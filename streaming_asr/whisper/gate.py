@@ -40,6 +40,8 @@ class Gated:
 
     recorder: Recorder
     language: str | None
+    options: dict[str, Any]
+    """What the method's streams are started with."""
     gate: Gate
     inner: Any
     """The method's state of the current stretch of speech, or of the next one; None after one."""
@@ -60,29 +62,32 @@ class SpeechOnly:
         self.method, self._chunk, self._silero = method, chunk, silero
         self.lookahead_samples = method.lookahead_samples
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> Gated:
-        """Return the state of a new stream."""
-        return self._start(1, language=language, recorder=recorder)[0]
+    def start(
+        self, *, language: str | None = None, recorder: Recorder = NULL, **options: Any
+    ) -> Gated:
+        """Return the state of a new stream; options: others of the method, as `prompt`."""
+        return self._start(1, language=language, recorder=recorder, **options)[0]
 
     def step(self, state: Gated, audio: Samples, *, last: bool) -> Update:
         """Take in `audio`; the method makes a step with the speech in it, if there is any."""
         return self._step([state], [audio], last=[last])[0]
 
     def _start(
-        self, n: int, *, language: str | None = None, recorder: Recorder = NULL
+        self, n: int, *, language: str | None = None, recorder: Recorder = NULL, **options: Any
     ) -> list[Gated]:
         """Return `n` new states."""
         gates = [Gate(self._silero.stream(), self._chunk) for _ in range(n)]
-        inner = self._inner(n, language, recorder)
+        options = {"language": language, "recorder": recorder, **options}
         return [
-            Gated(recorder, language, gate, state) for gate, state in zip(gates, inner, strict=True)
+            Gated(recorder, language, options, gate, state)
+            for gate, state in zip(gates, self._inner(n, options), strict=True)
         ]
 
-    def _inner(self, n: int, language: str | None, recorder: Recorder) -> list[Any]:
+    def _inner(self, n: int, options: dict[str, Any]) -> list[Any]:
         """Return `n` new states of the method itself."""
         if isinstance(self.method, Batched):
-            return self.method.start_many(n, language=language, recorder=recorder)
-        return [self.method.start(language=language, recorder=recorder) for _ in range(n)]
+            return self.method.start_many(n, **options)
+        return [self.method.start(**options) for _ in range(n)]
 
     def _step(
         self, states: Sequence[Gated], audio: Sequence[Samples], *, last: Sequence[bool]
@@ -102,7 +107,7 @@ class SpeechOnly:
                 if stretch.begins:
                     state.start_s, state.opens_text = stretch.start / SAMPLE_RATE, True
                 if state.inner is None:
-                    (state.inner,) = self._inner(1, state.language, state.recorder)
+                    (state.inner,) = self._inner(1, state.options | {"language": state.language})
             results = self._advance([states[i].inner for i in active], stretches)
             for i, stretch, update in zip(active, stretches, results, strict=True):
                 updates[i] = _combined(states[i], updates[i], update, stretch.ends)
@@ -179,7 +184,7 @@ def behind_gate(method: Method[Any], chunk: int, first_chunk: int) -> SpeechOnly
         raise UserError("gate=speech: a server takes everything it is sent; give gate=none")
     kind = SpeechOnlyBatched if isinstance(method, Batched) else SpeechOnly
     gated = kind(method, chunk, Silero())
-    inner = gated._inner(1, None, NULL)
+    inner = gated._inner(1, {})
     for n_samples in (first_chunk + method.lookahead_samples, chunk, 0):
         silence = np.zeros(n_samples, np.float32)
         gated._advance(inner, [Stretch(silence, 0, ends=n_samples == 0)])

@@ -124,6 +124,13 @@ class Whisper:
             refuse_other_than_english(language)
         return ids if timestamps else [*ids, self._id("<|notimestamps|>")]
 
+    def tokens_before(self, text: str | None) -> list[int]:
+        """Return the last tokens of a text before, fewer than half of the decoder's positions, as
+        OpenAI's Whisper keeps of a prompt."""
+        if not text or not text.strip():
+            return []
+        return self.text_tokens(" " + text.strip())[-(self.max_tokens // 2 - 1) :]
+
     def _language_id(self, language: str) -> int:
         token = f"<|{language}|>"
         languages = getattr(self.generation, "lang_to_id", None) or {}

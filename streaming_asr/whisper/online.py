@@ -57,11 +57,18 @@ class OnlineBuffer:
     """Audio that is not yet trimmed and the text of it; times are in seconds of the stream."""
 
     def __init__(
-        self, recogniser: Recogniser, policy: OnlinePolicy, language: str | None, recorder: Recorder
+        self,
+        recogniser: Recogniser,
+        policy: OnlinePolicy,
+        language: str | None,
+        recorder: Recorder,
+        prompt: str | None = None,
     ) -> None:
+        """prompt: a text before that of the stream, in every round."""
         self._recogniser = recogniser
         self._policy = policy
         self._language = language
+        self._text_before = prompt or ""
         self._recorder = recorder
         self._agreement = self._new_agreement()
         self._committed: list[Word] = []
@@ -111,7 +118,8 @@ class OnlineBuffer:
         return committed + rest
 
     def prompt(self) -> str:
-        """Return the last words whose audio is gone, until they are 200 characters or more."""
+        """Return the stream's prompt and the last words whose audio is gone, until these are 200
+        characters or more."""
         return self._prompt_of(self._committed)
 
     def _new_agreement(self) -> LocalAgreement:
@@ -124,7 +132,7 @@ class OnlineBuffer:
         ).shifted(self.start_s)
 
     def _prompt_of(self, words: list[Word]) -> str:
-        """Return the last of `words` whose audio is gone, as `prompt` describes."""
+        """Return the prompt with the last of `words` whose audio is gone, as `prompt` describes."""
         newest_first: list[str] = []
         n_characters = 0
         for word in reversed(words[: self._n_trimmed(words)]):
@@ -132,7 +140,7 @@ class OnlineBuffer:
                 break
             newest_first.append(word.text)
             n_characters += len(word.text) + 1
-        return "".join(reversed(newest_first))
+        return self._text_before + "".join(reversed(newest_first))
 
     def _n_trimmed(self, words: list[Word]) -> int:
         """Return how many of the committed `words` ended before the buffer begins."""

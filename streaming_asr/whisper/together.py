@@ -74,10 +74,10 @@ class SharedPasses:
     _step: Callable[..., Passes[Update]]
 
     def start_many(
-        self, n: int, *, language: str | None = None, recorder: Recorder = NULL
+        self, n: int, *, language: str | None = None, recorder: Recorder = NULL, **options: Any
     ) -> list[Any]:
-        """Return `n` new states, which share nothing."""
-        return [self.start(language=language, recorder=recorder) for _ in range(n)]
+        """Return `n` new states, which share nothing; options: of `start`."""
+        return [self.start(language=language, recorder=recorder, **options) for _ in range(n)]
 
     def step(self, state: Any, audio: Samples, *, last: bool) -> Update:
         """Advance a stream by one step with (n,) new samples; return what it changed."""

@@ -115,7 +115,11 @@ class WindowDecoder:
         )
 
     def decoding_segments(
-        self, audio: Samples, language: str | None, recorder: Recorder
+        self,
+        audio: Samples,
+        language: str | None,
+        recorder: Recorder,
+        previous: Sequence[int] = (),
     ) -> Passes[DecodedWindow]:
         """Transcribe (n,) samples, a window of a longer recording, in segments with timestamps.
 
@@ -125,11 +129,11 @@ class WindowDecoder:
         """
         first_timestamp = self.whisper.first_timestamp
         if first_timestamp is None:
-            return (yield from self.decoding(audio, language, recorder))
+            return (yield from self.decoding(audio, language, recorder, previous))
         cache = DecoderCache(self.decoder, rows=self.search.beam)
         yield from self._encoded(cache, audio, recorder)
         n_frames = self.whisper.context_frames
-        prompt = self.whisper.prompt(language, timestamps=True)
+        prompt = self.whisper.prompt(language, previous, timestamps=True)
         best = yield from self.search.passes(
             cache,
             prompt,
@@ -148,7 +152,7 @@ class WindowDecoder:
         log_probs = [best.log_probs[i] for i in text_indices]
         words = self.whisper.detokenizer.words(tokens, language=language)
         # Without timestamps, as the tokens to align.
-        alignment_prompt = self.whisper.prompt(language)
+        alignment_prompt = self.whisper.prompt(language, previous)
         n_timed = end or n_frames
         return DecodedWindow(cache, alignment_prompt, tokens, log_probs, words, n_timed, end)
 
@@ -232,14 +236,6 @@ class WindowDecoder:
         )
         return frame * FRAME_SAMPLES, n_before
 
-    def previous_tokens(self, text: str) -> list[int]:
-        """Return the last tokens of `text`, fewer than half of the decoder's positions, as OpenAI's
-        Whisper keeps of a prompt."""
-        if not text.strip():
-            return []
-        ids = self.whisper.text_tokens(" " + text.strip())
-        return ids[-(self.whisper.max_tokens // 2 - 1) :]
-
 
 def emit_window(
     emitter: Emitter,
@@ -296,7 +292,7 @@ def transcribe_buffer(
     while audio.size - start >= SHORTEST_SAMPLES:
         samples = audio[start : start + windows.limit_samples]
         text_before = (prompt or "") + "".join(word.text for word in words)
-        previous = windows.previous_tokens(text_before)
+        previous = windows.whisper.tokens_before(text_before)
         if decode is None:
             window = yield from windows.decoding(samples, language, recorder, previous)
         else:

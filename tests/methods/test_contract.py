@@ -132,10 +132,13 @@ def test_every_configured_method_keeps_the_contract(method, check):
     check(*_configured(method))
 
 
+NAMES = "prompt='Ada, Grace'"
+PROMPTED = ("hush_word", "offline", "simul_whisper", "u2", "ufal", "whisperrt")
 OTHER_SETTINGS = [
     ("whisperrt", "method.beam=3"),
     ("whisperrt", "method.decoder_cache=true"),
     ("ufal", "method.backend=torch"),
+    *((method, NAMES) for method in PROMPTED),
 ]
 SEVERAL = [contract.committed_only_grows, contract.no_peeking, contract.step_many_equals_step]
 
@@ -180,9 +183,13 @@ def test_every_method_is_asked_about_its_steps():
     assert sorted(SAME_TEXT + OTHER_TEXT) == METHODS
 
 
-@pytest.mark.parametrize("method", SAME_TEXT)
-def test_where_a_step_ends_changes_nothing(method):
-    streaming, setting = _configured(method)
+@pytest.mark.parametrize(
+    "settings",
+    [*((method,) for method in SAME_TEXT), ("offline", NAMES), ("u2", NAMES)],
+    ids=str,
+)
+def test_where_a_step_ends_changes_nothing(settings):
+    streaming, setting = _configured(*settings)
     for audio in (setting.audio, setting.other):
         texts = {contract.text_of(streaming, pieces, setting) for pieces in _steps(audio)}
         assert len(texts) == 1, texts

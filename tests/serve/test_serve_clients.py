@@ -21,6 +21,7 @@ from websockets.sync.client import connect
 
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.events.log import read_log
+from streaming_asr.method import Update, Word
 from streaming_asr.serve.realtime import STEPS
 
 RAW = {"audio/pcm": "PCM_16", "audio/pcmu": "ULAW", "audio/pcma": "ALAW"}
@@ -131,14 +132,15 @@ def test_an_update_changes_what_it_names_and_keeps_the_rest(service):
         after = update(socket, flat)
         wanted = {
             "format": {"type": "audio/pcmu", "rate": 8000},
-            "transcription": {"model": "slow", "language": "de"},
+            "transcription": {"model": "slow", "language": "de", "prompt": None},
             "turn_detection": None,
         }
         assert (after["audio"]["input"], after["include"]) == (wanted, [STEPS])
         after = update(socket, {"type": "transcription", "audio": {}})
         assert (after["audio"]["input"], after["include"]) == (wanted, [STEPS])
         after = update(socket, {"audio": {"input": {"transcription": {"language": "auto"}}}})
-        assert after["audio"]["input"]["transcription"] == {"model": "slow", "language": None}
+        wanted = {"model": "slow", "language": None, "prompt": None}
+        assert after["audio"]["input"]["transcription"] == wanted
         after = update(socket, first)  # what the server reports may be sent back
         assert after == first
 
@@ -333,6 +335,52 @@ def test_the_track_that_a_form_names_is_read(service, tmp_path):
         answers.append(httpx.post(address, data=data, files=files, timeout=HANG_S).json())
     first, same, second = [answer["duration"] for answer in answers]
     assert first == same and second - first == pytest.approx(EVERY_S, abs=0.05)
+
+
+class Prompted(Ticker):
+    """A ticker whose only word is the prompt of its stream."""
+
+    def start(self, *, prompt="none", **options):
+        state = super().start(**options)
+        state.prompt = prompt
+        return state
+
+    def step(self, state, audio, *, last):
+        return Update((Word(f" {state.prompt}"),) if last else ())
+
+
+@pytest.fixture(scope="module")
+def prompted(tmp_path_factory):
+    with served(
+        tmp_path_factory.mktemp("prompted"),
+        {"prompted": Prompted()},
+        config={"method": {"prompt": None}},
+    ) as made:
+        yield made
+
+
+def test_an_upload_s_prompt_reaches_its_stream_and_its_log(prompted):
+    assert form(prompted, ("prompt", "Ada")).json() == {"text": "Ada"}
+    assert form(prompted).json() == {"text": "none"}
+    logs = [
+        log for path in prompted.root.rglob("events.jsonl") for log in read_log(path).utterances
+    ]
+    assert {log.prompt for log in logs} == {"Ada", None}
+
+
+def test_a_session_s_prompt_is_that_of_its_items_until_it_changes(prompted):
+    texts = []
+    with client(prompted) as socket:
+        for prompt in ({"prompt": "Ada"}, {}, {"prompt": None}):
+            session = update(socket, {"audio": {"input": {"transcription": prompt}}})
+            wanted = prompt.get("prompt", "Ada" if prompt == {} else None)
+            assert session["audio"]["input"]["transcription"]["prompt"] == wanted
+            append(socket, pcm(noise(0.5)))
+            send(socket, "input_audio_buffer.commit")
+            texts.append(events(socket, "completed")[-1]["transcript"])
+        answer = update(socket, {"audio": {"input": {"transcription": {"prompt": 5}}}})
+        assert "prompt: is a text" in answer["message"]
+    assert texts == ["Ada", "Ada", "none"]
 
 
 @pytest.mark.parametrize("zero", ["0", "0.0", "0e0", "-0"])

@@ -286,7 +286,7 @@ class StreamRecogniser:
         shared = self._shared
         if self._worker is None or not SHORTEST_SAMPLES <= audio.size <= shared.limit_samples:
             return None
-        previous = shared.previous_tokens(prompt or "")
+        previous = shared.whisper.tokens_before(prompt)
         return self._worker.submit(audio, shared.prompt_of(language, previous))
 
     def _collect(self, submitted: Future[Prefill] | None, recorder: Recorder) -> Encoded | None:

@@ -61,6 +61,7 @@ class HushWord(SharedPasses, Chunked):
     pipeline: str
     encoder_device: str | None
     guard: str
+    prompt: str | None = None
 
     lookahead_samples = 0
 
@@ -115,12 +116,20 @@ class HushWord(SharedPasses, Chunked):
         print(f"pipeline=auto: {split[0]}:{split[1]}", file=sys.stderr)
         return split
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> HushState:
+    def start(
+        self,
+        *,
+        language: str | None = None,
+        recorder: Recorder = NULL,
+        prompt: str | None = None,
+    ) -> HushState:
         """Return the state of a new stream; an unknown language is refused here."""
         recogniser = StreamRecogniser(self._shared, self._worker)
         recogniser.check_language(language)
         return HushState(
-            buffer=OnlineBuffer(recogniser, self._policy, language, recorder),
+            buffer=OnlineBuffer(
+                recogniser, self._policy, language, recorder, prompt or self.prompt
+            ),
             recogniser=recogniser,
             language=language,
             recorder=recorder,

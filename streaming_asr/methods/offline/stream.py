@@ -7,7 +7,7 @@ that is complete ends; where none is, at a word's end two seconds before the win
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,6 +29,8 @@ class WholeAudio(StreamState):
     start: int = 0
     """Sample at which the open window begins."""
     partial: tuple[Word, ...] = ()
+    previous: list[int] = field(default_factory=list)
+    """Tokens of the prompt."""
 
     def window(self) -> Samples:
         """Return all samples (n,) of the open window."""
@@ -50,6 +52,7 @@ class _Whole(SharedPasses, OnWhisper):
     weights: str | None
     max_tokens: int | None
     guard: str
+    prompt: str | None = None
 
     lookahead_samples = 0
     _first = 0
@@ -61,10 +64,22 @@ class _Whole(SharedPasses, OnWhisper):
         whisper = self.load(self.weights)
         self._decoder = WindowDecoder(whisper, beam, self.max_tokens, guard=self.guard)
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WholeAudio:
+    def start(
+        self,
+        *,
+        language: str | None = None,
+        recorder: Recorder = NULL,
+        prompt: str | None = None,
+    ) -> WholeAudio:
         """Return the state of a new stream."""
-        self._decoder.whisper.prompt(language)  # an unknown language is refused here
-        return WholeAudio(language=language, recorder=recorder, next_decode=self._first)
+        whisper = self._decoder.whisper
+        whisper.prompt(language)  # an unknown language is refused here
+        return WholeAudio(
+            language=language,
+            recorder=recorder,
+            next_decode=self._first,
+            previous=whisper.tokens_before(prompt or self.prompt),
+        )
 
     def _close_full_windows(self, state: WholeAudio) -> Passes[list[Word]]:
         """Decode and move past windows while the open one holds more audio than the context.
@@ -75,7 +90,7 @@ class _Whole(SharedPasses, OnWhisper):
         max_samples = self._decoder.limit_samples
         while state.window().size > max_samples:
             window = yield from self._decoder.decoding_segments(
-                state.window()[:max_samples], state.language, state.recorder
+                state.window()[:max_samples], state.language, state.recorder, state.previous
             )
             with state.recorder.part("policy"):
                 times = self._decoder.times(window)
@@ -99,7 +114,9 @@ class _Whole(SharedPasses, OnWhisper):
             # timestamps.
             decoder = self._decoder
             decoding = decoder.decoding_segments if state.start > 0 else decoder.decoding
-            window = yield from decoding(state.window(), state.language, state.recorder)
+            window = yield from decoding(
+                state.window(), state.language, state.recorder, state.previous
+            )
             with state.recorder.part("finalise"):
                 times = self._decoder.times(window)
                 committed += self._words(state, window, len(times), times)
@@ -160,7 +177,9 @@ class Reencode(_Whole, Chunked):
     def _show(self, state: WholeAudio) -> Passes[list[Word]]:
         """Decode the audio so far and set the partial words; return the words of full windows."""
         committed = yield from self._close_full_windows(state)
-        window = yield from self._decoder.decoding(state.window(), state.language, state.recorder)
+        window = yield from self._decoder.decoding(
+            state.window(), state.language, state.recorder, state.previous
+        )
         with state.recorder.part("policy"):
             state.partial = state.emitter.partial(word.text for word in window.words)
         return committed

@@ -1,10 +1,10 @@
 """AlignAtt: where in the audio does the decoder look, and is that too close to its end?
 
 The cross-attention of the alignment heads, a row per decoder query, is standardised over all rows
-so far (prompt and forced text among them), smoothed by a median over 7 frames and averaged over
-heads. The frame at which the last row is highest is the one the next token is taken from
-(Simul-Whisper, arXiv 2406.10052; AlignAtt, arXiv 2305.11408). With two rows or fewer it is the
-attention itself that is smoothed and averaged.
+so far (control tokens and forced text among them, a `prompt` not), smoothed by a median over 7
+frames and averaged over heads. The frame at which the last row is highest is the one the next token
+is taken from (Simul-Whisper, arXiv 2406.10052; AlignAtt, arXiv 2305.11408). With two rows or fewer
+it is the attention itself that is smoothed and averaged.
 
 Only the last row is asked for. So mean and squared deviation of each head and frame are carried
 along, and only that row is standardised and smoothed: the work per token does not grow with the
@@ -120,11 +120,15 @@ class AlignAtt(Guide):
         after_text: bool,
         last_attended: int | None,
         last: bool,
+        first_row: int = 0,
     ) -> None:
-        """Begin one search over `n_frames` of audio; for the other arguments see the policy."""
+        """Begin one search over `n_frames` of audio; for the other arguments see the policy.
+
+        first_row: of the first pass, the rows before it are of a text that is not in the audio."""
         self.on_cross = self._head_rows = head_rows
         self._policy, self._n_frames = policy, n_frames
         self._after_text, self.last_attended, self._last = after_text, last_attended, last
+        self._first_row = first_row
         self._running: RunningRows | None = None
 
     def judge(self, live: Sequence[Hypothesis]) -> list[tuple[Verdict, int | None]]:
@@ -132,7 +136,7 @@ class AlignAtt(Guide):
         # With the three frames after the audio, which the median of its last frames reaches.
         rows = self._head_rows.rows()[..., : self._n_frames + MEDIAN_FRAMES // 2]
         if self._running is None:
-            self._running = RunningRows(rows)
+            self._running = RunningRows(rows[:, :, self._first_row :])
         else:
             self._running.add(rows)
         # The place before the search counts as one of the last two frames.

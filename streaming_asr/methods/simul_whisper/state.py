@@ -31,6 +31,7 @@ class SimulWhisperState(StreamState):
 
     detokenizer: Detokenizer
     cache: DecoderCache
+    prompt: list[int]
     window: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     window_start: int = 0
     """Frame at which the window begins."""

@@ -53,6 +53,7 @@ class SimulWhisper(SharedPasses, Chunked):
     rewind_frames: int | None
     beam: int
     guard: str
+    prompt: str | None = None
 
     lookahead_samples = 0
 
@@ -90,14 +91,21 @@ class SimulWhisper(SharedPasses, Chunked):
 
     # ---- the protocol -----------------------------------------------------------------------
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> SimulWhisperState:
+    def start(
+        self,
+        *,
+        language: str | None = None,
+        recorder: Recorder = NULL,
+        prompt: str | None = None,
+    ) -> SimulWhisperState:
         """Return the state of a new stream; only multilingual models take another `language`."""
-        self._whisper.prompt(language)  # a language it does not know is refused here
+        whisper = self._whisper
         cache = DecoderCache(self._decoder, rows=self._search.beam)
         return SimulWhisperState(
             language=language,
             recorder=recorder,
-            detokenizer=self._whisper.detokenizer,
+            detokenizer=whisper.detokenizer,
+            prompt=whisper.prompt(language, whisper.tokens_before(prompt or self.prompt)),
             cache=cache,
         )
 
@@ -147,7 +155,7 @@ class SimulWhisper(SharedPasses, Chunked):
 
     def _decode(self, state: SimulWhisperState, *, at_end: bool) -> Passes[Hypothesis]:
         """Return the text of the window that follows `state.tokens`; update the decoder's place."""
-        forced = [*self._whisper.prompt(state.language), *state.tokens]
+        forced = [*state.prompt, *state.tokens]
         attended = None  # the decoder's place, as a frame of the window
         if state.last_attended is not None:
             attended = state.last_attended - state.window_start
@@ -160,6 +168,7 @@ class SimulWhisper(SharedPasses, Chunked):
             after_text=bool(state.tokens),
             last_attended=attended,
             last=at_end,
+            first_row=state.prompt.index(self._whisper.sot),
         )
         max_new = TOKENS_PER_SECOND * math.ceil(max(n_new_frames, 1) * FRAME_S)
         hypothesis = yield from self._search.passes(
@@ -190,6 +199,6 @@ class SimulWhisper(SharedPasses, Chunked):
 
     def _make_room(self, state: SimulWhisperState) -> list[Word]:
         """Free a quarter of the decoder's positions for new tokens; return the words committed."""
-        n_control = len(self._whisper.prompt(state.language))
         n_free = self._whisper.max_tokens // 4
-        return state.forget_until(max(0, self._whisper.max_tokens - n_control - n_free))
+        n_most = self._whisper.max_tokens - len(state.prompt) - n_free
+        return state.forget_until(max(0, n_most))

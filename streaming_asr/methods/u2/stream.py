@@ -110,6 +110,7 @@ class U2(SharedPasses, Chunked):
     max_delay_s: float | None
     blank_threshold: float
     word_times: str
+    prompt: str | None = None
 
     lookahead_samples = LOOKAHEAD_SAMPLES
 
@@ -160,7 +161,13 @@ class U2(SharedPasses, Chunked):
 
     # ---- the protocol -----------------------------------------------------------------------
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> U2State:
+    def start(
+        self,
+        *,
+        language: str | None = None,
+        recorder: Recorder = NULL,
+        prompt: str | None = None,
+    ) -> U2State:
         """Return the state of a new stream. `language` is for multilingual models (default en)."""
         whisper = self._whisper
         shape = (whisper.n_mels, 2 * whisper.context_frames + 1)
@@ -171,7 +178,7 @@ class U2(SharedPasses, Chunked):
             features=StreamingLogMel(whisper.n_mels, device=whisper.device),
             first=self._first_pass.start(),
             search=PrefixBeamSearch(self._tokenizer.blank, self._beam, fusion=self._fusion),
-            prompt=whisper.prompt(language),
+            prompt=whisper.prompt(language, whisper.tokens_before(prompt or self.prompt)),
             language=language,
             recorder=recorder,
             chunk_frames=self._chunk_frames,

@@ -44,6 +44,7 @@ class Ufal(Chunked):
     compat: bool
     cache: str | None
     guard: str
+    prompt: str | None = None
 
     lookahead_samples = 0
 
@@ -81,12 +82,18 @@ class Ufal(Chunked):
 
         return Backbone(self.load(), self.beam, guard=self.guard)
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> BufferedStream:
+    def start(
+        self,
+        *,
+        language: str | None = None,
+        recorder: Recorder = NULL,
+        prompt: str | None = None,
+    ) -> BufferedStream:
         """Return the state of a new stream; an unknown language is refused here."""
         self._recogniser.check_language(language)
         return BufferedStream(
             buffer=(ReferenceBuffer if self.compat else OnlineBuffer)(
-                self._recogniser, self._policy, language, recorder
+                self._recogniser, self._policy, language, recorder, prompt or self.prompt
             ),
             language=language,
             recorder=recorder,

@@ -62,6 +62,7 @@ class WhisperRT(SharedPasses, Chunked):
     decoder_cache: bool
     guard: str
     word_times: str | None = None
+    prompt: str | None = None
 
     lookahead_samples = LOOKAHEAD_SAMPLES
 
@@ -101,7 +102,13 @@ class WhisperRT(SharedPasses, Chunked):
 
     # ---- the protocol -----------------------------------------------------------------------
 
-    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> WhisperRTState:
+    def start(
+        self,
+        *,
+        language: str | None = None,
+        recorder: Recorder = NULL,
+        prompt: str | None = None,
+    ) -> WhisperRTState:
         """Return the state of a new stream. `language` is for multilingual models (default en)."""
         whisper = self._whisper
         n_mel_frames = 2 * whisper.context_frames + 1
@@ -109,7 +116,7 @@ class WhisperRT(SharedPasses, Chunked):
             encoder=StreamingEncoder(whisper.model),
             cache=DecoderCache(self._decoder, rows=self._settings.beam),
             mel=torch.zeros(whisper.n_mels, n_mel_frames, device=whisper.device),
-            prompt=whisper.prompt(language),
+            prompt=whisper.prompt(language, whisper.tokens_before(prompt or self.prompt)),
             language=language,
             recorder=recorder,
             features=StreamingLogMel(whisper.n_mels, device=whisper.device),
