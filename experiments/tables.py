@@ -25,6 +25,8 @@ from typing import Any
 
 from experiments import papers
 from streaming_asr.errors import UserError
+from streaming_asr.score.compare import compare, read_runs
+from streaming_asr.score.compare import table as differences
 from streaming_asr.score.results import Result, is_busy, read_results
 from streaming_asr.terminal import exit_status
 
@@ -91,6 +93,13 @@ def find(cells: Iterable[Result], **values: Any) -> Result | None:
         ):
             return cell
     return None
+
+
+def paired(baseline: Result, cell: Result) -> Mapping[str, Any]:
+    """The row of `score compare` for a cell's WER minus the baseline's, of the same recordings."""
+    comparisons = compare(read_runs([str(baseline.folder), str(cell.folder)]))
+    (row,) = (each for each in differences(comparisons) if each["metric"] == "wer")
+    return row
 
 
 # -- rows -----------------------------------------------------------------------------------

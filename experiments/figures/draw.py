@@ -46,10 +46,16 @@ def draw(folder: Path | str, out: Path) -> Path:
     return draw_cells(cells, out)
 
 
-def draw_cells(cells: Sequence[Result], out: Path, top: float | None = None) -> Path:
+def draw_cells(
+    cells: Sequence[Result],
+    out: Path,
+    top: float | None = None,
+    clock: str = "computing included",
+) -> Path:
     """Draw these results, of which one at least has its numbers, into `out`.
 
-    top: the WER (%) at which the axis ends; by default far above most runs only.
+    top: the WER (%) at which the axis ends; by default far above most runs only. clock: of the
+    latency, for the axis.
     """
     splits = list(dict.fromkeys(cell.split for cell in cells if _is_drawable(cell)))
 
@@ -69,6 +75,7 @@ def draw_cells(cells: Sequence[Result], out: Path, top: float | None = None) -> 
             here = [cell for cell in cells if cell.split == split and _is_drawable(cell)]
             labels.append((axis, _paint(axis, here, styles, top or ceiling(here))))
             axis.spines[["top", "right"]].set_visible(False)
+            axis.set_xlabel(f"Final after, median (s, {clock})")
             if len(splits) > 1:
                 axis.set_title(split, loc="left", fontsize=9)
         drawn = {cell.label for cell in cells if _is_drawable(cell)}
@@ -183,7 +190,6 @@ def _paint(
         axis.set_xlim(right=right)
         axis.step([xs[0], *xs, right], [end, *ys, ys[-1]], where="post", color=INK, lw=1,
                   alpha=0.75, zorder=0)  # fmt: skip
-    axis.set_xlabel("Final after, median (s, computing included)")
     axis.set_ylabel("WER (%)" if top is None else "WER (%); higher ones at the edge")
     return labels
 

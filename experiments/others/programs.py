@@ -90,14 +90,24 @@ def text_of(answer: Any) -> str:
     return str(answer[2])
 
 
-def whisper_streaming(*, path: str, language: str) -> Callable[[], Any]:
-    """ufal/whisper_streaming with faster-whisper in float32; theirs asks for a GPU."""
+def is_computed(model: Any, precision: str) -> None:
+    """Raises UserError where a model of CTranslate2 computes in another precision."""
+    actual = getattr(getattr(model, "model", None), "compute_type", "float32").partition("_")[0]
+    if actual != precision:
+        raise UserError(
+            f"method.precision={precision}: the program computes in {actual} here, which is no "
+            f"equal comparison; give method.precision={actual}, which the table shows"
+        )
+
+
+def whisper_streaming(*, path: str, language: str, precision: str) -> Callable[[], Any]:
+    """ufal/whisper_streaming with faster-whisper on a CPU; theirs asks for a GPU."""
     them = needs("whisper_online", "put a clone of ufal/whisper_streaming on PYTHONPATH")
     from faster_whisper import WhisperModel
 
     class OnCpu(them.FasterWhisperASR):  # type: ignore[name-defined, misc]
         def load_model(self, modelsize: Any = None, cache_dir: Any = None, model_dir: Any = None):  # type: ignore[no-untyped-def]
-            return WhisperModel(path, device="cpu", compute_type="float32", cpu_threads=1)
+            return WhisperModel(path, device="cpu", compute_type=precision, cpu_threads=1)
 
     asr = OnCpu(language, model_dir=path)
     return lambda: them.OnlineASRProcessor(asr)
@@ -159,12 +169,12 @@ class LiveKit:
 
 
 def whisperlivekit(
-    *, path: str, language: str, policy: str, backend: str, heads: str | None
+    *, path: str, language: str, policy: str, backend: str, heads: str | None, precision: str
 ) -> Callable[[], Any]:
     """WhisperLiveKit's policies without its server and its detector of speech.
 
-    policy: localagreement (int8 on a CPU) or simulstreaming. heads: alignment heads, as its
-    --custom-alignment-heads.
+    policy: localagreement or simulstreaming. heads: alignment heads, as its
+    --custom-alignment-heads. precision: what it computes in, which it chooses itself.
     """
     core = needs("whisperlivekit.core", "pip install whisperlivekit==0.2.26")
     chosen = {} if heads is None else {"custom_alignment_heads": heads}
@@ -177,6 +187,7 @@ def whisperlivekit(
         warmup_file="",
         **chosen,
     )
+    is_computed(getattr(engine.asr, "model", None), precision)
     return lambda: LiveKit(core.online_factory(engine.args, engine.asr), policy)
 
 
@@ -185,11 +196,11 @@ class Pieces:
 
     lookahead_samples = 0
 
-    def __init__(self, *, path: str, language: str) -> None:
+    def __init__(self, *, path: str, language: str, precision: str) -> None:
         from faster_whisper import WhisperModel
 
         self._language = language
-        self._model = WhisperModel(path, device="cpu", compute_type="float32", cpu_threads=1)
+        self._model = WhisperModel(path, device="cpu", compute_type=precision, cpu_threads=1)
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> None:
         """Nothing is kept between chunks."""

@@ -1,12 +1,13 @@
-"""The table of other programs next to ours, on the clock of audio, which a busy machine leaves."""
+"""The tables of other programs next to ours, on the clock of audio, which a busy machine leaves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from experiments.tables import Cells, Figure, Page, Table, find
-from streaming_asr.score.compare import compare, read_runs
-from streaming_asr.score.compare import table as differences
+from experiments.tables import Cells, Figure, Page, Row, Table, find, method_name, paired
+from streaming_asr.cells.folder import settings_of
+from streaming_asr.chunking import parse_duration
 from streaming_asr.score.results import Result
 
 OURS = ("offline", "whisperrt", "hush_word", "simul_whisper", "ufal")
@@ -35,22 +36,56 @@ COLUMNS = {
     "words rewritten per word, marks left out": "light_erasure",
     "CPU s per s": "rtf_cpu",
 }
-OVER = "WER over the nearest of ours"
+OVER, PRECISION = "WER over the nearest of ours", "precision"
+FIXED = {"whisper_cpp": "float16", "pocketsphinx": "–"}  # programs without a choice
+SETS = ("others", "others_prompts", "others_cv")
+"""Names of runs and of their tables: voices, the prompts' dev, Common Voice's dev."""
 
 
 def over_nearest(cell: Result, cells: Sequence[Result]) -> Mapping[str, Figure | None]:
-    """The paired difference in WER to the nearest method of ours, with its interval."""
+    """The precision, and the paired difference in WER to the nearest method of ours, with its
+    interval."""
+    config = cell.document["config"]
+    declared = config["method"].get(PRECISION) or config.get("dtype", "float32")
+    figures: dict[str, Figure | None] = {PRECISION: FIXED.get(method_name(cell), declared)}
     name = next((name for name, what in ROWS.items() if find([cell], **what)), "")
     other = find(cells, **ROWS[NEAREST[name]]) if name in NEAREST else None
-    if other is None:
-        return {}
-    comparisons = compare(read_runs([str(other.folder), str(cell.folder)]))
-    (row,) = (each for each in differences(comparisons) if each["metric"] == "wer")
-    interval = row.get("interval")
-    return {OVER: [row["difference"], *interval] if interval else row.get("difference")}
+    if other is not None:
+        row = paired(other, cell)
+        interval = row.get("interval")
+        figures[OVER] = [row["difference"], *interval] if interval else row.get("difference")
+    return figures
 
 
+FINAL = "final after p50 s"
+LATEST_S = 3.0  # of the picture: whose text is final at the end only is not on it
+
+
+def picture(rows: Sequence[Row], folder: Path) -> None:
+    """Draws WER against the time until a word is final, of the clips of voices."""
+    from experiments.figures.draw import draw_cells
+    from streaming_asr.score.ranking import FRONT
+
+    points = [
+        (row, dict(zip(FRONT, (row.value(FINAL), row.value("WER %")), strict=True)))
+        for row in rows
+        if row.table == SETS[0] and (row.value(FINAL) or LATEST_S) < LATEST_S
+    ]
+    cells = [
+        Result(Path(name), name, name, "", parse_duration(chunk) / 1000, "", metrics)
+        for row, metrics in points
+        for name, chunk in [
+            (row.labels[""].replace("whisperlivekit, ", "livekit "), settings_of(row.cell)["chunk"])
+        ]
+    ]
+    if cells:
+        draw_cells(cells, folder / "others.svg", clock="computing left out")
+
+
+COLUMN_FORMATS = {**dict.fromkeys(COLUMNS, ".2f"), "WER %": ".1f", OVER: "+.1f", PRECISION: ""}
+CHOICES = [({"": name}, [what]) for name, what in ROWS.items()]
 PAGE = Page(
-    [Cells("others", ["others"], [({"": n}, [x]) for n, x in ROWS.items()], COLUMNS, over_nearest)],
-    [Table("others", {**dict.fromkeys(COLUMNS, ".2f"), "WER %": ".1f", OVER: "+.1f"})],
+    [Cells(name, [name], CHOICES, COLUMNS, over_nearest) for name in SETS],
+    [Table(name, COLUMN_FORMATS) for name in SETS],
+    draw=picture,
 )

@@ -15,7 +15,6 @@ from typing import Any
 
 from experiments.tables import (
     NONE,
-    NOTHING_RUN,
     Cells,
     Figure,
     Page,
@@ -26,12 +25,11 @@ from experiments.tables import (
     find,
     markdown,
     method_name,
+    paired,
     render,
     text_of,
 )
 from streaming_asr.metrics.intervals import holm
-from streaming_asr.score.compare import compare, read_runs
-from streaming_asr.score.compare import table as differences
 from streaming_asr.score.results import Result
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +117,6 @@ METRICS = {
 """The metric of each heading."""
 WER, FINAL, CPU = "WER %", "final after p50 s", "CPU s per s"
 OVER, DIFFER, UNCORRECTED, HOLM = "over offline, beam 5, points", "differ", "p uncorrected", "p"
-WITHIN = {WER: (15, 20, 25), FINAL: (1.2, 1.5, 2.0)}
 COMPARED_MS = (300, 320, 960, 1000)
 
 LANGUAGES = ("en", "fr", "es", "it", "ru")
@@ -177,8 +174,7 @@ def over_offline(cell: Result, cells: Sequence[Result]) -> dict[str, Figure | No
     offline = find(cells, **SYSTEMS[OFFLINE][0])
     if offline is None or method_name(cell) == "offline" or chunk_ms(cell) not in COMPARED_MS:
         return {}
-    comparisons = compare(read_runs([str(offline.folder), str(cell.folder)]))
-    (row,) = (each for each in differences(comparisons) if each["metric"] == "wer")
+    row = paired(offline, cell)
     if "difference" not in row:
         return {}
     interval = row["interval"]
@@ -253,26 +249,6 @@ def with_holm(rows: Sequence[Row]) -> list[Row]:
     return result
 
 
-def within(rows: Sequence[Row]) -> str:
-    """Which row is soonest within so many errors, and which errs least within so much latency."""
-    many = TABLES[0]
-    streams = [row for row in many.of(rows) if row.labels["system"] not in (OFFLINE, GREEDY)]
-    if not streams:
-        return NOTHING_RUN
-    lines = []
-    for limited, other in ((WER, FINAL), (FINAL, WER)):
-        for limit in WITHIN[limited]:
-            inside = [row for row in streams if _value(row, limited) <= limit]
-            words = "{:g} % of the words wrong" if limited == WER else "final after {:g} s"
-            line = [words.format(limit)]
-            if inside:
-                best = min(inside, key=lambda row: (_value(row, other), _value(row, limited)))
-                figures = (f"{_value(best, name):{many.columns[name]}}" for name in (WER, FINAL))
-                line += [*best.labels.values(), *figures]
-            lines.append(line + [NONE] * (5 - len(line)))
-    return markdown(["at most", "best", "chunk", WER, FINAL], lines, 2)
-
-
 def _value(row: Row, heading: str) -> float:
     value = row.value(heading)
     return math.inf if value is None else value
@@ -288,8 +264,8 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
 
 
 def with_p(rows: Sequence[Row]) -> dict[str, str]:
-    """The tables of test-other with the largest p of their differences, and the best rows."""
-    blocks = {"real_other_within": within(rows)}
+    """The tables of test-other with the largest p of their differences."""
+    blocks = {}
     for table in TABLES:
         p_values = [row.value(HOLM) for row in rows if row.table == table.name]
         if table.name.startswith("real_other") and (p_values := [p for p in p_values if p]):

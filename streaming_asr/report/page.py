@@ -20,7 +20,7 @@ from streaming_asr.method import Word, display_text
 from streaming_asr.metrics import METRICS, trace
 from streaming_asr.metrics.table import CLOCKS
 from streaming_asr.report.timelines import choose, timeline
-from streaming_asr.score.columns import HEADLINE
+from streaming_asr.score.columns import HEADLINE, on_clock
 from streaming_asr.score.ranking import (
     best_of,
     best_values,
@@ -110,7 +110,7 @@ def page_data(folder: Path | str, audio_from: Iterable[Path] = ()) -> dict[str, 
         for r in results
     ]
     clock = clock_of(results)
-    headline = {each.metric.replace("_ca", f"_{clock}"): each for each in HEADLINE}
+    headline = {each.metric: each for each in on_clock(HEADLINE, clock)}
     digits = {name: each.digits for name, each in headline.items()}
     columns: list[dict[str, Any]] = [
         {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from streaming_asr.errors import UserError, did_you_mean
@@ -68,6 +69,19 @@ SHORT = {
     "rtf": "rtf_total",
     "memory": "memory_peak_mib",
 }
+
+
+def on_clock(columns: Sequence[Column], clock: str) -> list[Column]:
+    """Return columns on the clock "ca" or "cu", which leaves computing out."""
+    if clock == "ca":
+        return list(columns)
+    words = ("computing included", "computing left out")
+    return [
+        each._replace(
+            metric=each.metric.replace("_ca", "_cu"), meaning=each.meaning.replace(*words)
+        )
+        for each in columns
+    ]
 
 
 def metric_named(name: str, context: str = "", clock: str = "ca") -> str:

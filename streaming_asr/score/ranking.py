@@ -17,7 +17,7 @@ from streaming_asr.score.columns import LATENCY, column_of
 from streaming_asr.score.compare import compare, read_runs
 from streaming_asr.score.document import lines_of
 from streaming_asr.score.judge import Limit, Verdict, judge, with_unit
-from streaming_asr.score.results import BATCH, Result
+from streaming_asr.score.results import BATCH, BUSY, Result
 from streaming_asr.terminal import format_number
 
 WER = "wer"
@@ -100,12 +100,13 @@ def named(result: Result) -> str:
 
 def clock_of(results: Sequence[Result]) -> str:
     """Return the clock on which these runs have latencies: "ca", with compute; or "cu", audio only,
-    if no log has compute times."""
+    if no log has compute times, or a busy machine made them too long."""
     has = {
         clock: any(r.metrics.get(LATENCY.format(clock)) is not None for r in results)
         for clock in ("ca", "cu")
     }
-    return "cu" if has["cu"] and not has["ca"] else "ca"
+    is_lost = not has["ca"] or any(BUSY in result.notes for result in results)
+    return "cu" if has["cu"] and is_lost else "ca"
 
 
 def place(result: Result, clock: str = "ca") -> tuple[float, float] | None:
@@ -169,7 +170,7 @@ def sentence(results: Sequence[Result], clock: str = "ca") -> str | None:
     """Return one sentence on the runs of one data: what the streaming run with the least WER has,
     or both where there are two, and offline's WER. It states numbers, and claims no difference:
     `score compare` tests one. WER has no interval, since that of the least of many would be too
-    low.
+    low. Of fewer than FEW recordings and three streams or more none is named.
 
     None where no run has a number.
     """
@@ -191,6 +192,8 @@ def sentence(results: Sequence[Result], clock: str = "ca") -> str | None:
     if least and n_as_good:
         least += f" (shared by {n_as_good} other{'s' * (n_as_good > 1)})"
     parts = [text for each in pair if (text := _numbers(each, clock, "of the right words", least))]
+    if len(wers) > 1 and not has_winner:
+        parts = [f"{n_recordings(results)} recordings, too few to name the best of {len(wers) + 1}"]
     if offline and not best.is_whole:
         lowest = min(offline, key=lambda result: result.or_last(WER))
         parts.append(f"{lowest.label}: WER {format_number(lowest.metrics[WER], 1)} %")
@@ -205,7 +208,7 @@ def conclusions(results: Sequence[Result]) -> list[str]:
     splits = dict.fromkeys(result.split for result in results)
     for split in splits:
         here = [result for result in results if result.split == split]
-        if n_recordings(here) >= FEW and (text := sentence(here)):
+        if n_recordings(here) >= FEW and (text := sentence(here, clock_of(results))):
             lines.append(f"{split}: {text}" if len(splits) > 1 and split else text)
             pair = pair or streaming(here)[:2]
     if len(pair) == 2:

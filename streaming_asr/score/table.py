@@ -16,11 +16,13 @@ from streaming_asr.score.columns import (
     Column,
     column_of,
     metric_named,
+    on_clock,
 )
 from streaming_asr.score.ranking import (
     FEW,
     best_of,
     best_values,
+    clock_of,
     conclusions,
     n_recordings,
     ranked,
@@ -50,7 +52,8 @@ def table(
     many as the screen has room for. sort: the metric whose best value comes first within each
     corpus. columns: in place of HEADLINE, with the number of recordings and 95 % intervals. The
     title has the settings that all rows share. Word latency counts from the end of the word, with
-    compute (the FIFO clock). Raises UserError if a folder holds no result.
+    compute (the FIFO clock), or without where the machine was busy. Raises UserError if a folder
+    holds no result.
     """
     from rich.console import Group
     from rich.text import Text
@@ -61,7 +64,8 @@ def table(
         metric = columns[0].metric
     cells = read_results(results) if isinstance(results, Path | str) else results
     cells = ranked(cells, metric)
-    chosen = [*columns] if columns else _with_numbers(HEADLINE, cells)
+    clock = clock_of(cells)
+    chosen = [*columns] if columns else _with_numbers(on_clock(HEADLINE, clock), cells)
     if metric not in {column.metric for column in chosen}:
         chosen += _with_numbers([column_of(metric)], cells)
     shared = shared_settings(cells)
@@ -98,7 +102,11 @@ def table(
         title=" · ".join(filter(None, title)),
         spare=()
         if wide or columns
-        else [column_at[n] for n in SPARE if n in column_at and n != metric],
+        else [
+            column_at[name]
+            for each in SPARE
+            if (name := each.replace("_ca", f"_{clock}")) in column_at and name != metric
+        ],
         legend={0: _directions(chosen, metric, bool(best)), **legend} | more,
         bold=[
             (k, column_at[metric])

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
+from report_cells import write_cell
 
 from experiments.others import programs, servers
+from experiments.others.tables import PAGE
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, display_text
 from streaming_asr.methods.remote.wire import Change
@@ -104,6 +106,38 @@ def test_words_of_programs_are_whole_and_final_when_the_next_begins(
     assert display_text(word for step in steps for word in step.committed) == text
     assert not steps[-1].partial
     assert all(word.text[0] == " " for step in steps for word in step.committed)
+
+
+def apart(last_word, text):
+    """A planted fault: each message is words of its own."""
+    return [f" {word}" for word in text.split()], ""
+
+
+@pytest.mark.parametrize("fault", [None, "a cut word", "int8"])
+def test_a_planted_fault_is_seen_in_the_table(monkeypatch, tmp_path, fault):
+    if fault == "a cut word":
+        monkeypatch.setattr(programs, "grown", apart)
+    monkeypatch.setattr(programs, "stub", lambda: stub(CUT), raising=False)
+    steps = updates_of(programs.Online(make="experiments.others.programs:stub"), 3)
+    text = display_text(word for step in steps for word in step.committed)
+    settings = {"_target_": "a.Program", "precision": "int8" if fault == "int8" else "float32"}
+    for name, hypothesis in (("ufal", "unrepentant heirs."), ("whisper_streaming", text)):
+        write_cell(
+            tmp_path / "others" / f"method={name},chunk=1000ms",
+            texts={"u1": ("unrepentant heirs.", hypothesis)},
+            **({"method": settings} if name != "ufal" else {}),
+        )
+    (ours, theirs) = PAGE.rows(tmp_path)
+    assert ours.value("WER %") == 0 and ours.figures["precision"] == "float32"
+    assert (theirs.value("WER %") > 0) == (fault == "a cut word")
+    assert (theirs.figures["precision"] == "int8") == (fault == "int8")
+
+
+def test_a_program_that_computes_in_another_precision_is_refused():
+    model = SimpleNamespace(model=SimpleNamespace(compute_type="int8_float32"))
+    programs.is_computed(model, "int8")
+    with pytest.raises(UserError, match=r"precision=float32: the program computes in int8 here"):
+        programs.is_computed(model, "float32")
 
 
 def module(**attributes):

@@ -321,6 +321,13 @@ def test_a_busy_machine_and_few_recordings_are_remarked(tmp_path):
     text = rendered(tmp_path)
     assert "ufal [1]" in text and "whisperrt [" not in text
     assert "[1] this machine was busy: steps took over 1.5 times their CPU time" in text
+    # Latencies are then those of the audio's clock, which a busy machine leaves as they are.
+    assert "until it is final, computing left out" in " ".join(text.split())
+    figures = json.loads((cell / "metrics.json").read_text())["metrics"]
+    with_computing, without = (
+        f"{figures[f'word_latency_committed_p90_{clock}_s']:.2f}" for clock in ("ca", "cu")
+    )
+    assert with_computing != without and without in text and with_computing not in text
     assert "\nfew recordings (2): chance decides much of such a WER" in text
 
 

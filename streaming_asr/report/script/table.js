@@ -121,14 +121,18 @@ export function drawTable() {
   const cells = visibleCells();
   const visible = shownColumns(cells);
   const columns = [...textColumns, ...visible];
-  // A note of all runs is shown once, below the table.
+  // A note of all runs is shown once below the table, and so is one of several, with a number.
   const common = cells.length
     ? cells[0].notes.filter((note) => cells.every((cell) => cell.notes.includes(note)))
     : [];
+  const all = cells.flatMap((cell) => cell.notes.filter((note) => !common.includes(note)));
+  const numbered = [...new Set(all.filter((note, at) => all.indexOf(note) !== at))];
   const remarks = (cell) =>
     [
       ...(cell.error ? ['failed: ' + cell.error] : []),
-      ...cell.notes.filter((note) => !common.includes(note)),
+      ...cell.notes
+        .filter((note) => !common.includes(note))
+        .map((note) => (numbered.includes(note) ? `[${numbered.indexOf(note) + 1}]` : note)),
     ].join('; ');
   const hasNotes = cells.some(remarks);
   const [sortName, sortDirection] = (state.sort || '').split(':');
@@ -201,7 +205,7 @@ export function drawTable() {
         if (cell.error && !n) return el('td', {}, 'failed');
         return valueCell(cell, column);
       }),
-      hasNotes ? el('td', { class: 'notes' }, notes) : null,
+      hasNotes ? el('td', { class: notes.length > 20 ? 'notes long' : 'notes' }, notes) : null,
     );
   });
   const none = el('tr', {}, el('td', { class: 'text', colspan: columns.length + 1 }, nothing()));
@@ -213,9 +217,13 @@ export function drawTable() {
     cells.length === data.cells.length
       ? runs(cells.length)
       : `${cells.length} of ${runs(data.cells.length)}`;
-  byId('notes').textContent = common.length
-    ? `${cells.length > 1 ? 'All runs: ' : ''}${common.join('; ')}.`
-    : '';
+  const below = common.length
+    ? [`${cells.length > 1 ? 'All runs: ' : ''}${common.join('; ')}.`]
+    : [];
+  byId('notes').textContent = [
+    ...below,
+    ...numbered.map((note, at) => `[${at + 1}] ${note}.`),
+  ].join('\n');
   cue(byId('results').parentElement);
 }
 
