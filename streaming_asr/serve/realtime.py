@@ -371,7 +371,9 @@ class RealtimeSession:
             if flat in session:
                 fields[key] = session[flat]
         if fields.get("turn_detection") is not None:
-            raise Refused(400, "no_turn_detection", "turn_detection: null; commit ends an item")
+            raise Refused(
+                400, "no_turn_detection", "turn_detection: only null; commit ends an item"
+            )
         if fields.get("transcription", {}) is None:
             reason = "transcription=null: this server transcribes only; leave it out"
             raise Refused(400, "invalid_session", reason)

@@ -294,6 +294,14 @@ def test_a_segment_of_moonshine_ends_at_its_limit(monkeypatch):
         assert sum(map(len, state.frames)) < 50
     assert max(frames) <= 50 + 28
     assert update.committed or update.partial
+    monkeypatch.setattr(streaming, "_most", 60)  # positions
+    state = streaming.start()
+    frames.clear()
+    for k in range(6):
+        streaming.step(state, noise(0.56, seed=k), last=False)
+    assert 30 < max(frames) <= 60
+    with pytest.raises(UserError, match=r"positions for 1\.2 s; give a shorter chunk"):
+        streaming.hypothesis(streaming.start(), noise(3.0, seed=1))
 
 
 def test_moonshine_refuses_what_it_cannot_stream(tmp_path):

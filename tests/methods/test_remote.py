@@ -570,7 +570,7 @@ def test_a_page_in_place_of_a_server_is_named_as_such(tmp_path):
         said = heard(tmp_path, remote(url, "vllm_realtime"), seconds=0.1)
         thread.join()
     assert said.status == "failed" and "cannot be reached" in str(said.error)
-    assert "HTTP 200" in str(said.error)
+    assert "HTTP 200); that is no such server; correct the path" in str(said.error)
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def _keys(place):
         ({"include": ["item.input_audio_transcription.logprobs"]}, "include: item.input_audio_tr"),
         ({"include": STEPS}, "include: is a list of names"),
         ({"audio": {"input": {"transcription": None}}}, "transcription=null: this server transcri"),
-        ({"turn_detection": {"type": "server_vad"}}, "turn_detection: null; commit ends an item"),
+        ({"turn_detection": {"type": "server_vad"}}, "turn_detection: only null; commit ends an"),
         ({"input_audio_format": "opus"}, "format opus, None Hz: taken are audio/pcm, 16 bit, at 8"),
         ({"input_audio_format": {"type": "audio/pcmu", "rate": 16_000}}, "audio/pcmu, 16000 Hz"),
         ({"audio": {"input": {"format": {"rate": 7999}}}}, "format audio/pcm, 7999 Hz"),

@@ -2,8 +2,8 @@
 
 The class has no cache: the encoder runs again over the newest frames and those that they see, and
 a frame is frozen once no later audio reaches it. The decoder decodes the segment again at every
-chunk; a word is final when two decodings in turn have it. A segment is at most 20 s long; with
-gate=speech it ends at a pause.
+chunk; a word is final when two decodings in turn have it. A segment is at most 20 s long,
+and no longer than the model has positions; with gate=speech it ends at a pause.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Moonshine(Redecoder):
         config = self.model.config.encoder_config
         self._unit = round(config.sample_rate * config.frame_ms / 1000)  # samples of an embedding
         self._frame_samples = STRIDE * self._unit
+        self._most = int(self.model.config.max_position_embeddings)  # frames of a segment
         windows = config.sliding_windows  # of each layer: frames to the left and right
         # How many frames before and after it all layers together let a frame depend on.
         self._n_after = sum(max(0, after - 1) for _, after in windows)
@@ -72,10 +73,17 @@ class Moonshine(Redecoder):
         with state.recorder.part("encode"):
             self._encode(state, audio, is_end=is_end)
         with state.recorder.part("decode"):
-            segment_samples = sum(map(len, state.frames)) * self._frame_samples
-            if segment_samples >= SEGMENT_S * SAMPLE_RATE:
-                self._end_segment(state)
             tail = [] if state.tail is None else [state.tail]
+            n_frozen, n_step = sum(map(len, state.frames)), -(-len(audio) // self._frame_samples)
+            n_frames = n_frozen + sum(map(len, tail))
+            if n_frames > self._most:
+                raise UserError(
+                    f"a step of {len(audio) / SAMPLE_RATE:g} s: the model has positions for "
+                    f"{self._most * self._frame_samples / SAMPLE_RATE:g} s; give a shorter chunk"
+                )
+            is_full = n_frozen * self._frame_samples >= SEGMENT_S * SAMPLE_RATE
+            if is_full or (n_frozen and n_frames + n_step > self._most):
+                self._end_segment(state)
             frames = torch.cat([*state.frames, *tail])
             return self.decode(frames, state.tokens[: state.n_final], state.recorder)
 

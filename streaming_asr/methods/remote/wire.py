@@ -110,7 +110,9 @@ def limit_sending(connection: socket.socket) -> None:
 def unreachable(url: str, error: Exception) -> UserError:
     """Return the error for an address at which no such server answers."""
     url = url.partition("?")[0]  # settings follow it
-    return UserError(f"method.url={url}: cannot be reached ({error}); start the server there")
+    is_other = "HTTP " in str(error)
+    remedy = "that is no such server; correct the path" if is_other else "start the server there"
+    return UserError(f"method.url={url}: cannot be reached ({error}); {remedy}")
 
 
 def first_message(url: str, connection: Any) -> dict[str, Any]:
