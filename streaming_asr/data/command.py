@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import sys
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,7 @@ from streaming_asr.align.auto import timed_utterances
 from streaming_asr.cells.folder import EVENTS
 from streaming_asr.config.build import build, program
 from streaming_asr.config.schema import check_settings, setting
+from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.events.log import read_log
 from streaming_asr.events.record import committed_words
@@ -34,11 +37,16 @@ streaming-asr data manifest data=librispeech data.path=... data.split=dev-other 
 
   style=FOLDER     manifest, shards: references in one case take case and punctuation from the
                    texts of a run over them: streaming-asr run method=offline model=... data=...
+  biasing=FILE     manifest: each utterance gets its words that are in FILE, one a line, as its list
+                   of B-WER, and names=10 a prompt of these and others from FILE, 10 together
   data=NAME        a corpus: streaming-asr list corpora; data.KEY=VALUE sets its options
   limit=N          so many utterances
   check: decode=false reads headers only; workers=4 reads so many files at once
   shards: out=FOLDER; max_s=30 leaves out what is longer
 """
+
+
+MOST_NAMES = 200
 
 
 @dataclass
@@ -52,6 +60,8 @@ class DataConfig:
     out: str | None = None
     max_s: float = 30.0
     style: str | None = None
+    biasing: str | None = None
+    names: int | None = setting(None, least=1, most=MOST_NAMES)
     output: str = "outputs"
 
 
@@ -85,9 +95,30 @@ def run_manifest(config: DictConfig) -> int:
     """Write a manifest of the corpus and print its number of utterances."""
     from streaming_asr.corpora.manifest import write_manifest
 
-    written = write_manifest(_utterances(config), Path(config.out))
+    if config.names is not None and config.biasing is None:
+        raise UserError(f"names={config.names}: are of a file of words; give biasing=<the file>")
+    utterances = _utterances(config)
+    if config.biasing is not None:
+        words = sorted({line.strip().lower() for line in text_lines(Path(config.biasing))} - {""})
+        utterances = [_listed(each, words, set(words), config.names) for each in utterances]
+    written = write_manifest(utterances, Path(config.out))
     print(f"{written} utterances written to {config.out}")
     return 0
+
+
+def _listed(
+    utterance: Utterance, words: list[str], vocabulary: Set[str], n_names: int | None
+) -> Utterance:
+    """Return the utterance with the list of those of `words` that it has, and with a prompt of
+    these and others, drawn by its id, `n_names` together at least. vocabulary: `words` as a set."""
+    spoken = [word.strip('.,;:?!"') for word in utterance.text.lower().split()]
+    biasing = [word for word in dict.fromkeys(spoken) if word in vocabulary]
+    rng = random.Random(utterance.id)
+    others = [w for w in rng.sample(words, min(len(words), MOST_NAMES)) if w not in biasing]
+    names = biasing + others[: max(0, (n_names or 0) - len(biasing))]
+    rng.shuffle(names)
+    prompt = None if n_names is None else ", ".join(names)
+    return replace(utterance, biasing=tuple(biasing), prompt=prompt)
 
 
 def _utterances(config: DictConfig) -> list[Utterance]:

@@ -439,6 +439,23 @@ def test_a_run_over_other_speech_is_refused(monkeypatch, corpus, capsys):
     assert command(monkeypatch, corpus, f"style={corpus}/nothing") != 0
 
 
+def test_a_manifest_gets_lists_and_prompts_of_a_file_of_words(monkeypatch, corpus, capsys):
+    words = [f"word{i}" for i in range(300)]
+    (corpus / "words.txt").write_text("Fox\nmister\n" + "\n".join(words))
+    given = f"biasing={corpus}/words.txt"
+    assert command(monkeypatch, corpus, given, "names=10") == 0
+    first, *_, last = read_manifest(corpus / "out.jsonl")
+    names = [set(each.prompt.split(", ")) for each in (first, last)]
+    assert (first.biasing, last.biasing) == (("mister", "fox"), ())
+    assert [len(each) for each in names] == [10, 10]
+    assert names[0] - set(words) == {"mister", "fox"} and names[1] <= set(words)
+    (corpus / "out.jsonl").unlink()
+    assert command(monkeypatch, corpus, given) == 0
+    assert [each.prompt for each in read_manifest(corpus / "out.jsonl")] == [None] * 4
+    assert command(monkeypatch, corpus, "names=10") != 0
+    assert "names=10: are of a file of words" in capsys.readouterr().err
+
+
 def test_a_limit_reads_only_the_lines_that_it_takes(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.zeros(1600), 16_000)
     rows = [{"id": n, "audio_filepath": "a.wav", "text": "", "language": "en"} for n in range(20)]
