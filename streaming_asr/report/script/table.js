@@ -121,19 +121,21 @@ export function drawTable() {
   const cells = visibleCells();
   const visible = shownColumns(cells);
   const columns = [...textColumns, ...visible];
-  // A note of all runs is shown once below the table, and so is one of several, with a number.
+  // A note is shown once below the table: of all runs, or with a number.
   const common = cells.length
     ? cells[0].notes.filter((note) => cells.every((cell) => cell.notes.includes(note)))
     : [];
-  const all = cells.flatMap((cell) => cell.notes.filter((note) => !common.includes(note)));
-  const numbered = [...new Set(all.filter((note, at) => all.indexOf(note) !== at))];
+  const numbered = [...new Set(cells.flatMap((cell) => cell.notes))].filter(
+    (note) => !common.includes(note),
+  );
   const remarks = (cell) =>
     [
       ...(cell.error ? ['failed: ' + cell.error] : []),
       ...cell.notes
-        .filter((note) => !common.includes(note))
-        .map((note) => (numbered.includes(note) ? `[${numbered.indexOf(note) + 1}]` : note)),
-    ].join('; ');
+        .map((note) => numbered.indexOf(note))
+        .filter((at) => at >= 0)
+        .map((at) => `[${at + 1}]`),
+    ].join(' ');
   const hasNotes = cells.some(remarks);
   const [sortName, sortDirection] = (state.sort || '').split(':');
   const order = (column) =>
