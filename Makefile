@@ -61,8 +61,9 @@ docs: $(VENV)/.installed-dev  ## the site, in build/docs; a warning or a broken 
 	$(BIN)/python -m sphinx -W -q -b html -c docs . build/docs
 	@echo build/docs/index.html
 
-bench: $(VENV)/.installed  ## time per chunk at chunks 5, 30 and 97, beside the naive baseline
-	$(BIN)/python -m experiments.bench step
+BASELINE ?= .
+bench: $(VENV)/.installed  ## CPU time and memory of commands as work grows, next to BASELINE=CHECKOUT
+	$(BIN)/python -m experiments.bench --baseline $(BASELINE)
 
 debug: $(VENV)/.installed  ## two utterances, nothing tracked, full errors
 	HYDRA_FULL_ERROR=1 $(BIN)/python -m streaming_asr.run model=mini limit=2 tracker=none name=debug
