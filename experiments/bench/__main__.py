@@ -263,11 +263,11 @@ def bound(bench: Bench, _: argparse.Namespace) -> None:
 
 
 def peer(bench: Bench, _: argparse.Namespace) -> None:
-    own = {side.name: bench.factor(side, "method=offline") for side in bench.sides}
+    factors = {side.name: bench.factor(side, "method=offline") for side in bench.sides}
     for kind, goal in {"float32": "0.8", "int8": "1.0"}.items():
         theirs = bench.probe("peer", kind, *SPEECH, LIMIT)
         line = Line(f"offline over faster-whisper {kind}", "", goal)
-        line.values = {name: value / theirs for name, value in own.items()}
+        line.values = {name: value / theirs for name, value in factors.items()}
         bench.lines.append(line)
 
 
@@ -329,8 +329,8 @@ def _measure(arguments: argparse.Namespace) -> None:
         checkout = checkout.resolve()
         if not (checkout / "streaming_asr" / "run").is_dir():
             raise UserError(f"--baseline {checkout}: no checkout of this project; give its folder")
-        own = checkout / ".venv" / "bin" / "python"
-        sides.append(Side("baseline", checkout, str(own) if own.exists() else sys.executable))
+        python = checkout / ".venv" / "bin" / "python"
+        sides.append(Side("baseline", checkout, str(python) if python.exists() else sys.executable))
     rows = list(dict.fromkeys(arguments.rows)) or list(ROWS)
     from rich.console import Console
     from rich.progress import Progress

@@ -9,12 +9,14 @@ reference word.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
+from streaming_asr.metrics.table import CLOCKS
 from streaming_asr.metrics.trace import Text, Trace, ratio
 from streaming_asr.text.normalise import Normaliser
 from streaming_asr.text.tokens import common_prefix
@@ -51,21 +53,43 @@ def count(reference: Sequence[str], hypothesis: Sequence[str]) -> Errors:
     return Errors(counts.substitutions + counts.deletions + counts.insertions, len(reference))
 
 
+def next_column(plus: int, minus: int, where: int, among: int) -> tuple[int, int, int]:
+    """Return (plus, minus, straight) after one more word of the text: Myers' bit-parallel column
+    (1999) over the words of a reference.
+
+    Bit i of `plus` is set where the distance to i + 1 reference words is one more than that to i
+    words, of `minus` where it is one less; of `straight` where it is that of i reference words and
+    the text before. where: the bits of the word's places in the reference; among: all bits.
+    """
+    straight = (((where & plus) + plus) ^ plus) | where
+    across_plus = minus | (among & ~(straight | plus))
+    across_minus = plus & straight
+    straight |= minus
+    across_plus = (across_plus << 1 | 1) & among
+    across_minus = across_minus << 1 & among
+    where |= minus
+    return across_minus | (among & ~(where | across_plus)), across_plus & where, straight
+
+
+def places_of(words: Iterable[str]) -> dict[str, int]:
+    """Return the bits of each word's places."""
+    where: dict[str, int] = {}
+    for i, word in enumerate(words):
+        where[word] = where.get(word, 0) | 1 << i
+    return where
+
+
 class Distances:
     """Edit distances of a growing text to the beginnings of one reference.
 
-    Myers' bit-parallel columns (1999) over the whole reference, one for each word of the text: bit
-    i of `plus` is set where the distance to i + 1 reference words is one more than that to i words,
-    of `minus` where it is one less. The columns of the text before are kept, so that only words
-    behind the first change are computed.
+    The columns of the text before are kept (`next_column`), so that only words behind the first
+    change are computed.
     """
 
     MOST = 2_000  # columns that are kept; a text that changes before them begins again
 
     def __init__(self, reference: Sequence[str]) -> None:
-        self._where: dict[str, int] = {}  # the bits of a word's places in the reference
-        for i, word in enumerate(reference):
-            self._where[word] = self._where.get(word, 0) | 1 << i
+        self._where = places_of(reference)
         self._all = (1 << len(reference)) - 1
         self._words: tuple[str, ...] = ()
         self._first = 0  # number of words before the first column that is kept
@@ -79,15 +103,7 @@ class Distances:
         del self._columns[n_same - self._first + 1 :]
         plus, minus = self._columns[-1]
         for word in words[n_same:]:
-            where = self._where.get(word, 0)
-            straight = (((where & plus) + plus) ^ plus) | where
-            across_plus = minus | (self._all & ~(straight | plus))
-            across_minus = plus & straight
-            across_plus = (across_plus << 1 | 1) & self._all
-            across_minus = across_minus << 1 & self._all
-            where |= minus
-            plus = across_minus | (self._all & ~(where | across_plus))
-            minus = across_plus & where
+            plus, minus, _ = next_column(plus, minus, self._where.get(word, 0), self._all)
             self._columns.append((plus, minus))
         if len(self._columns) > 2 * self.MOST:
             self._first += self.MOST
@@ -95,10 +111,6 @@ class Distances:
         self._words = words
         among = (1 << n) - 1
         return len(words) + (plus & among).bit_count() - (minus & among).bit_count()
-
-
-def _distance(reference: Sequence[str], display: Sequence[str]) -> Errors:
-    return Errors(Levenshtein.distance(reference, display), len(reference))
 
 
 def word_errors(trace: Trace, normalise: Normaliser) -> Errors:
@@ -160,23 +172,20 @@ class AlignedWordErrors:
         self._normalise = normalise
         self._words = trace.words
         self._ends = sorted(word.end for word in trace.words)
-        # Steps and grid points share many texts: every pair is normalised and aligned once.
-        self._counts: dict[tuple[int, Text], Errors] = {}
         texts = [word.text for word in trace.words]
         self._all_spoken = joined(texts, trace.unit)
         # Where each first so many words end. Characters may join: their texts are made one by one.
         self._spoken_ends = list(accumulate((len(text) + 1 for text in texts), initial=0))
         self._reference = normalise.words(self._all_spoken)
         self._distances = Distances(self._reference)
-        # By the number of words that have ended: their normalised words, or only how many they are
-        # where these are the reference's first ones.
-        self._ended: dict[int, int | tuple[str, ...]] = {}
+        # By the number of words that have ended, normalised: how many first words of the reference
+        # they begin with, and the others.
+        self._ended: dict[int, tuple[int, tuple[str, ...]]] = {}
 
     def per_step(self, clock: str, *, committed: bool = False) -> Errors:
         """Return the errors at the time of each step: a_k on "cu" (the paper), f_k on "ca"."""
-        texts = _texts(self._trace, committed)
-        times = self._trace.times(clock)
-        return total([self._at(t, text) for t, text in zip(times, texts, strict=True)])
+        counts = self._committed if committed else self._displayed
+        return total([counts[pair] for pair in self._steps(clock)])
 
     def on_grid(self, clock: str) -> Errors:
         """Return the errors of the display every 100 ms from 0.1 s to the end of the audio,
@@ -185,10 +194,17 @@ class AlignedWordErrors:
         The display at t is the last one at or before t. A word that is late is missing until it is
         shown, and counts as a deletion at each of these times.
         """
-        texts = _texts(self._trace, False)
+        return total([self._displayed[pair] for pair in self._grid(clock)])
+
+    def _steps(self, clock: str) -> Iterator[tuple[int, int]]:
+        """Yield (step, number of words that ended before its time) for each step."""
+        for k, t in enumerate(self._trace.times(clock)):
+            yield k, bisect_left(self._ends, t)
+
+    def _grid(self, clock: str) -> Iterator[tuple[int, int]]:
+        """Yield (step, number of words that ended) for each point of the grid; -1 before the first
+        step."""
         times = self._trace.times(clock)
-        nothing = Text.of("", texts[0].whole if texts else "")
-        counts = []
         n_steps = 0  # that happened by t
         # A duration of whole ticks, counted in samples, may be just below it as a float.
         n_ticks = int(self._trace.duration_s * GRID_PER_S + 1e-6)
@@ -196,8 +212,33 @@ class AlignedWordErrors:
             t = tick / GRID_PER_S
             while n_steps < len(times) and times[n_steps] <= t:
                 n_steps += 1
-            counts.append(self._at(t, texts[n_steps - 1] if n_steps else nothing))
-        return total(counts)
+            yield n_steps - 1, bisect_left(self._ends, t)
+
+    @cached_property
+    def _displayed(self) -> dict[tuple[int, int], Errors]:
+        """The errors of each pair of `_steps` and `_grid`, on both clocks."""
+        pairs = (self._steps, self._grid)
+        return self._counts(False, chain.from_iterable(of(c) for of in pairs for c in CLOCKS))
+
+    @cached_property
+    def _committed(self) -> dict[tuple[int, int], Errors]:
+        return self._counts(True, chain.from_iterable(map(self._steps, CLOCKS)))
+
+    def _counts(
+        self, committed: bool, pairs: Iterable[tuple[int, int]]
+    ) -> dict[tuple[int, int], Errors]:
+        """Return the errors of each pair, in the order of the steps: each text is normalised once,
+        and its columns go on from the text before."""
+        texts = _texts(self._trace, committed)
+        counts: dict[tuple[int, int], Errors] = {}
+        display: tuple[str, ...] = ()
+        text_before: Text | None = None
+        for k, n_ended in sorted(set(pairs)):
+            if k >= 0 and texts[k] != text_before:
+                text_before = texts[k]
+                display = self._normalise.words(str(text_before))
+            counts[k, n_ended] = self._errors(n_ended, display)
+        return counts
 
     def _spoken(self, n: int) -> str:
         """Return the first `n` words of the reference as one text."""
@@ -205,22 +246,27 @@ class AlignedWordErrors:
             return self._all_spoken[: max(self._spoken_ends[n] - 1, 0)]
         return joined((word.text for word in self._words[:n]), self._trace.unit)
 
-    def _at(self, t: float, text: Text) -> Errors:
-        """Return the errors of the displayed `text` against the words that ended before `t` s."""
-        n_ended = bisect_left(self._ends, t)
-        key = (n_ended, text)
-        if key not in self._counts:
-            display = self._normalise.words(str(text))
-            if n_ended not in self._ended:
-                words = self._normalise.words(self._spoken(n_ended))
-                is_first = words == self._reference[: len(words)]
-                self._ended[n_ended] = len(words) if is_first else words
-            spoken = self._ended[n_ended]
-            if isinstance(spoken, int):
-                self._counts[key] = Errors(self._distances.to_first(spoken, display), spoken)
-            else:
-                self._counts[key] = _distance(spoken, display)
-        return self._counts[key]
+    def _errors(self, n_ended: int, display: tuple[str, ...]) -> Errors:
+        """Return the errors of the display against the first `n_ended` words."""
+        if n_ended not in self._ended:
+            words = self._normalise.words(self._spoken(n_ended))
+            n_same = common_prefix(words, self._reference)
+            self._ended[n_ended] = n_same, words[n_same:]
+        n_same, others = self._ended[n_ended]
+        errors = self._distances.to_first(n_same, display)
+        if others:  # as the end of a number that goes on; the hint is for speed only
+            spoken = self._reference[:n_same] + others
+            hint = errors + len(others)
+            errors = Levenshtein.distance(spoken, display, score_hint=hint)
+        return Errors(errors, n_same + len(others))
+
+
+def aligned(trace: Trace) -> AlignedWordErrors:
+    """Return the aligned errors of a trace by its own normaliser, computed once."""
+    if "aligned" not in trace.derived:
+        trace.derived["aligned"] = AlignedWordErrors(trace, trace.normalise)
+    errors: AlignedWordErrors = trace.derived["aligned"]
+    return errors
 
 
 def _texts(trace: Trace, committed: bool) -> list[Text]:

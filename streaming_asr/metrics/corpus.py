@@ -16,7 +16,6 @@ from streaming_asr.metrics import (
     stability,
     turns,
 )
-from streaming_asr.metrics.accuracy import AlignedWordErrors
 from streaming_asr.metrics.latency import SEEN, WordLatency
 from streaming_asr.metrics.table import CLOCKS, METRICS
 from streaming_asr.metrics.trace import Trace, mean, ratio
@@ -73,7 +72,7 @@ def _accuracy(traces: Sequence[Trace]) -> Figures:
             totals[f"rwer{suffix}"].append(rwer)
         if trace.words is None:
             continue
-        aligned = AlignedWordErrors(trace, normalise)
+        aligned = accuracy.aligned(trace)
         for clock in CLOCKS:
             totals[f"arwer_{clock}"].append(aligned.per_step(clock))
             totals[f"arwer_committed_{clock}"].append(aligned.per_step(clock, committed=True))

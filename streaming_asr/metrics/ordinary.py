@@ -9,10 +9,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, pairwise
+from math import isqrt
 from typing import Any
 
 import numpy as np
 
+from streaming_asr.metrics.accuracy import next_column, places_of
 from streaming_asr.metrics.trace import Trace, mean, ratio
 from streaming_asr.text.normalise import Normaliser
 from streaming_asr.text.tokens import common_prefix
@@ -117,47 +120,37 @@ def place(reference: Sequence[str], hypothesis: Sequence[str]) -> list[WordPlace
     words to a deletion and a deletion to an insertion: of a phrase spoken once and written twice
     the second is inserted. (rapidfuzz, which counts the errors of WER, promises no choice.)
     """
+    # Columns are computed from the text's last word up, over the reference from its last word up,
+    # so that the second pass can read the choices from the start: the lowest bit is of the last
+    # reference word. One column for each block is kept; a block is computed again when the second
+    # pass comes to it.
     n, m = len(reference), len(hypothesis)
-    ids: dict[str, int] = {}
-    spoken, written = (
-        np.array([ids.setdefault(word, len(ids)) for word in words], dtype=np.int32)
-        for words in (reference, hypothesis)
-    )
-    # Row i of the table has, for each j, the distance of reference[i:] to hypothesis[j:], (m + 1,).
-    # The rows are computed from the last (an empty reference) up, so that the second pass can read
-    # the choices from the start. Of a row only bits are stored: is pairing word i with word j best,
-    # and is leaving word i out best.
-    columns = np.arange(m + 1, dtype=np.int32)
-    next_row = m - columns
-    pairs: list[np.ndarray[Any, Any]] = []  # packed bits, of row n - 1 first
-    deletions: list[np.ndarray[Any, Any]] = []
-    for word in spoken[::-1]:
-        deleted = next_row + 1
-        paired = next_row[1:] + (written != word)
-        row = deleted.copy()
-        row[:-1] = np.minimum(row[:-1], paired)
-        # An insertion costs 1 per column: the least of row[k] + k - j over all k >= j.
-        row = np.minimum.accumulate((row + columns)[::-1])[::-1] - columns
-        pairs.append(np.packbits(row[:-1] == paired))
-        deletions.append(np.packbits(row == deleted))
-        next_row = row
+    where, among = places_of(reversed(reference)), (1 << n) - 1
+    size = isqrt(m) + 1
+    kept: list[tuple[int, int]] = []  # (plus, minus) behind each block, of the last one first
+    plus, minus = among, 0
+    for begin in range((m - 1) // size * size, -1, -size):
+        kept.append((plus, minus))
+        for word in reversed(hypothesis[begin : begin + size]):
+            plus, minus, _ = next_column(plus, minus, where.get(word, 0), among)
     places: list[WordPlace] = []
-    i = j = 0
-    while j < m:
-        if i < n and _bit(pairs[n - 1 - i], j):
-            places.append(WordPlace(i, bool(spoken[i] == written[j]), False))
-            i, j = i + 1, j + 1
-        elif i < n and _bit(deletions[n - 1 - i], j):
-            i += 1
-        else:
-            places.append(WordPlace(i, False, True))
-            j += 1
+    i = 0
+    for begin in range(0, m, size):
+        plus, minus = kept.pop()
+        choices = []  # of each word: where it is right, pairing it is best, or deleting before it
+        for word in reversed(hypothesis[begin : begin + size]):
+            right = where.get(word, 0)
+            plus, minus, straight = next_column(plus, minus, right, among)
+            choices.append((right, right | ~straight, plus))
+        for right, paired, deleted in reversed(choices):
+            while i < n and not paired >> n - 1 - i & 1 and deleted >> n - 1 - i & 1:
+                i += 1
+            if i < n and paired >> n - 1 - i & 1:
+                places.append(WordPlace(i, bool(right >> n - 1 - i & 1), False))
+                i += 1
+            else:
+                places.append(WordPlace(i, False, True))
     return places
-
-
-def _bit(packed: np.ndarray[Any, Any], index: int) -> bool:
-    """Return one bit of what numpy.packbits packed, which puts the first into the highest bit."""
-    return bool(packed[index // 8] >> (7 - index % 8) & 1)
 
 
 # -- the metrics --------------------------------------------------------------------------------
@@ -259,18 +252,22 @@ def copies(hypothesis: Sequence[str]) -> Iterator[tuple[int, int, int]]:
     words in copies is taken (of several the shortest), and reading goes on after its last copy.
     """
     words = list(hypothesis)
-    places: dict[str, list[int]] = {}  # of each word, in ascending order
-    for i, word in enumerate(words):
-        places.setdefault(word, []).append(i)
+    places: dict[tuple[str, str], list[int]] = {}  # of each two words, in ascending order
+    for i, pair in enumerate(pairwise(words)):
+        places.setdefault(pair, []).append(i)
     begin = 0
     while begin < len(words):
         most_copied, end, phrase_size = 0, begin + 1, 0
-        of_word = places[words[begin]]
-        for second in of_word[bisect_right(of_word, begin) :]:
+        # Of a phrase of one word the copy comes next; of a longer one two words come again.
+        seconds = [begin + 1] if words[begin : begin + 1] == words[begin + 1 : begin + 2] else []
+        of_pair = places.get((words[begin], words[begin + 1]), []) if begin + 1 < len(words) else []
+        for second in chain(seconds, islice(of_pair, bisect_right(of_pair, begin + 1), None)):
             size, n_left = second - begin, len(words) - second
             # No later copy can be longer, and a phrase needs room for a whole copy.
             if n_left <= most_copied or n_left < size:
                 break
+            if words[second - 1] != words[second + size - 1]:
+                continue  # the phrase's last word
             n_same = 1
             while n_same < n_left and words[begin + n_same] == words[second + n_same]:
                 n_same += 1

@@ -11,7 +11,7 @@ import numpy as np
 from streaming_asr.events.log import Log
 from streaming_asr.metrics import METRICS, Trace, biasing, live
 from streaming_asr.metrics import intervals as statistics
-from streaming_asr.metrics.accuracy import AlignedWordErrors, Errors, word_errors
+from streaming_asr.metrics.accuracy import Errors, aligned, word_errors
 from streaming_asr.metrics.intervals import Clusters, Counts, Estimate, Pool, Statistics, Values
 from streaming_asr.metrics.latency import timed
 from streaming_asr.score.columns import COMMIT
@@ -130,7 +130,7 @@ class Sample:
 
 def _on_grid(trace: Trace) -> tuple[float, float]:
     """Return errors and words of arwer_grid_ca; (0, 0) without word times."""
-    return AlignedWordErrors(trace, trace.normalise).on_grid("ca") if timed(trace) else (0.0, 0.0)
+    return aligned(trace).on_grid("ca") if timed(trace) else (0.0, 0.0)
 
 
 def _covered(trace: Trace) -> tuple[float, float]:
