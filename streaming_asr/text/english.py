@@ -27,7 +27,11 @@ _BRACKETS = re.compile(r"[<\[][^>\]]*[>\]]")
 _PARENTHESES = re.compile(r"\(([^)]+?)\)")
 _BEFORE_APOSTROPHE = re.compile(r"\s+'")
 _OPENING = re.compile(r"[<\[(]")
-_CLOSING = re.compile(r"[>\])]")
+BRACKET, PARENTHESIS = 1, 2  # bits of a set of kinds
+_KINDS = {  # what opens, and what closes
+    BRACKET: ("[<", re.compile(r"[>\]]")),
+    PARENTHESIS: ("(", re.compile(r"\)")),
+}
 _PAIR = re.compile(r"(?<![^ ])([A-Za-z]+) (?=([A-Za-z]+) )")
 
 
@@ -35,7 +39,8 @@ _PAIR = re.compile(r"(?<![^ ])([A-Za-z]+) (?=([A-Za-z]+) )")
 class Scan:
     """A text that was normalised, up to each place where it can be cut.
 
-    ends: where the text can be cut. settled: how many letters have to stay for that. n_words: how
+    ends: where the text can be cut. settled: how many letters have to stay for that. opened: the
+    kinds of brackets, as bits, that are open there and that nothing behind may close. n_words: how
     many of `words` there are by then.
     """
 
@@ -43,6 +48,7 @@ class Scan:
     words: list[str] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
+    opened: list[int] = field(default_factory=list)
     n_words: list[int] = field(default_factory=list)
 
     def copy(self) -> Scan:
@@ -52,15 +58,21 @@ class Scan:
             self.words.copy(),
             self.ends.copy(),
             self.settled.copy(),
+            self.opened.copy(),
             self.n_words.copy(),
         )
 
-    def keep(self, n_letters: int) -> int:
-        """Keep what these first letters of the text settle; return where the rest begins."""
+    def keep(self, text: str, n_letters: int) -> tuple[int, int]:
+        """Keep what another text, which shares its first letters, leaves settled; return where the
+        rest begins, and the kinds of brackets that are open there."""
         n = bisect_right(self.settled, n_letters)
-        del self.ends[n:], self.settled[n:], self.n_words[n:]
+        for kind, (_, closing) in _KINDS.items():
+            if n and self.opened[n - 1] & kind and closing.search(text, n_letters):
+                n = next(i for i, kinds in enumerate(self.opened) if kinds & kind)
+        del self.ends[n:], self.settled[n:], self.opened[n:], self.n_words[n:]
         del self.words[self.n_words[-1] if n else 0 :]
-        return self.ends[-1] if n else 0
+        self.text = text
+        return (self.ends[-1], self.opened[-1]) if n else (0, 0)
 
 
 class EnglishPieces:
@@ -88,31 +100,42 @@ class EnglishPieces:
             self._scans = [*self._scans[1:], scan]
             scan = scan.copy()
         self._scans.append(scan)
-        begin = scan.keep(shared[nearest])
-        scan.text = text
-        for cut, settled in self._cuts(text, begin):
+        begin, opened = scan.keep(text, shared[nearest])
+        for cut, settled, opened_there in self._cuts(text, begin, opened):
             scan.words += self._words(text[begin : cut - 1], MARK if begin else "")
             scan.ends.append(cut)
             scan.settled.append(settled)
+            scan.opened.append(opened_there)
             scan.n_words.append(len(scan.words))
             begin = cut
         return (*scan.words, *self._words(text[begin:], MARK if begin else ""))
 
-    def _cuts(self, text: str, begin: int) -> Iterator[tuple[int, int]]:
-        """Yield (cut, settled) of each place between two plain words behind `begin`: how many
-        letters are before the second word, and up to the blank behind it."""
-        opened = 0  # up to here a bracket is open, which what follows may close
+    def _cuts(self, text: str, begin: int, opened: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (cut, settled, opened) of each place between two plain words behind `begin`: how
+        many letters are before the second word, and up to the blank behind it, and the kinds of
+        brackets that are open and never closed."""
+        closed = 0  # up to here a bracket is open
         for pair in _PAIR.finditer(text, begin):
-            if not self._named_words.isdisjoint(pair.groups()):
+            cut = pair.end()
+            if cut < closed or not self._named_words.isdisjoint(pair.groups()):
                 continue
-            if opened and not _CLOSING.search(text, opened, pair.end()):
-                continue
-            before = text[begin : pair.end()]
-            if _OPENING.search(before) and _OPENING.search(without_brackets(before)):
-                opened = pair.end()
-                continue
-            yield pair.end(), pair.end(2) + 1
-            begin, opened = pair.end(), 0
+            before = text[begin:cut]
+            if _OPENING.search(before):
+                # Parentheses may hold an open bracket: what closes that removes their end too.
+                left, never_closed = _BRACKETS.sub("", before), 0
+                for kind, (openings, closing) in _KINDS.items():
+                    if kind == PARENTHESIS:
+                        left = _PARENTHESES.sub("", left)
+                    if any(opening in left for opening in openings):
+                        if (match := closing.search(text, cut)) is not None:
+                            closed = match.end()
+                        else:
+                            never_closed |= kind
+                if cut < closed:
+                    continue
+                opened |= never_closed
+            yield cut, pair.end(2) + 1, opened
+            begin = cut
 
     def _words(self, text: str, before: str) -> list[str]:
         """Return the normalised words of a text between two cuts. before: MARK after a cut."""
