@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from rapidfuzz.distance import Levenshtein
@@ -111,4 +112,9 @@ def speakable(words: Sequence[TimedWord]) -> Iterator[str]:
 
 
 def _letters(text: str) -> str:
-    return "".join(c for c in text.casefold() if c.isalnum())
+    return "".join(map(_letters_of_word, text.split()))
+
+
+@lru_cache(maxsize=65_536)  # the same words come again in every recording and every run
+def _letters_of_word(word: str) -> str:
+    return "".join(c for c in word.casefold() if c.isalnum())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +65,7 @@ def recording(
     n_final = n_violations = 0
     for second in range(1, duration_s + 1):
         is_last = second == duration_s
-        n_shown = sum(end <= second for _, end in times[: int(second * WORDS_PER_S)])
+        n_shown = bisect_right(times, second, key=itemgetter(1))
         n_settled = n_shown if is_last else max(n_final, int((second - 2) * WORDS_PER_S))
         retracted = int(n_final > 2 and errors.random() < 0.02)
         committed = written(n_final - retracted, n_settled, WRONG)
