@@ -233,6 +233,9 @@ def _start(
     except Exception as error:  # not installed, or installed and broken
         _warn("import wandb failed (pip install wandb, or tracker=none)", error)
         return None
+    # wandb would import pandas, half a second, to ask of each value whether it is a data frame; else
+    # it asks by the name of its type.
+    wandb.util.pd_available = False
     first_mode: Any = settings.get("mode") or "offline"
     if os.environ.get("WANDB_MODE") in ("offline", "dryrun"):
         first_mode = "offline"
