@@ -233,8 +233,8 @@ def _start(
     except Exception as error:  # not installed, or installed and broken
         _warn("import wandb failed (pip install wandb, or tracker=none)", error)
         return None
-    # wandb would import pandas, half a second, to ask of each value whether it is a data frame; else
-    # it asks by the name of its type.
+    # To ask of each value whether it is a data frame, wandb would import pandas: half a second.
+    # Else it asks by the name of the value's type.
     wandb.util.pd_available = False
     first_mode: Any = settings.get("mode") or "offline"
     if os.environ.get("WANDB_MODE") in ("offline", "dryrun"):

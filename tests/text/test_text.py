@@ -405,8 +405,8 @@ def test_texts_that_grow_and_change_are_normalised_as_each_by_itself():
     from streaming_asr.text.english import EnglishPieces
 
     rng = random.Random(0)
-    odd = "twenty five one oh can't it's $5 [a b] (c) half 3 rd 's i'm um - a percent".split()
-    kinds = [odd, FAR.split(), ["the", "cat", "colour", "far"]]
+    odd = "twenty five one oh can't it's $5 [a b] (c) half 3 rd 's i'm um - a percent"
+    kinds = [odd.split(), FAR.split(), ["the", "cat", "colour", "far"]]
     growing, texts = EnglishPieces(), ["", "", ""]
     for _ in range(1000):
         k = rng.randrange(3)
