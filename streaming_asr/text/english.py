@@ -40,7 +40,7 @@ class Scan:
     """A text that was normalised, up to each place where it can be cut.
 
     ends: where the text can be cut. settled: how many letters have to stay for that. opened: the
-    kinds of brackets, as bits, that are open there and that nothing behind may close. n_words: how
+    kinds of brackets, as bits, that are open there; nothing behind may close them. n_words: how
     many of `words` there are by then.
     """
 
@@ -53,14 +53,8 @@ class Scan:
 
     def copy(self) -> Scan:
         """Return a scan that can go on in another way."""
-        return Scan(
-            self.text,
-            self.words.copy(),
-            self.ends.copy(),
-            self.settled.copy(),
-            self.opened.copy(),
-            self.n_words.copy(),
-        )
+        lists = self.words, self.ends, self.settled, self.opened, self.n_words
+        return Scan(self.text, *map(list.copy, lists))
 
     def keep(self, text: str, n_letters: int) -> tuple[int, int]:
         """Keep what another text, which shares its first letters, leaves settled; return where the
