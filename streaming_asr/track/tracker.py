@@ -235,7 +235,8 @@ def _start(
         return None
     # To ask of each value whether it is a data frame, wandb would import pandas: half a second.
     # Else it asks by the name of the value's type.
-    wandb.util.pd_available = False
+    with contextlib.suppress(AttributeError):
+        wandb.util.pd_available = False
     first_mode: Any = settings.get("mode") or "offline"
     if os.environ.get("WANDB_MODE") in ("offline", "dryrun"):
         first_mode = "offline"
