@@ -127,16 +127,16 @@ def place(reference: Sequence[str], hypothesis: Sequence[str]) -> list[WordPlace
     n, m = len(reference), len(hypothesis)
     where, among = places_of(reversed(reference)), (1 << n) - 1
     size = isqrt(m) + 1
-    kept: list[tuple[int, int]] = []  # (plus, minus) behind each block, of the last one first
+    columns: list[tuple[int, int]] = []  # (plus, minus) behind each block, of the last one first
     plus, minus = among, 0
     for begin in range((m - 1) // size * size, -1, -size):
-        kept.append((plus, minus))
+        columns.append((plus, minus))
         for word in reversed(hypothesis[begin : begin + size]):
             plus, minus, _ = next_column(plus, minus, where.get(word, 0), among)
     places: list[WordPlace] = []
     i = 0
     for begin in range(0, m, size):
-        plus, minus = kept.pop()
+        plus, minus = columns.pop()
         choices = []  # of each word: where it is right, pairing it is best, or deleting before it
         for word in reversed(hypothesis[begin : begin + size]):
             right = where.get(word, 0)

@@ -116,11 +116,11 @@ class EnglishPieces:
             before = text[begin:cut]
             if _OPENING.search(before):
                 # Parentheses may hold an open bracket: what closes that removes their end too.
-                left, never_closed = _BRACKETS.sub("", before), 0
+                rest, never_closed = _BRACKETS.sub("", before), 0
                 for kind, (openings, closing) in _KINDS.items():
                     if kind == PARENTHESIS:
-                        left = _PARENTHESES.sub("", left)
-                    if any(opening in left for opening in openings):
+                        rest = _PARENTHESES.sub("", rest)
+                    if any(opening in rest for opening in openings):
                         if (match := closing.search(text, cut)) is not None:
                             closed = match.end()
                         else:
