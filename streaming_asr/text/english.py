@@ -53,8 +53,8 @@ class Scan:
 
     def copy(self) -> Scan:
         """Return a scan that can go on in another way."""
-        lists = self.words, self.ends, self.settled, self.opened, self.n_words
-        return Scan(self.text, *map(list.copy, lists))
+        places = (each.copy() for each in (self.ends, self.settled, self.opened, self.n_words))
+        return Scan(self.text, self.words.copy(), *places)
 
     def keep(self, text: str, n_letters: int) -> tuple[int, int]:
         """Keep what another text, which shares its first letters, leaves settled; return where the
