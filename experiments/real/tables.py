@@ -113,6 +113,9 @@ METRICS = {
     "words rewritten per word": "normalised_erasure",
     "CPU s per s": "rtf_cpu",
     "encoder GFLOP/s": "encoder_gflops_per_s",
+    "B-WER %": "b_wer",
+    "U-WER %": "u_wer",
+    "words per minute": "words_on_nonspeech_per_min",
 }
 """The metric of each heading."""
 WER, FINAL, CPU = "WER %", "final after p50 s", "CPU s per s"
@@ -123,6 +126,13 @@ LANGUAGES = ("en", "fr", "es", "it", "ru")
 BASE = (OFFLINE, GREEDY, WHISPERRT, NEVER, UFAL)
 BASE_ENGLISH = (*BASE, HUSH, ZEROS, FULL)
 WHOLE = ("prompts", "speechocean762")
+FIVE = (GREEDY, WHISPERRT, DETECTOR, UFAL, HUSH)
+LISTS = (0, 10, 100)  # names in the prompts of the manifests names-N and quiet-N
+PRECISIONS = {
+    f"{n}, {dtype}": {"path": "names-0", "batch": n, "dtype": dtype}
+    for n in (1, 16)
+    for dtype in ("float32", "int8")
+}
 SETS = {
     "real_clean": "dev-clean",
     "real_native": "Common Voice",
@@ -163,6 +173,9 @@ TABLES = (
     ),
     Table("real_detector", {WER: ".1f", FINAL: ".2f"}, plain=(FINAL,)),
     Table("real_base", {WER: ".1f"}, across="language"),
+    Table("names", {"B-WER %": ".1f", "U-WER %": ".1f", WER: ".1f"}, plain=(WER,), across="names"),
+    Table("quiet", {"words per minute": ".1f"}, across="names"),
+    Table("precision", {WER: ".1f"}, across="batch, dtype"),
 )
 
 # -- rows -----------------------------------------------------------------------------------
@@ -204,17 +217,20 @@ def of_systems(
     )
 
 
-def by_data(table: str, heading: str, key: str, systems: Mapping[str, Sequence[str]]) -> Cells:
-    """The rows of systems for each value that `key` has in the cells' data."""
+def by_value(
+    table: str,
+    heading: str,
+    values: Mapping[str, Mapping[str, Any]],
+    systems: Sequence[str],
+    *more: str,
+) -> Cells:
+    """The rows of systems for each value, by its label: what `find` looks for, also in `more`."""
     choices = [
-        (
-            {heading: value, "system": name},
-            [{f"data.{key}": value, **each} for each in SYSTEMS[name]],
-        )
-        for value, names in systems.items()
-        for name in names
+        ({heading: label, "system": name}, [{**value, **each} for each in SYSTEMS[name]])
+        for label, value in values.items()
+        for name in systems
     ]
-    return Cells(table, [table], choices, METRICS)
+    return Cells(table, [table, *more], choices, METRICS)
 
 
 CELLS = [
@@ -224,13 +240,11 @@ CELLS = [
     of_systems("real_other_base", OTHER_BASE),
     of_systems("real_variants", VARIANTS, ["real_variants", "real"]),
     of_systems("real_detector", DETECTORS),
-    by_data(
-        "real_base",
-        "language",
-        "language",
-        {name: BASE_ENGLISH if name == "en" else BASE for name in LANGUAGES},
-    ),
-    by_data("real_all", "speech", "name", dict.fromkeys(WHOLE, (OFFLINE, GREEDY, WHISPERRT))),
+    by_value("real_base", "language", {n: {"data.language": n} for n in LANGUAGES}, BASE_ENGLISH),
+    by_value("real_all", "speech", {name: {"data.name": name} for name in WHOLE}, BASE[:3]),
+    by_value("names", "names", {f"{n} names": {"path": f"names-{n}"} for n in LISTS}, FIVE),
+    by_value("quiet", "names", {f"{n} names": {"path": f"quiet-{n}"} for n in LISTS}, FIVE),
+    by_value("precision", "batch, dtype", PRECISIONS, FIVE, "names"),
 ]
 
 
