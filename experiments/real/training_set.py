@@ -16,6 +16,7 @@ what an encoder learns from (`recipe.target.learn=encoder`).
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from experiments.real.spoken_text import spoken
-from experiments.real.voices import held_out
 from streaming_asr.corpora.alignments import Alignments, with_words
 from streaming_asr.corpora.lists import OF_READER, without_listed
 from streaming_asr.corpora.manifest import read_manifest
@@ -32,7 +32,13 @@ from streaming_asr.corpora.speechocean762 import Speechocean762
 from streaming_asr.terminal import exit_status
 from streaming_asr.utterance import TimedWord, Utterance
 
+HELD_OUT = Path(__file__).parent / "held_out.json"
 LONGEST_WORD_S = 2.0  # of an alignment that can be right
+
+
+def held_out() -> set[str]:
+    """The voices of Kokoro that nothing is trained on: those of data=voices and those of dev."""
+    return {name for names in json.loads(HELD_OUT.read_text("utf-8")).values() for name in names}
 
 
 def as_sentence(utterance: Utterance) -> Utterance:

@@ -14,10 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from experiments.real import dev, voices
-from experiments.real.packages import ADDRESSES, WORDNET
-from experiments.real.sentences import reserved
-from experiments.real.voices import HELD_OUT
+from experiments.real.training_set import HELD_OUT
 from streaming_asr import corpora
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
@@ -292,9 +289,6 @@ def test_an_unknown_split_of_mini_is_answered_with_those_there_are(tmp_path, mon
 # -- The embedded natural speech --
 
 
-NAMES = [first + rest for first in ("T", "B", "R", "M") for rest in ("om", "en", "ob", "ay")]
-
-
 @pytest.fixture(scope="module")
 def utterances():
     """The clips, each decoded once for all tests."""
@@ -344,40 +338,6 @@ def test_the_audio_takes_3_mb_at_most_and_every_file_is_named(utterances):
     files = list(folder.iterdir())
     assert sum(file.stat().st_size for file in files) < 3e6
     assert {str(file) for file in files} == {u.audio_path for u in utterances}
-
-
-def test_sentences_are_taken_by_length_two_of_one_year_and_never_twice():
-    left = [(1990, "a b c"), (1991, "d e"), (1992, "f g h"), (1990, "i j k"), (1992, "l m n")]
-    assert voices.take(left, 1, 2, 2) == ("d e",)
-    assert voices.take(left, 2, 3, 9) == ("a b c", "i j k")
-    assert left == [(1992, "f g h"), (1992, "l m n")]
-    with pytest.raises(UserError, match="fewer than 2 sentences of 1 to 2 words"):
-        voices.take(left, 2, 1, 2)
-
-
-def test_the_order_of_sentences_depends_on_their_words_and_takes_each_once():
-    kept = [s for s in (f"Word {a}{b}." for a in "abcdefgh" for b in "abcdefgh") if reserved(s)]
-    years = {1970: kept, 1971: [*kept[:1], "Not kept."]}
-    found = [sentence for _, sentence in voices.ordered(years, "salt")]
-    assert sorted(found) == sorted(kept) != []
-    assert found == [sentence for _, sentence in voices.ordered({1970: kept[::-1]}, "salt")]
-
-
-def test_dev_says_no_sentence_of_these_clips_and_none_from_before_1961(tmp_path, utterances):
-    (said,) = (u.text for u in utterances if u.id == "af_river-0")
-    new = [f"We said so to {a} and {b}." for a in NAMES for b in NAMES]
-    kept = [sentence for sentence in new if reserved(sentence)]
-    (tmp_path / ADDRESSES.folder / "package/data").mkdir(parents=True)
-    (tmp_path / WORDNET.folder / "package/dict").mkdir(parents=True)
-    for year, sentences in ((1950, new), (1970, [said]), (1980, new[::2])):
-        file = tmp_path / ADDRESSES.folder / f"package/data/{year}.txt"
-        file.write_text(" ".join(sentences))
-    gloss = "; ".join(f'"{each[:-1]}"' for each in (said, *new))
-    (tmp_path / WORDNET.folder / "package/dict/data.noun").write_text(f"0 | it; {gloss}")
-    of_addresses, of_wordnet = dev.sentences(tmp_path)
-    late = [sentence for sentence in new[::2] if reserved(sentence)]
-    assert sorted(of_addresses) == sorted((1980, sentence) for sentence in late) != []
-    assert sorted(of_wordnet) == sorted((0, sentence) for sentence in kept)
 
 
 # -- `data manifest style=RUN`: references take the style of a run's texts --

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import random
 import subprocess
 import tarfile
 import zipfile
@@ -19,7 +18,6 @@ from corpora_layouts import text_grid
 from safetensors import safe_open
 
 import streaming_asr
-from experiments.real.dev import people, surroundings
 from experiments.real.labels import labelled
 from experiments.real.packages import Package, obtain
 from experiments.real.sentences import (
@@ -32,14 +30,6 @@ from experiments.real.sentences import (
     words_of,
 )
 from experiments.real.spoken_text import spoken, spoken_text
-from experiments.real.synthesis import (
-    RATE,
-    Unmatched,
-    heard,
-    joined,
-    with_output,
-    word_times,
-)
 from experiments.real.training_set import program
 from experiments.real.voices_set import ENGLISH, SOURCES, write
 from experiments.real.voices_set import program as make_voices_set
@@ -154,86 +144,6 @@ def test_the_packages_sentences_are_read_as_they_lie_there(tmp_path):
     assert examples(tmp_path) == ["The cat sat on the mat.", "Did he go home at last?"]
 
 
-VOCABULARY = {symbol: i for i, symbol in enumerate(" ,.—ˈabcdː", start=1)}
-
-
-def test_a_words_time_is_that_of_its_sounding_phonemes():
-    #            pad  ˈ  a  ,     b  c  .  pad   in units of 25 ms
-    durations = [10, 2, 4, 6, 2, 3, 5, 8, 4]
-    assert word_times("ˈa, bc.", durations, "Ah, bee.", VOCABULARY) == [
-        ("Ah,", 0.2, 0.35),
-        ("bee.", 0.55, 0.75),
-    ]
-
-
-def test_words_that_do_not_match_are_refused():
-    with pytest.raises(Unmatched, match="1 words written, 2 spoken"):
-        word_times("a b", [1, 1, 1, 1, 1], "Twelve", VOCABULARY)
-    with pytest.raises(Unmatched, match="2 phonemes, 3 durations"):
-        word_times("ab", [1, 1, 1], "Ab", VOCABULARY)
-
-
-def test_a_word_before_a_pause_ends_where_it_is_last_heard():
-    samples = np.zeros(16_000, np.float32)
-    samples[3_200:6_400] = 0.5  # 0.2 to 0.4 s
-    samples[6_400:8_000] = 0.004  # below -40 dB
-    samples[9_600:12_800] = 0.5  # 0.6 to 0.8 s
-    words = [("One", 0.1, 0.3), ("two,", 0.3, 0.5), ("three", 0.55, 0.7), ("four.", 0.7, 0.95)]
-    assert heard([*words, ("Five.", 0.95, 1.0)], samples) == [
-        ("One", 0.2, 0.3),
-        ("two,", 0.3, 0.4),
-        ("three", 0.6, 0.7),
-        ("four.", 0.7, 0.8),
-        ("Five.", 0.95, 1.0),
-    ]
-    steady = np.full(16_000, 0.5, np.float32)
-    assert heard(words, steady) == words
-
-
-def test_sentences_are_joined_with_their_pause():
-    one = (np.ones(RATE, np.float32), [("one", 0.1, 0.9)])
-    two = (np.ones(RATE // 2, np.float32), [("two", 0.2, 0.4)])
-    samples, words = joined([one, two], [0.25])
-    assert len(samples) == RATE * 1.75
-    assert not samples[RATE : RATE * 5 // 4].any() and samples[RATE * 5 // 4 :].all()
-    assert words == [("one", 0.1, 0.9), ("two", 1.45, 1.65)]
-
-
-def message(*fields):
-    """A message of protobuf with short fields."""
-    made = b""
-    for number, value in fields:
-        if isinstance(value, int):
-            made += bytes([number << 3, value])
-        else:
-            made += bytes([number << 3 | 2, len(value)]) + value
-    return made
-
-
-def test_an_inner_tensor_of_a_network_becomes_its_last_output():
-    import onnxruntime
-
-    def value(name):  # float32 (1,)
-        shape = message((1, message((1, 1))))
-        return message((1, name), (2, message((1, message((1, 1), (2, shape))))))
-
-    def node(kind, source, target):
-        return message((1, source), (2, target), (4, kind))
-
-    graph = message(
-        (1, node(b"Neg", b"x", b"inner")),
-        (1, node(b"Exp", b"inner", b"y")),
-        (2, b"g"),
-        (11, value(b"x")),
-        (12, value(b"y")),
-    )
-    model = message((1, 8), (7, graph), (8, message((2, 13))))
-    session = onnxruntime.InferenceSession(with_output(model, "inner"))
-    y, inner = session.run(None, {"x": np.array([2.0], np.float32)})
-    assert inner.tolist() == [-2.0]
-    assert y == pytest.approx(np.exp(-2.0))
-
-
 # -- What WhisperRT on real Whisper is trained and chosen on --
 
 
@@ -329,26 +239,6 @@ def test_texts_are_cleaned_and_what_no_model_can_have_said_is_left_out(tmp_path,
     told = capsys.readouterr().out
     assert "2 utterances with word times, 0.00 h of sound, 2 speakers; left out: 1 with" in told
     assert "2 utterances in shards; left out: 1 without word times, 0 of more than 30 s" in told
-
-
-def test_dev_has_ten_speakers_of_whom_each_says_one_recording_of_15_s(tmp_path):
-    speakers = [name for name in sorted(frozen_speakers()["dev"]) for _ in range(3)]
-    found = people(str(clips(tmp_path / "human", "train.jsonl", ["so0001", *speakers])))
-    assert len({each.speaker for each in found} & frozen_speakers()["dev"]) == len(found) == 10
-    assert {each.text for each in found} == {"So it is. So it is."}
-    assert all(12.3 <= each.duration_s <= 12.8 for each in found)
-
-
-def test_a_quarter_of_dev_is_heard_through_a_telephone_and_a_quarter_in_a_room():
-    rng = np.random.default_rng(0)
-    noise = rng.normal(0, 0.1, 16_000).astype(np.float32)
-    found = [surroundings(i, random.Random(i)) for i in range(4)]
-    assert [name for name, _ in found] == ["near", "telephone", "near", "room"]
-    near, telephone, _, room = (through(noise) for _, through in found)
-    assert np.array_equal(near, noise)
-    band = np.abs(np.fft.rfft(telephone))
-    assert band[5_000:].mean() < 0.02 * band[1_000:3_000].mean()
-    assert len(room) == len(noise) and not np.allclose(room, noise, atol=0.01)
 
 
 def committed():
