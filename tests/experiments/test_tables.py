@@ -645,8 +645,13 @@ def test_librispeech_in_five_commands(tmp_path, monkeypatch, capsys):
     """As printed, except for the places, the model and the sizes."""
     root = layouts.librispeech(tmp_path)
     chapter = root / "test-clean/121/121726"
-    for name in ("train-clean-100", "dev-other"):  # the chapter with word times
-        shutil.copytree(chapter, root / name / "121/121726")
+    shutil.copytree(chapter, root / "train-clean-100/121/121726")  # the chapter with word times
+    dev = root / "dev-other/122/121726"
+    dev.mkdir(parents=True)
+    for file in chapter.iterdir():  # dev has utterances of its own
+        shutil.copyfile(file, dev / file.name.replace("121-", "122-"))
+    names = dev / "122-121726.trans.txt"
+    names.write_text(names.read_text().replace("121-121726", "122-121726"))
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text(encoding="utf-8")
     section = text.partition("## From LibriSpeech to a table\n")[2].partition("\n##")[0]
