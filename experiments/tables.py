@@ -71,8 +71,9 @@ def chunk_ms(cell: Result) -> int | None:
 def find(cells: Iterable[Result], **values: Any) -> Result | None:
     """The first cell with these values; None where there is none.
 
-    `method`, `model`, `weights` (the name of their folder), `chunk_ms`, `batch`, `path` (the stem
-    of a manifest) and `data.KEY` are the cell's; any other name is a setting of its method.
+    `method`, `model`, `weights` (the name of their folder), `chunk_ms`, `batch`, `gate_silence`,
+    `path` (the stem of a manifest) and `data.KEY` are the cell's; any other name is a setting of
+    its method.
     """
     readers: dict[str, Callable[[Result], Any]] = {
         "method": method_name,
@@ -81,6 +82,7 @@ def find(cells: Iterable[Result], **values: Any) -> Result | None:
         "chunk_ms": chunk_ms,
         "batch": lambda cell: cell.document["config"].get("batch"),
         "path": lambda cell: Path(str(cell.document["config"]["data"].get("path"))).stem,
+        "gate_silence": lambda cell: cell.document["config"].get("gate_silence"),
         **{
             f"data.{key}": lambda cell, key=key: cell.document["config"]["data"].get(key)
             for key in ("split", "join_s", "language", "name")

@@ -58,7 +58,13 @@ def config_hash(config: Mapping[str, Any]) -> str:
         settings["data"] = _without(data, dict.fromkeys(later)) | aligner
     if isinstance(method, Mapping):
         settings["method"] = _without(method, {"word_times": None, "prompt": None})
-    later_ones = {"normaliser": "whisper", "streams": None, "gate": "none", "prompt": None}
+    later_ones = {
+        "normaliser": "whisper",
+        "streams": None,
+        "gate": "none",
+        "gate_silence": "500ms",
+        "prompt": None,
+    }
     return _sha256(json.dumps(_without(settings, later_ones), sort_keys=True))
 
 

@@ -92,6 +92,7 @@ class RunConfig:
     prompt: str | None = MISSING  # a text before that of Whisper's decoder, or a .txt of names
     guard: str = setting(MISSING, one_of=("repeats", "none"))  # of methods that decode freely
     gate: str = setting(MISSING, one_of=("none", "speech"))  # speech: the method gets only speech
+    gate_silence: str = MISSING  # without speech, after which the gate ends a stretch of it
     # of error rates; null: whisper, or whisper_marks for languages with vowel signs
     normaliser: str | None = setting(MISSING, one_of=NORMALISERS)
     seed: int = setting(MISSING, least=0, most=2**32 - 1)

@@ -30,6 +30,8 @@ from streaming_asr.models.native import KINDS, check, kind_of
 from streaming_asr.text.languages import LANGUAGES, language_code
 
 MAX_CHUNK_MS = 30_000  # Whisper's window
+GATE_SILENCE = "500ms"  # the default of conf/run.yaml
+LEAST_SILENCE_MS, MAX_SILENCE_MS = 100, 10_000  # of gate_silence
 NATURAL = ("prompts", "speechocean762", "voices")  # corpora that mini cannot recognise
 
 
@@ -66,11 +68,14 @@ def _settle(config: DictConfig, hydra_node: Any) -> DictConfig:
     with read_write(config), open_dict(config):
         config.pop("hydra", None)
         config.chunk = format_duration(chunk_ms)
+        silence_ms = parse_duration(config.gate_silence, "gate_silence")
+        config.gate_silence = format_duration(silence_ms)
         config.first_chunk = format_duration(first_chunk_ms(config.chunk, config.first_chunk))
         for key in ("name", "path"):  # ~model.path and an own file without it mean null
             config.model.setdefault(key, None)
     check_settings(config, RunConfig)
     check_feed(config.feed, config.batch, config.streams)
+    _check_silence(config)
     if config.piece is not None and not 1 <= config.piece <= config.pieces:
         raise UserError(f"piece={config.piece}: must be 1 to {config.pieces}; leave piece out")
     if choices["model"] == "mini" and choices["data"] in NATURAL and runs_model(config):
@@ -122,6 +127,21 @@ def _settle(config: DictConfig, hydra_node: Any) -> DictConfig:
         with read_write(config):
             config.method.weights = None if weights is None else str(weights)
     return config
+
+
+def _check_silence(config: DictConfig) -> None:
+    """Raise UserError for a `gate_silence` that the gate cannot have, or that no gate takes."""
+    silence = config.gate_silence
+    if not LEAST_SILENCE_MS <= parse_duration(silence) <= MAX_SILENCE_MS:
+        raise UserError(
+            f"gate_silence={silence}: must be {format_duration(LEAST_SILENCE_MS)} to "
+            f"{format_duration(MAX_SILENCE_MS)}; leave gate_silence out for its default"
+        )
+    if config.gate == "none" and silence != GATE_SILENCE:
+        raise UserError(
+            f"gate_silence={silence}: has no effect with gate=none; add gate=speech, or leave "
+            "gate_silence out"
+        )
 
 
 def _own_file(group: str, refusal: str, hydra_node: Any) -> str:

@@ -5,13 +5,16 @@ A turn is a stretch of words with a pause of TURN_S behind it. All times are on 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from streaming_asr.metrics.latency import commit_steps, summary
 from streaming_asr.metrics.trace import Trace, mean, ratio
 
 TURN_S = 2.0  # a shorter pause is the speaker's own, and an end reported in it cuts the turn off
+OWN_PAUSE_S = 0.2  # the least pause within a turn that counts as one
 
 
 class Turn(NamedTuple):
@@ -21,6 +24,9 @@ class Turn(NamedTuple):
     end: float
     is_cut_off: bool  # an end was reported within it
     delay: float | None
+    n_pauses: int  # within it, of OWN_PAUSE_S or more
+    n_cut: int  # of these, those after which an end was reported before the next of them
+    n_ends: int  # reported within it
 
 
 def figures(traces: Sequence[Trace]) -> dict[str, float | None]:
@@ -31,6 +37,12 @@ def figures(traces: Sequence[Trace]) -> dict[str, float | None]:
     finals = [final for trace in traces if (final := final_text(trace)) is not None]
     return {
         "turns_cut_off": ratio(sum(turn.is_cut_off for turn in turns), len(turns), 100.0),
+        "pauses_cut_off": ratio(
+            sum(turn.n_cut for turn in turns), sum(turn.n_pauses for turn in turns), 100.0
+        ),
+        "turns_cut_off_per_min": ratio(
+            sum(turn.n_ends for turn in turns), sum(turn.end - turn.start for turn in turns), 60.0
+        ),
         "turns_missed": ratio(sum(turn.delay is None for turn in turns), len(turns), 100.0),
         "turn_end_delay_p50_ca_s": delays["p50"],
         "turn_end_delay_p90_ca_s": delays["p90"],
@@ -64,8 +76,18 @@ def turns_of(trace: Trace) -> list[Turn]:
         start, end = words[first].start, words[last].end
         next_turn = words[last + 1].start if last + 1 < len(words) else float("inf")
         delays = [end_s - end for end_s in ends_s if end <= end_s < next_turn]
-        is_cut_off = any(start <= end_s < end for end_s in ends_s)
-        turns.append(Turn(start, end, is_cut_off, min(delays, default=None)))
+        within = [end_s for end_s in ends_s if start <= end_s < end]
+        pauses = [
+            word.end
+            for word, after in pairwise(words[first : last + 1])
+            if after.start - word.end >= OWN_PAUSE_S - 1e-9
+        ]
+        # An end may come after the pause that caused it, when the next words have begun.
+        cut = {bisect_right(pauses, end_s) for end_s in within} - {0}
+        turn = Turn(
+            start, end, bool(within), min(delays, default=None), len(pauses), len(cut), len(within)
+        )
+        turns.append(turn)
         first = last + 1
     return turns
 

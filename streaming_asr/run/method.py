@@ -51,7 +51,8 @@ def method_of(config: DictConfig) -> tuple[Any, Callable[[], None]]:
     if config.gate == "speech":
         from streaming_asr.whisper.gate import behind_gate
 
-        method = behind_gate(method, samples_of(config.chunk), samples_of(config.first_chunk))
+        durations = (config.chunk, config.first_chunk, config.gate_silence)
+        method = behind_gate(method, *map(samples_of, durations))
     if config.device.startswith("cuda"):
         return method, lambda: torch.cuda.synchronize(config.device)
     return method, lambda: None

@@ -4,6 +4,7 @@ The client sends `session.update`, `input_audio_buffer.append` (base64 of PCM16,
 mu-law or A-law) and `input_audio_buffer.commit`. Committed words go out as
 `conversation.item.input_audio_transcription.delta` as soon as they are final, and `.completed`
 follows the commit. With several methods each has an item of its own, `<item>.<method>`.
+With `turn_detection` an item is a stretch of speech that the server finds, and ends by itself.
 
 The text of deltas only grows, so the partial words after it are not in them. A client that has
 STEPS in `session.include` also gets an event of that type for each step: method, delta, partial
@@ -20,7 +21,7 @@ import io
 import json
 import logging
 import secrets
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -34,6 +35,8 @@ from streaming_asr.corpora.audio import Resampler
 from streaming_asr.live.cells import LiveCell
 from streaming_asr.method import SAMPLE_RATE, Samples, display_text
 from streaming_asr.serve.service import Refused, Service
+from streaming_asr.serve.turns import SAMPLES_PER_MS, Turns, turn_detection
+from streaming_asr.whisper.vad import Stretch
 
 STEPS = "streaming_asr.steps"
 LOGGED = "streaming_asr.logged"
@@ -105,7 +108,6 @@ class ConversationItem:
         self.id = name
         self.cells: dict[str, LiveCell] = {}
         self.n_received = 0  # samples, at the client's rate
-        self.incomplete: bytes = b""  # the first bytes of a sample whose end is still to come
         self.recording: list[Samples] | None = None  # its pieces, where the server stores audio
         self.n_open = 0  # methods that have not ended
         self.is_logged = True  # whether the logs of all methods that have ended were written
@@ -145,6 +147,8 @@ class RealtimeSession:
         self._n_items = self._n_errors = 0
         self._event_id: str | None = None  # of the client's event that is handled now
         self._received_s = 0.0  # audio
+        self._incomplete = b""  # the first bytes of a sample whose end is still to come
+        self._turns: Turns | None = None  # finds the items; None: the client commits them
         self._outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_UNSENT)
         self._closing = asyncio.Event()
         self._close_reason = (1001, "the server is stopping")  # of the WebSocket
@@ -213,7 +217,7 @@ class RealtimeSession:
                     )
                 return False
             try:
-                self._take(message.get("text"))
+                await self._take(message.get("text"))
             except Refused as error:
                 self._fail(error.code, str(error), self._event_id)
                 self._n_errors += 1
@@ -252,6 +256,7 @@ class RealtimeSession:
 
     async def _settle(self) -> None:
         """End the open item and wait until all audio is transcribed and logged."""
+        await self._end_turn()
         if self.item is not None:
             self._commit()
         for item in tuple(self.unfinished):
@@ -259,7 +264,7 @@ class RealtimeSession:
 
     # -- what the client sends ----------------------------------------------------------------
 
-    def _take(self, text: str | None) -> None:
+    async def _take(self, text: str | None) -> None:
         """Handle one event of the client; None is a binary message. Raises Refused."""
         self._event_id = None
         if text is None:
@@ -273,16 +278,21 @@ class RealtimeSession:
         kind, name = event.get("type"), event.get("event_id")
         self._event_id = name[:100] if isinstance(name, str) else None
         if kind == "input_audio_buffer.append":
-            self._append(event.get("audio"))
+            await self._append(event.get("audio"))
         elif kind == "input_audio_buffer.commit":
-            if self.item is None or not self.item.n_received:
+            is_ended = await self._end_turn()
+            if not is_ended and (self.item is None or not self.item.n_received):
                 raise Refused(400, "input_audio_buffer_commit_empty", "no audio since the last")
-            self._commit()
+            if self.item is not None:
+                self._commit()
         elif kind == "input_audio_buffer.clear":
             if self.item is not None:
                 for cell in self.item.cells.values():
                     cell.stream.abandon()
                 self.item = None
+            if self._turns is not None:
+                await asyncio.to_thread(self._turns.end)
+            self._incomplete = b""
             self._emit("input_audio_buffer.cleared")
         elif kind == "session.update":
             self._update(event.get("session"))
@@ -298,24 +308,56 @@ class RealtimeSession:
                 400, "unknown_event", f"{reason} input_audio_buffer.append, .commit and .clear"
             )
 
-    def _append(self, audio: Any) -> None:
+    async def _append(self, audio: Any) -> None:
         """Add base64 audio to the open item, or to a new one. A piece may end within a sample.
         Raises Refused for what is not base64."""
         try:
             data = base64.b64decode(audio, validate=True)
         except (TypeError, ValueError, binascii.Error) as error:
             raise Refused(400, "invalid_audio", f"audio: not base64 ({error})") from error
+        data = self._incomplete + data
+        n_bytes = len(data) - len(data) % self.format.sample_bytes  # of complete samples
+        self._incomplete = data[n_bytes:]
+        samples, rate = self.format.samples(data[:n_bytes]), self.format.rate
+        self._received_s += len(samples) / rate
+        if self._turns is not None:  # in a thread: a minute of audio takes a quarter of a second
+            self._add_turns(await asyncio.to_thread(self._turns.push, samples))
+            return
         if self.item is None:
             self.item = self._begin()
-        data = self.item.incomplete + data
-        n_bytes = len(data) - len(data) % self.format.sample_bytes  # of complete samples
-        self.item.incomplete = data[n_bytes:]
-        samples, rate = self.format.samples(data[:n_bytes]), self.format.rate
         self.item.n_received += len(samples)
-        self._received_s += len(samples) / rate
         if self.item.resampler is not None:
             samples = self.item.resampler.of_samples(samples, rate)
         self.item.feed(samples)
+
+    def _add_turns(self, stretches: Sequence[Stretch]) -> None:
+        """Begin, continue and end items with the speech that was found."""
+        for stretch in stretches:
+            if stretch.begins:
+                self.item = self._begin()
+                self.item.resampler = None
+                begin_ms = stretch.start // SAMPLES_PER_MS
+                self._emit_speech("started", self.item, audio_start_ms=begin_ms)
+            assert self.item is not None
+            self.item.n_received += len(stretch.audio)
+            self.item.feed(stretch.audio)
+            if stretch.ends:
+                end_ms = (stretch.start + len(stretch.audio)) // SAMPLES_PER_MS
+                self._emit_speech("stopped", self.item, audio_end_ms=end_ms)
+                self._commit()
+
+    def _emit_speech(self, change: str, item: ConversationItem, **time_ms: int) -> None:
+        for name in item.cells:
+            kind = f"input_audio_buffer.speech_{change}"
+            self._emit(kind, item_id=self._name(item, name), **time_ms)
+
+    async def _end_turn(self) -> bool:
+        """End the open turn, if the server finds the turns and one is open; return whether it
+        did."""
+        if self._turns is None or self.item is None:
+            return False
+        self._add_turns(await asyncio.to_thread(self._turns.end))
+        return True
 
     def _begin(self) -> ConversationItem:
         """Return a new item, with a stream of each of the session's methods."""
@@ -342,8 +384,9 @@ class RealtimeSession:
         """End the audio of the open item, which is finished in the background."""
         item, self.item = self.item, None
         assert item is not None
-        if item.incomplete:
+        if self._incomplete and self._turns is None:
             log.warning("%s: half a sample at the end of %s is left out", self.id, item.id)
+            self._incomplete = b""
         self.unfinished.add(item)
         for name in item.cells:
             self._emit("input_audio_buffer.committed", item_id=self._name(item, name))
@@ -370,10 +413,10 @@ class RealtimeSession:
                 raise Refused(400, "invalid_session", reason)
             if flat in session:
                 fields[key] = session[flat]
-        if fields.get("turn_detection") is not None:
-            raise Refused(
-                400, "no_turn_detection", "turn_detection: only null; commit ends an item"
-            )
+        # A field that is not there stays; null ends the server's detection.
+        detection = self._turns.settings if self._turns is not None else None
+        if "turn_detection" in fields:
+            detection = turn_detection(_object(fields["turn_detection"], "turn_detection"))
         if fields.get("transcription", {}) is None:
             reason = "transcription=null: this server transcribes only; leave it out"
             raise Refused(400, "invalid_session", reason)
@@ -385,12 +428,14 @@ class RealtimeSession:
         if others := [name for name in include if name != STEPS]:
             reason = f"include: {str(others[0])[:100]} is not supported here; leave it out"
             raise Refused(400, "unknown_parameter", reason)
-        settings = (form, models, language, prompt)
-        before = (self.format, self.models, self.language, self.prompt)
-        if self.item is not None and settings != before:
-            reason = "commit before changing format, model, language or prompt"
-            raise Refused(400, "session_busy", reason)
-        self.format, self.models, self.language, self.prompt = settings
+        settings = (form, models, language, prompt, detection)
+        before = self._turns.settings if self._turns is not None else None
+        old = (self.format, self.models, self.language, self.prompt, before)
+        if self.item is not None and settings != old:
+            raise Refused(400, "session_busy", "commit before changing the settings of the audio")
+        if (form, detection) != (self.format, before):
+            self._turns = Turns(detection, form.rate) if detection is not None else None
+        self.format, self.models, self.language, self.prompt = form, models, language, prompt
         self.sends_steps = STEPS in include
 
     def _transcription(self, fields: Any) -> tuple[list[str], str | None, str | None]:
@@ -450,7 +495,7 @@ class RealtimeSession:
                         "language": self.language,
                         "prompt": self.prompt,
                     },
-                    "turn_detection": None,
+                    "turn_detection": self._turns and self._turns.settings.described,
                 }
             },
             "include": self._include,

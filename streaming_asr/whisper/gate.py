@@ -2,9 +2,9 @@
 
 Silero decides block by block (`whisper/vad.py`). Where speech begins, a stream of the method's own
 begins with it, the half second before it and up to a chunk more, so that its chunks end where those
-of the outer stream do and no delay is added to them. Where no speech came for 500 ms that stream
-ends with its last step, and the update has `endpoint`; its text is forgotten, but a language that
-was found out before its end stays. Silero's time counts as the part `feature`.
+of the outer stream do and no delay is added to them. Where no speech came for `gate_silence` that
+stream ends with its last step, and the update has `endpoint`; its text is forgotten, but a language
+that was found out before its end stays. Silero's time counts as the part `feature`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from streaming_asr.method import (
     step_of,
     steps_of,
 )
-from streaming_asr.whisper.vad import Gate, Silero, Stretch
+from streaming_asr.whisper.vad import SILENCE_SAMPLES, Gate, Silero, Stretch
 from streaming_asr.whisper.words import spaced
 
 
@@ -57,9 +57,13 @@ class Gated:
 class SpeechOnly:
     """Any method behind the gate; see the module."""
 
-    def __init__(self, method: Method[Any], chunk: int, silero: Any) -> None:
-        """chunk: samples of a step of the stream. silero: has `stream`, as `vad.Silero`."""
+    def __init__(
+        self, method: Method[Any], chunk: int, silero: Any, silence: int = SILENCE_SAMPLES
+    ) -> None:
+        """chunk: samples of a step of the stream. silero: has `stream`, as `vad.Silero`. silence:
+        samples without speech that end a stretch."""
         self.method, self._chunk, self._silero = method, chunk, silero
+        self._silence = silence
         self.lookahead_samples = method.lookahead_samples
 
     def start(
@@ -76,7 +80,7 @@ class SpeechOnly:
         self, n: int, *, language: str | None = None, recorder: Recorder = NULL, **options: Any
     ) -> list[Gated]:
         """Return `n` new states."""
-        gates = [Gate(self._silero.stream(), self._chunk) for _ in range(n)]
+        gates = [Gate(self._silero.stream(), self._chunk, silence=self._silence) for _ in range(n)]
         options = {"language": language, "recorder": recorder, **options}
         return [
             Gated(recorder, language, options, gate, state)
@@ -173,8 +177,11 @@ def _placed(state: Gated, words: Sequence[Word]) -> tuple[Word, ...]:
     return tuple(placed)
 
 
-def behind_gate(method: Method[Any], chunk: int, first_chunk: int) -> SpeechOnly:
-    """Return `method` behind the gate, for steps of `chunk` samples.
+def behind_gate(
+    method: Method[Any], chunk: int, first_chunk: int, silence: int = SILENCE_SAMPLES
+) -> SpeechOnly:
+    """Return `method` behind the gate, for steps of `chunk` samples; `silence` samples end a
+    stretch.
 
     Three steps of silence warm the method up here: later a stream's silence does not reach it.
     first_chunk: samples of the first of them, without look-ahead. Raises UserError for a method
@@ -183,9 +190,9 @@ def behind_gate(method: Method[Any], chunk: int, first_chunk: int) -> SpeechOnly
     if isinstance(method, Paced):
         raise UserError("gate=speech: a server takes everything it is sent; give gate=none")
     kind = SpeechOnlyBatched if isinstance(method, Batched) else SpeechOnly
-    gated = kind(method, chunk, Silero())
+    gated = kind(method, chunk, Silero(), silence)
     inner = gated._inner(1, {})
     for n_samples in (first_chunk + method.lookahead_samples, chunk, 0):
-        silence = np.zeros(n_samples, np.float32)
-        gated._advance(inner, [Stretch(silence, 0, ends=n_samples == 0)])
+        quiet = np.zeros(n_samples, np.float32)
+        gated._advance(inner, [Stretch(quiet, 0, ends=n_samples == 0)])
     return gated

@@ -1,19 +1,19 @@
 """Voice activity: which stretches of a stream are speech, decided as the audio arrives.
 
-Silero's network as it lies in faster-whisper's package (ONNX, no network access): one probability
-per block of 512 samples, its recurrent state and the last 64 samples handed on from block to block.
-Speech begins with a block of probability 0.5 or more and ends when none came for 500 ms.
+Silero's network for 16 kHz, of the package silero-vad: one probability per block of 512 samples,
+its recurrent state and the last 64 samples handed on from block to block. Speech begins with a
+block of probability 0.5 or more and ends when none came for a while (`gate_silence`, 500 ms).
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 
 BLOCK_SAMPLES = 512
@@ -21,7 +21,8 @@ CONTEXT_SAMPLES = 64
 THRESHOLD = 0.5
 HYSTERESIS = 0.15
 """Within speech only a probability this much below the threshold counts as silence."""
-MIN_SILENCE_SAMPLES = SAMPLE_RATE // 2
+SILENCE_SAMPLES = SAMPLE_RATE // 2
+"""Without speech, after which a stretch of speech ends, where no other number is given."""
 PRE_ROLL_SAMPLES = SAMPLE_RATE // 2
 """Audio from before the first block of speech that is counted to it: onsets are soft."""
 ONSET_SAMPLES = SAMPLE_RATE // 10
@@ -36,31 +37,29 @@ class Silero:
 
     def __init__(self) -> None:
         import onnxruntime
-        from faster_whisper.utils import get_assets_path
 
-        networks = sorted(Path(get_assets_path()).glob("silero_vad*.onnx"))
-        if not networks:
-            raise UserError(
-                "faster-whisper's package holds no silero_vad*.onnx; install faster-whisper>=1.1 "
-                "or transcribe all sound: gate=none, method.vad=false"
-            )
         options = onnxruntime.SessionOptions()
         # A block takes a fraction of a millisecond: threads would cost more than they bring.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        # Found without an import: the package's own code loads torch.
+        package = importlib.util.find_spec("silero_vad")
+        assert package is not None and package.submodule_search_locations
+        network = Path(package.submodule_search_locations[0]) / "data/silero_vad_16k_op15.onnx"
         self._session = onnxruntime.InferenceSession(
-            str(networks[-1]), options, providers=["CPUExecutionProvider"]
+            str(network), options, providers=["CPUExecutionProvider"]
         )
 
     def stream(self) -> SpeechProbability:
         """Return the probability function of a new stream, to be called block by block."""
-        hidden = cell = np.zeros((1, 1, 128), np.float32)
+        state = np.zeros((2, 1, 128), np.float32)
         context = np.zeros(CONTEXT_SAMPLES, np.float32)
+        rate = np.array(SAMPLE_RATE, np.int64)
 
         def probability(block: Samples) -> float:
-            nonlocal hidden, cell, context
-            inputs = {"input": np.concatenate([context, block])[None], "h": hidden, "c": cell}
-            output, hidden, cell = self._session.run(None, inputs)
+            nonlocal state, context
+            inputs = {"input": np.concatenate([context, block])[None], "state": state, "sr": rate}
+            output, state = self._session.run(None, inputs)
             context = block[-CONTEXT_SAMPLES:]
             return float(np.ravel(output)[0])
 
@@ -83,11 +82,22 @@ class Gate:
     What is let through depends only on the stream's samples, not on the pieces it comes in.
     """
 
-    def __init__(self, probability: SpeechProbability, grid: int = 1) -> None:
+    def __init__(
+        self,
+        probability: SpeechProbability,
+        grid: int = 1,
+        *,
+        silence: int = SILENCE_SAMPLES,
+        pre_roll: int = PRE_ROLL_SAMPLES,
+        threshold: float = THRESHOLD,
+    ) -> None:
         """grid: in samples; stretches begin at its multiples if the pause before is long enough, so
-        that chunks counted from there end where those of the stream do."""
+        that chunks counted from there end where those of the stream do. silence: samples without
+        speech that end a stretch. pre_roll: samples before speech that belong to it. threshold:
+        the least probability that is speech."""
         self._probability = probability
-        self._grid = grid
+        self._grid, self._silence, self._pre_roll = grid, silence, pre_roll
+        self._threshold = threshold
         self._waiting: Samples = np.zeros(0, np.float32)
         """Less than a block; while the gate is open all of it has been let through."""
         self._before: Samples = np.zeros(0, np.float32)
@@ -118,9 +128,9 @@ class Gate:
         start = self._n_seen
         self._n_seen += block.size
         if not self.open:
-            if probability < THRESHOLD:
+            if probability < self._threshold:
                 # As many samples as a stretch may need from before its first block of speech.
-                n_stored = PRE_ROLL_SAMPLES + self._grid - 1
+                n_stored = self._pre_roll + self._grid - 1
                 self._before = np.concatenate([self._before, block])[-n_stored:]
                 return []
             begin = self._begin(start)
@@ -128,12 +138,12 @@ class Gate:
             self._before = np.zeros(0, np.float32)
             self.open, self._n_silent = True, 0
             return [Stretch(audio, begin, begins=True)]
-        if probability >= THRESHOLD:
+        if probability >= self._threshold:
             self._n_silent = 0
-        # Once a silence has begun, only a block with a probability of THRESHOLD ends it.
-        elif probability < THRESHOLD - HYSTERESIS or self._n_silent:
+        # Once a silence has begun, only a block at the threshold ends it.
+        elif probability < self._threshold - HYSTERESIS or self._n_silent:
             self._n_silent += block.size
-        self.open = self._n_silent < MIN_SILENCE_SAMPLES
+        self.open = self._n_silent < self._silence
         return [Stretch(block[n_through:], start + n_through, ends=not self.open)]
 
     def _begin(self, speech: int) -> int:
@@ -143,7 +153,7 @@ class Gate:
         stored, if it leaves 0.1 s; else the first sample that is stored.
         """
         first_stored, grid = speech - self._before.size, self._grid
-        with_pre_roll = (speech - PRE_ROLL_SAMPLES) // grid * grid
+        with_pre_roll = (speech - self._pre_roll) // grid * grid
         if with_pre_roll >= first_stored:
             return with_pre_roll
         first_multiple = -(-first_stored // grid) * grid

@@ -266,6 +266,18 @@ def test_a_pause_below_two_seconds_is_the_speakers_own():
     assert compute([trace])["turns_cut_off"] == 100
 
 
+def test_ends_are_counted_by_pauses_of_a_turn_and_by_its_minutes():
+    starts = (0.0, 1.0, 1.7, 3.0, 4.5)  # pauses of 0.5, 0.2, 0.8 and 1 s
+    words = tuple(TimedWord(f"w{k}", a, a + 0.5) for k, a in enumerate(starts))
+    # 0.9 s lies in the first pause, 2.9 in the third; 3.2 comes after it, and counts to it too.
+    ends = [a_step(at_s - 0.1, 0.1, "", "", kind="endpoint") for at_s in (0.9, 2.9, 3.2)]
+    flush = a_step(8.0, 0.1, "", "", kind="flush")
+    trace = Trace("u", "w", 8.0, tuple(queued([*ends, flush])), words=words, language="en")
+    figures = compute([trace])
+    assert figures["pauses_cut_off"] == 50
+    assert figures["turns_cut_off_per_min"] == pytest.approx(3 * 60 / 5)
+
+
 def test_a_method_that_tells_no_ends_has_no_figures_of_turns():
     assert found(FLUSH)[:5] == [None] * 5
     silent = a_step(6.0, 0.1, "", "", kind="flush")

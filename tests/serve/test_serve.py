@@ -289,7 +289,7 @@ def test_the_origin_of_files_is_never_advised(origin, advice):
     "given, code",
     [
         ({"format": {"type": "audio/pcm", "rate": 96_000}}, "invalid_format"),
-        ({"turn_detection": {"type": "server_vad"}}, "no_turn_detection"),
+        ({"turn_detection": {"type": "semantic_vad"}}, "unknown_turn_detection"),
         ({"transcription": {"model": "whisper-9"}}, "model_not_found"),
         ({"transcription": {"language": 7}}, "invalid_session"),
         ({"transcription": {"language": "fr"}}, "invalid_language"),

@@ -194,7 +194,20 @@ def _keys(place):
         ({"include": ["item.input_audio_transcription.logprobs"]}, "include: item.input_audio_tr"),
         ({"include": STEPS}, "include: is a list of names"),
         ({"audio": {"input": {"transcription": None}}}, "transcription=null: this server transcri"),
-        ({"turn_detection": {"type": "server_vad"}}, "turn_detection: only null; commit ends an"),
+        ({"turn_detection": {"type": "vad"}}, "turn_detection.type=vad: give server_vad; or turn"),
+        ({"turn_detection": {"threshold": 0.5}}, "turn_detection.type=None: give server_vad"),
+        (
+            {"turn_detection": {"type": "server_vad", "threshold": 2}},
+            "turn_detection.threshold=2: must be 0.05 to 0.95",
+        ),
+        (
+            {"turn_detection": {"type": "server_vad", "silence_duration_ms": 500.5}},
+            "turn_detection.silence_duration_ms=500.5: must be 100 to 10000",
+        ),
+        (
+            {"turn_detection": {"type": "server_vad", "eagerness": "low"}},
+            "turn_detection.eagerness: is not supported here",
+        ),
         ({"input_audio_format": "opus"}, "format opus, None Hz: taken are audio/pcm, 16 bit, at 8"),
         ({"input_audio_format": {"type": "audio/pcmu", "rate": 16_000}}, "audio/pcmu, 16000 Hz"),
         ({"audio": {"input": {"format": {"rate": 7999}}}}, "format audio/pcm, 7999 Hz"),

@@ -11,12 +11,15 @@ import subprocess
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 import soundfile
 from containers import EVERY_S, Track, write_recording
 from fakes import BatchedTicker, noise
 from places import HANG_S, ROOT
 from served import pcm, post, served, until, wav
+
+from streaming_asr.serve import turns
 
 
 # The client opens its connection in a way that websockets is about to drop.
@@ -76,6 +79,55 @@ def test_the_official_client_transcribes_live_and_recorded_speech(tmp_path):
         with pytest.raises(BadRequestError, match="prompt: whisperrt takes no prompt"):
             client.audio.transcriptions.create(model="whisper-1", file=sent, prompt="Hello.")
         client.close()
+
+
+class LoudIsSpeech:
+    """In the place of Silero."""
+
+    def stream(self):
+        return lambda block: float(np.abs(block).mean() > 0.005)
+
+
+@pytest.mark.filterwarnings("ignore:connect.. must be used as a context manager:DeprecationWarning")
+def test_the_server_finds_turns_for_the_official_client(tmp_path, monkeypatch):
+    """Two turns of 1.024 s, 32 blocks of the gate; the client never commits the first."""
+    from openai import OpenAI
+
+    monkeypatch.setattr(turns, "silero", LoudIsSpeech)
+    speech, pause = noise(1.024), np.zeros(16_384, np.float32)
+    audio = pcm(np.concatenate([pause, speech, pause, speech]))
+    with served(tmp_path, {"whisperrt": BatchedTicker()}) as service:
+        client = OpenAI(api_key="any", base_url=f"{service.address}/v1")
+        with client.realtime.connect(model="whisperrt") as connection:
+            wanted = {"type": "server_vad", "threshold": 0.5, "prefix_padding_ms": 320}
+            wanted["silence_duration_ms"] = 640
+            form = {"type": "audio/pcm", "rate": 16_000}
+            detection = {"format": form, "turn_detection": wanted}
+            connection.session.update(
+                session={"type": "transcription", "audio": {"input": detection}}
+            )
+            for begin in range(0, len(audio), 6401):  # a piece may end within a sample
+                piece = base64.b64encode(audio[begin : begin + 6401]).decode()
+                connection.input_audio_buffer.append(audio=piece)
+            connection.input_audio_buffer.commit()
+            seen, texts = [], []
+            while len(texts) < 2:
+                event = connection.recv()
+                assert event.type != "error", event
+                if event.type == "session.updated":
+                    shown = event.session.audio.input.turn_detection
+                    assert shown.model_dump(exclude_unset=True) == wanted
+                if event.type.startswith("input_audio_buffer.speech_"):
+                    seen.append(getattr(event, "audio_start_ms", getattr(event, "audio_end_ms", 0)))
+                if event.type == "input_audio_buffer.committed":
+                    seen.append(event.item_id)
+                if event.type.endswith(".completed"):
+                    texts.append((event.item_id, len(event.transcript.split())))
+        client.close()
+    (first, n_first), (second, n_second) = texts
+    # 0.32 s before each; 0.64 s after the first, and the end of the audio after the second.
+    assert seen == [704, 2688, first, 2752, 4096, second]
+    assert (n_first, n_second) == (7, 5)  # a word each whole 0.25 s of 1.984 and 1.344 s
 
 
 @pytest.mark.slow
