@@ -31,7 +31,8 @@ class SimulWhisperState(StreamState):
 
     detokenizer: Detokenizer
     cache: DecoderCache
-    prompt: list[int]
+    prompt: list[int] = field(default_factory=list)
+    """The tokens before the text: of names, if there are any, and the control tokens."""
     window: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     window_start: int = 0
     """Frame at which the window begins."""
