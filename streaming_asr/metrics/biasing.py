@@ -45,11 +45,12 @@ def biased_errors(
     reference: Sequence[str], hypothesis: Sequence[str], listed: Set[str]
 ) -> tuple[Errors, Errors]:
     """Return the errors and the reference words of those that are `listed`, and of the others."""
-    wrong = [
-        hypothesis[j] if i is None else reference[i]
-        for i, j in _aligned(reference, hypothesis)
-        if i is None or j is None or reference[i] != hypothesis[j]
-    ]
+    wrong = []
+    for i, j in _aligned(reference, hypothesis):
+        if i is not None and (j is None or reference[i] != hypothesis[j]):
+            wrong.append(reference[i])
+        elif i is None and j is not None:
+            wrong.append(hypothesis[j])
     n_listed = sum(word in listed for word in reference)
     n_wrong = sum(word in listed for word in wrong)
     return Errors(n_wrong, n_listed), Errors(len(wrong) - n_wrong, len(reference) - n_listed)

@@ -143,15 +143,16 @@ def _scale(name: str) -> float:
     return 100.0 if name in METRICS and METRICS[name].unit == "%" else 1.0
 
 
+def _rate(of: Callable[[Trace], Mapping[str, tuple[float, float]]], name: str) -> Rate:
+    """Return the rate `name` of those that `of` gives for a trace."""
+    return lambda trace: of(trace)[name]
+
+
 # Metrics that are a ratio of sums over the corpus.
 RATES: dict[str, Rate] = {
     "arwer_grid_ca": _on_grid,
     "word_latency_coverage": _covered,
-    **{
-        name: lambda trace, of=module.pairs, name=name: of(trace)[name]
-        for module in (biasing, live)
-        for name in module.RATES
-    },
+    **{name: _rate(module.pairs, name) for module in (biasing, live) for name in module.RATES},
 }
 # Metrics of a run that have an interval.
 DRAWN = {"wer", *(name.format(clock="ca") for name in LATENCY.values()), *RATES}

@@ -74,7 +74,7 @@ class Stepper:
     ) -> list[Any]:
         """Return the states of `n` new streams in one language. prompt: theirs, for a method that
         takes one, in place of its setting."""
-        options = {"language": language, "recorder": self.recorder}
+        options: dict[str, Any] = {"language": language, "recorder": self.recorder}
         if prompt is not None:
             options["prompt"] = prompt
         if self._batched is not None:
