@@ -52,7 +52,8 @@ def _check(argv: list[str]) -> int:
         print(f"{'broken' if problem else 'ok':6}  {check.replace('_', ' ')}", flush=True)
         if problem:
             print(f"        {problem}", flush=True)
-    print(f"{name}: keeps the contract" if not n_broken else f"{name}: breaks {n_broken} rules")
+    rules = "1 rule" if n_broken == 1 else f"{n_broken} rules"
+    print(f"{name}: breaks {rules}" if n_broken else f"{name}: keeps the contract")
     return int(n_broken > 0)
 
 

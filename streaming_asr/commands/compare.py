@@ -17,6 +17,7 @@ import webbrowser
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from streaming_asr.config.command_line import CONFIG_DIR, CommandLine, data_of
 from streaming_asr.errors import UserError
@@ -60,7 +61,7 @@ def _compare(argv: list[str]) -> int:
     line.settings += data_of(audio) + ([] if channel is None else [f"data.channel={channel}"])
     line.default(**{"data.name": f"'{stem}'"})
     line.default(**{"data.align": "auto"})
-    status = run.main(line.argv, lambda place, audio: _present(place, audio, line))
+    status = run.main(line.argv, lambda *results: _present(line, *results))
     output, results = line.get("output") or "outputs", str(line.get("name")).strip("'")
     page = Path(output, results, "report.html")
     if "--open" in argv and page.exists():
@@ -68,7 +69,7 @@ def _compare(argv: list[str]) -> int:
     return status
 
 
-def _present(place: Path, audio_from: Sequence[Path], line: CommandLine) -> None:
+def _present(line: CommandLine, place: Path, audio_from: Sequence[Path], *columns: Any) -> None:
     """Show the results; without a reference the words of the first cell of the command line that
     has any get times by alignment."""
     from streaming_asr.align.heard import time_results
@@ -79,4 +80,4 @@ def _present(place: Path, audio_from: Sequence[Path], line: CommandLine) -> None
 
     if not any(result.is_labelled for result in read_results(place)):
         time_results(place, [cell_of(cell.folder) for cell in plan(line).cells])
-    show(place, audio_from)
+    show(place, audio_from, *columns)

@@ -17,6 +17,7 @@ from streaming_asr.files import give_json
 from streaming_asr.report.page import build
 from streaming_asr.score.columns import metric_named
 from streaming_asr.score.judge import parse_limits
+from streaming_asr.score.own import chosen_columns, with_own
 from streaming_asr.score.ranking import within_budget
 from streaming_asr.score.results import read_results
 from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table, table
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="also name the best run within it: final_after_p90=1s rtf=0.3 wer=10; where none is, "
         "the exit status is 1",
     )
+    parser.add_argument("--metrics", metavar="NAMES", help="a table of these, as in `score`, too")
     parser.add_argument("--wide", action="store_true", help=WIDE_HELP)
     parser.add_argument("--sort", metavar="METRIC", help=SORT_HELP)
     add_json(parser)
@@ -50,6 +52,7 @@ def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
     """Show the table and write the page; return 1 where no run is within the budget."""
     arguments = parser.parse_args(argv)
     limits = parse_limits("--budget", arguments.budget or ())  # before anything is written
+    columns, owns = chosen_columns(arguments.metrics or "", "--metrics")
     metric_named(arguments.sort or "wer", "--sort")
     results = read_results(arguments.folder)
     page = build(arguments.folder, arguments.out, arguments.audio)
@@ -59,6 +62,8 @@ def _report(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
         give_json({"runs": runs, "budget": answer, "report": str(page)}, arguments.json)
     if arguments.json != "-":
         print_table(results, wide=arguments.wide, sort=arguments.sort)
+        if columns:
+            print_table(with_own(results, owns), columns=columns)
         # print, not rich: rich would break a long path over lines
         print(f"report: {page}", *answer, sep="\n")
     return 0 if is_met else 1

@@ -41,14 +41,15 @@ from streaming_asr.run.plan import Plan, take_finished
 from streaming_asr.run.progress import data_places, show, show_segments
 from streaming_asr.terminal import exit_status, stopped
 
-Present: TypeAlias = Callable[[Path, Sequence[Path]], None]
+Present: TypeAlias = Callable[..., None]
 
 
 def main(argv: Sequence[str] | None = None, present: Present = show) -> int:
     """Run the command line and return its exit status: 0; 1 where a cell or a recording failed; 2
     for bad input; 128 and the number of the signal that stopped it, which is 130 for Ctrl-C.
 
-    present: shows the results of a folder; its other argument: what the settings name as data.
+    present: shows the results of a folder; its other arguments: what the settings name as data, and
+    the columns of `metrics=` with the metrics of one's own among them.
     """
     arguments = sys.argv[1:] if argv is None else argv
     return exit_status(lambda: _main(CommandLine(arguments), present))
@@ -61,6 +62,11 @@ def _main(line: CommandLine, present: Present) -> int:
         completes = line.argv[:1] in (["-sc"], ["--shell-completion"])
         by_hydra("run", job, line.argv, "streaming-asr" if completes else "run")
         return 0
+    chosen: tuple[Any, ...] = ()  # columns, and the metrics of one's own among them
+    if (metrics := line.pop("metrics")) is not None:
+        from streaming_asr.score.own import chosen_columns
+
+        chosen = chosen_columns(metrics, "metrics=")
     line.default_data()
     launcher = line.get("hydra/launcher")
     if launcher in ("slurm", "submitit_slurm") and shutil.which("sbatch") is None:
@@ -99,10 +105,10 @@ def _main(line: CommandLine, present: Present) -> int:
     places = [each for config in configs for each in data_places(config)]
     place = plan.sweep or folders.cell_of(plan.cells[0].folder)
     if not is_sweep:
-        present(place, places)
+        present(place, places, *chosen)
         show_segments(place)
     elif any(place.rglob(folders.RESULT)):
-        present(place, places)
+        present(place, places, *chosen)
     return max(status, failures_told(plan))
 
 

@@ -156,15 +156,22 @@ def report_page(folder: Path, audio_from: Sequence[Path] = ()) -> Path:
     return Path(build(folder, audio_from=audio_from))
 
 
-def show(folder: Path, audio_from: Sequence[Path] = ()) -> None:
-    """Print the table of the cells under `folder`, the texts of those that have no reference, and
-    the place of the HTML page. audio_from: see `report_page`."""
+def show(
+    folder: Path, audio_from: Sequence[Path] = (), columns: Sequence[Any] = (), owns: Any = ()
+) -> None:
+    """Print the table of the cells under `folder`, one of the `columns` that the command line
+    names, the texts of cells that have no reference, and the place of the HTML page. audio_from:
+    see `report_page`. owns: see `score/own.py`."""
     from streaming_asr.score.document import lines_of
     from streaming_asr.score.results import read_results
     from streaming_asr.score.table import print_table
 
     print_table(folder)
     results = read_results(folder)
+    if columns:
+        from streaming_asr.score.own import with_own
+
+        print_table(with_own(results, owns), columns=columns)
     for result in results if len(results) <= TEXTS_SHOWN else ():
         if result.is_labelled or result.error is not None:
             continue

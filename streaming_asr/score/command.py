@@ -16,12 +16,11 @@ from typing import Any
 from streaming_asr.cells.folder import short_names
 from streaming_asr.errors import UserError
 from streaming_asr.files import give_json
-from streaming_asr.metrics import METRICS, biasing, live
-from streaming_asr.metrics.table import next_to_wer
+from streaming_asr.metrics import METRICS
 from streaming_asr.score import compare, exchange, latencies, longform, retime
-from streaming_asr.score.columns import Column, column_of, metric_named, short_names_of
+from streaming_asr.score.columns import column_of, metric_named, short_names_of
 from streaming_asr.score.folder import find_cells, score_folder
-from streaming_asr.score.own import Own, add, is_own, own_metric
+from streaming_asr.score.own import Own, add, chosen_columns
 from streaming_asr.score.results import drawn_over, lost, read_results
 from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table
 from streaming_asr.terminal import add_json, command_parser, exit_status, show_table
@@ -37,7 +36,6 @@ COMMANDS = {
     "latencies": (latencies.main, "ranks under every published definition of latency"),
     "longform": (longform.main, "figures for recordings of minutes, hours"),
 }
-SETS = {"live": live.COLUMNS, "biasing": biasing.COLUMNS}  # names of several columns
 METRICS_HELP = (
     "columns of the table, comma-separated; live: what live systems get wrong; biasing: errors "
     "of listed words; mine.py:pauses: the "
@@ -95,7 +93,7 @@ def _score(argv: Sequence[str]) -> int:
     if arguments.folder is None:
         raise UserError("no folder given; give a folder of results, such as outputs/default")
     # Before anything is written.
-    chosen, owns = _columns(arguments.metrics or "")
+    chosen, owns = chosen_columns(arguments.metrics or "", "--metrics")
     sort = arguments.sort
     if sort and sort not in {each.metric.name for each in owns}:
         sort = metric_named(sort, "--sort")
@@ -127,23 +125,6 @@ def _score(argv: Sequence[str]) -> int:
 
 def _names(owns: Sequence[Own]) -> list[str]:
     return [each.metric.name for each in owns]
-
-
-def _columns(text: str) -> tuple[list[Column], list[Own]]:
-    """Return the columns that --metrics names, each once, and the metrics of one's own."""
-    columns: dict[str, Column] = {}
-    owns = []
-    for name in filter(None, map(str.strip, text.split(","))):
-        if is_own(name):
-            owns.append(own_metric(name, "--metrics"))
-            columns[owns[-1].metric.name] = column_of(owns[-1].metric)
-        else:
-            metrics = SETS.get(name) or [metric_named(name, "--metrics")]
-            columns |= {each: column_of(each) for each in metrics}
-    if len(set(_names(owns))) < len(owns):
-        raise UserError(f"--metrics {text}: two functions have one name; rename one")
-    wer = {name: column_of(name) for name in next_to_wer([*columns]) if name == "wer"}
-    return [*(wer | columns).values()], owns
 
 
 def _print_remarks(scored: Mapping[Path, dict[str, Any]]) -> None:

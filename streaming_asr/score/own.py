@@ -1,4 +1,5 @@
-"""A metric of one's own, as `--metrics mine.py:pauses`: a function from a trace to a number.
+"""The columns that a command line names, and a metric of one's own among them, as `mine.py:pauses`:
+a function from a trace to a number.
 
 The file is code that runs, so only a command line can name it; no folder of results does.
 """
@@ -17,9 +18,13 @@ from typing import Any
 from streaming_asr.cells.folder import EVENTS
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import read_log
-from streaming_asr.metrics import METRICS, Metric, Trace, traces
+from streaming_asr.metrics import METRICS, Metric, Trace, biasing, live, traces
+from streaming_asr.metrics.table import next_to_wer
+from streaming_asr.score.columns import Column, column_of, metric_named
+from streaming_asr.score.results import Result
 from streaming_asr.score.sample import Rate, Sample, intervals
 
+SETS = {"live": live.COLUMNS, "biasing": biasing.COLUMNS}  # names of several columns
 FORM = "give a Python file and a function in it, as mine.py:pauses"
 
 
@@ -101,3 +106,32 @@ def add(
         "metrics": result["metrics"] | values,
         "intervals": {**of_result, "metrics": of_result["metrics"] | drawn},
     }
+
+
+def chosen_columns(text: str, option: str) -> tuple[list[Column], list[Own]]:
+    """Return the columns that `text` names, each once, and the metrics of one's own. Raises
+    UserError for an unknown name, with `option`."""
+    columns: dict[str, Column] = {}
+    owns: list[Own] = []
+    for name in filter(None, map(str.strip, text.split(","))):
+        if is_own(name):
+            owns.append(own_metric(name, option))
+            columns[owns[-1].metric.name] = column_of(owns[-1].metric)
+        else:
+            metrics = SETS.get(name) or [metric_named(name, option)]
+            columns |= {each: column_of(each) for each in metrics}
+    if len({each.metric.name for each in owns}) < len(owns):
+        raise UserError(f"{option} {text}: two functions have one name; rename one")
+    wer = {name: column_of(name) for name in next_to_wer([*columns]) if name == "wer"}
+    return [*(wer | columns).values()], owns
+
+
+def with_own(results: Sequence[Result], owns: Sequence[Own]) -> list[Result]:
+    """Return the results with these metrics. Raises UserError as `add` does."""
+    again = []
+    for result in results:
+        if owns and result.metrics:
+            document = add(dict(result.document), result.folder, owns, None)
+            result = replace(result, metrics=document["metrics"], document=document)
+        again.append(result)
+    return again

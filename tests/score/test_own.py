@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 from places import ROOT
+from run_fakes import arguments
 
 from streaming_asr.events.log import EventWriter, Step, UtteranceLog
 from streaming_asr.metrics.live import COLUMNS
+from streaming_asr.report import main as report
+from streaming_asr.run import command as run
 from streaming_asr.score import score_folder
 from streaming_asr.score.command import main
 from streaming_asr.score.task import PARTS, differing, title
@@ -58,6 +61,18 @@ def test_the_example_of_the_page_is_scored_with_its_interval(cell, tmp_path, cap
     assert "updates per s" in shown and f"{low:.3f}–" in shown
     saved = json.loads((cell / "metrics.json").read_text(encoding="utf-8"))
     assert "updates_per_s" not in saved["metrics"]
+
+
+def test_run_and_report_show_it_too(tmp_path, capsys, monkeypatch):
+    (tmp_path / "mine.py").write_text("def thirds(trace):\n    return 1 / 3\n")
+    monkeypatch.chdir(tmp_path)
+    given = arguments(tmp_path, "name=own")
+    assert run.main([*given, "metrics=wer,mine.py:thirds"]) == 0
+    assert "0.333" in capsys.readouterr().out
+    assert report(["outputs/own", "--metrics", "mine.py:thirds"]) == 0
+    assert "0.333" in capsys.readouterr().out
+    assert run.main([*given, "metrics=mine.py:halves"]) == 2
+    assert "metrics= mine.py:halves: mine.py has no function halves" in capsys.readouterr().err
 
 
 def test_recordings_without_a_value_are_left_out(cell, tmp_path, capsys):
