@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 import soundfile
@@ -100,6 +101,7 @@ def compose_every(name, words):
     """Compose the first cell of a command, and one with each other value of a sweep."""
     settings = [w.partition("=") for w in words if re.match(r"\+?[a-z][\w./]*=[^<]", w)]
     searched = [word.partition("=[")[2].rstrip("]") for word in words if "searchpath" in word]
+    searched += [folder for flag, folder in pairwise(words) if flag == "-cd"]
     axes = {key: value for key, _, value in settings if "hydra" not in key}
     if {"hold", "my_chunks"} & set(",".join(axes.values()).split(",")):
         return  # of the pages that add them, which have tests of their own
