@@ -241,6 +241,13 @@ def test_a_configuration_file_binds_to_its_constructor(group, name):
         assert set(parameters) == set(node)
 
 
+IN_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "Sequence[float]": "a list",
+}
 WRONG = {
     "int": [1.5, "x", True, [1], {"x": 1}],
     "float": ["x", False, [1.0], {"x": 1}],
@@ -257,7 +264,8 @@ def test_a_value_of_another_type_is_refused_in_every_configuration(group, name):
     for key, parameter in inspect.signature(get_object(node["_target_"])).parameters.items():
         stated = str(parameter.annotation).removesuffix(" | None")
         for value in WRONG.get(stated, ()):
-            with pytest.raises(UserError, match=f"{key}=.*: must be {re.escape(stated)}"):
+            rule = re.escape(IN_WORDS[stated])
+            with pytest.raises(UserError, match=f"{key}=.*: must be {rule}"):
                 check_arguments(node | {key: value})
         if stated == "str":  # `data.version=2` of a command line
             assert check_arguments(node | {key: 2})[key] == "2"

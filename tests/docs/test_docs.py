@@ -261,7 +261,7 @@ def elided(line):
     numbers of notes (a busy machine has a note), and all of a row behind its WER except the
     coverage, the one whole number."""
     line = re.sub(r"in [\d.]+ s,", "in … s,", line.strip())
-    line = re.sub(r" \[\d+\]", "", line)
+    line = re.sub(r" \[[\d,]+\]", "", re.sub("─+", "─", line))
     if row := re.match(r"(\S.*?(?:\d+ ms|whole) +[\d.]+)((?: +[\d.…]+)+)$", line):
         rest = [word if word.isdecimal() else "…" for word in row[2].split()]
         line = " ".join([row[1], *rest])

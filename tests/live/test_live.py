@@ -485,4 +485,4 @@ def test_a_fault_of_the_microphone_is_reported(fault, told, monkeypatch, capsys)
     np.testing.assert_array_equal(samples[: n * size], expected)
     assert told in capsys.readouterr().err
     assert live.main(["microphone=list"]) == 0
-    assert capsys.readouterr().out == "1  USB, 4 channels\n"
+    assert capsys.readouterr().out == "1  USB, channels: 4\n"

@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -304,7 +305,8 @@ def two_languages(tmp_path):
 
     utterances = [spoken(i, "de" if i % 2 else "en") for i in range(12)]
     write_shards(utterances, tmp_path, max_s=30)
-    write_manifest(utterances[:2], tmp_path / "dev.jsonl")
+    dev = [replace(each, id=f"dev-{each.id}") for each in utterances[:2]]
+    write_manifest(dev, tmp_path / "dev.jsonl")
     return tmp_path
 
 
