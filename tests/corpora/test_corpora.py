@@ -288,7 +288,7 @@ def test_shards_are_a_corpus_and_a_corpus_becomes_shards(tmp_path):
     assert a.words is None and b.words == (TimedWord("BYE", 0.2, 0.6),)  # of one origin
     with pytest.raises(UserError, match="holds shards already"):
         write_shards(spoken, tmp_path / "shards", max_s=1)
-    with pytest.raises(UserError, match="no utterance with word times has at most 0.1 s"):
+    with pytest.raises(UserError, match=r"with word times has at most 0\.1 s"):
         write_shards(spoken, tmp_path / "none", max_s=0.1)
 
 
