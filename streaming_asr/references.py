@@ -20,7 +20,7 @@ ALIKE = 0.5  # of the letters; two unrelated texts share a quarter
 MOST_PER_S: dict[Unit, int] = {"word": 20, "character": 40}  # units; nobody speaks as many
 MOST_LETTERS_PER_S = 60  # the fastest speakers reach 25
 LEAST_S = 0.01  # of a word
-MOST_AT_ONCE = 1.5  # words, on average; one speaker has them one after the other
+MOST_AT_ONCE = 1.5  # words, on average; one speaker speaks one at a time
 
 
 def problems(utterance: Utterance) -> Iterator[str]:

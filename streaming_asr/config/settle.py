@@ -45,7 +45,7 @@ def settle(config: DictConfig, hydra_node: Any) -> DictConfig:
     """Return the configuration checked and resolved, with durations in one spelling and the weights
     found; Hydra's own node is left out of it.
 
-    hydra_node: has which option each group has. Raises UserError. No weights are loaded, so this
+    hydra_node: names the option of each group. Raises UserError. No weights are loaded, so this
     is done for every cell of a sweep before the first one runs.
     """
     with explained():

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from streaming_asr.config.settle import LEAST_SILENCE_MS, MAX_SILENCE_MS
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.serve.service import Refused
@@ -26,7 +27,7 @@ SAMPLES_PER_MS = SAMPLE_RATE // 1000
 RANGES = {
     "threshold": (0.05, 0.95),
     "prefix_padding_ms": (0, 5_000),
-    "silence_duration_ms": (100, 10_000),
+    "silence_duration_ms": (LEAST_SILENCE_MS, MAX_SILENCE_MS),
 }
 
 
