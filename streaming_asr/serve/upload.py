@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import tempfile
 import threading
 import zlib
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import Message, Receive
 
+from streaming_asr.corpora import audio, headers, media
 from streaming_asr.corpora.audio import Reader, track_number
 from streaming_asr.corpora.decoder import apart
 from streaming_asr.errors import UserError, check_one_of
@@ -231,7 +233,8 @@ async def _transcribed(service: Service, upload: _Upload, options: _FormOptions)
     """Decode and transcribe a recording, and return the answer: at its end, or for a stream as soon
     as there is text. Raises Refused for a bad recording, and where the method fails."""
     most_s = service.settings.max_session_s
-    samples = await asyncio.to_thread(_decoded, options.file, options.audio_track, most_s)
+    samples, remarks = await asyncio.to_thread(_decoded, options.file, options.audio_track, most_s)
+    warnings = {"warnings": remarks} if remarks else {}  # this server's own field
     cell = upload.begin(service, samples, options)
     delta = await upload.texts.get()
     while delta is not None and options.form != "stream":
@@ -240,10 +243,12 @@ async def _transcribed(service: Service, upload: _Upload, options: _FormOptions)
     if delta is None and cell.log.error is not None:
         raise Refused(500, "failed", cell.log.error)
     if options.form == "stream":
-        return StreamingResponse(_streamed(upload, cell, delta), media_type="text/event-stream")
+        return StreamingResponse(
+            _streamed(upload, cell, delta, warnings), media_type="text/event-stream"
+        )
     text = display_text(cell.committed)
     if options.form == "json":
-        return JSONResponse({"text": text})
+        return JSONResponse({"text": text, **warnings})
     if options.form == "text":
         return PlainTextResponse(text)
     words = timed_words(cell.log)
@@ -255,6 +260,7 @@ async def _transcribed(service: Service, upload: _Upload, options: _FormOptions)
         "language": cell.language or cell.default_language,
         "duration": round(cell.log.duration_s, 3),
         "text": text,
+        **warnings,
     }
     if "segment" in options.granularities:
         answer["segments"] = _segments(subtitles, answer["duration"])
@@ -297,7 +303,9 @@ def _words(words: Sequence[Word]) -> list[dict[str, Any]]:
     return [{"word": word.text.strip(), "start": word.start, "end": word.end} for word in words]
 
 
-async def _streamed(upload: _Upload, cell: LiveCell, delta: str | None) -> AsyncIterator[str]:
+async def _streamed(
+    upload: _Upload, cell: LiveCell, delta: str | None, warnings: dict[str, list[str]]
+) -> AsyncIterator[str]:
     """Yield the server-sent events of a stream. delta: its first text, taken already."""
     while delta is not None:
         yield _event({"type": "transcript.text.delta", "delta": delta})
@@ -305,20 +313,22 @@ async def _streamed(upload: _Upload, cell: LiveCell, delta: str | None) -> Async
     if cell.log.error is not None:
         yield _event({"error": Refused(500, "failed", cell.log.error).body})
     else:
-        yield _event({"type": "transcript.text.done", "text": display_text(cell.committed)})
+        text = display_text(cell.committed)
+        yield _event({"type": "transcript.text.done", "text": text, **warnings})
 
 
 def _event(content: dict[str, Any]) -> str:
     return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
 
 
-def _decoded(file: UploadFile, track: int | None, most_s: int) -> Samples:
-    """Return the samples of an uploaded recording, (n,) at 16 kHz. Raises Refused where it cannot
-    be decoded, is empty, or lasts over `most_s` seconds (later audio is not decoded)."""
+def _decoded(file: UploadFile, track: int | None, most_s: int) -> tuple[Samples, list[str]]:
+    """Return the samples of an uploaded recording, (n,) at 16 kHz, and the remarks about it. Raises
+    Refused where it cannot be decoded, is empty, or lasts over `most_s` seconds (later audio is not
+    decoded)."""
     name = (file.filename or "file")[:100]
     max_samples = most_s * SAMPLE_RATE
     # The content decides the format, not the name. One process decodes for all clients.
-    with tempfile.NamedTemporaryFile() as copy, _decoding:
+    with tempfile.NamedTemporaryFile() as copy, _decoding, _remarks(copy.name, name) as remarks:
         while piece := file.file.read(2**20):
             copy.write(piece)
         copy.flush()
@@ -330,6 +340,26 @@ def _decoded(file: UploadFile, track: int | None, most_s: int) -> Samples:
             if samples is None or len(samples) > max_samples:
                 reason = f"more than {most_s} s of audio; send a shorter recording"
                 raise Refused(413, "audio_too_long", reason)
-            return samples
+            return samples, remarks
         except UserError as error:
             raise Refused(400, "invalid_audio", str(error).replace(copy.name, name)) from error
+
+
+@contextmanager
+def _remarks(path: str, name: str) -> Iterator[list[str]]:
+    """Put `name` in place of `path` into what the readers log, and collect it."""
+    remarks: list[str] = []
+
+    def rename(record: logging.LogRecord) -> bool:
+        if path in (message := record.getMessage()):
+            record.msg, record.args = message.replace(path, name), ()
+            remarks.append(record.msg)
+        return True
+
+    for module in (audio, headers, media):
+        module.log.addFilter(rename)
+    try:
+        yield remarks
+    finally:
+        for module in (audio, headers, media):
+            module.log.removeFilter(rename)

@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+import io
 import json
 import signal
 import socket as socket_module
@@ -16,6 +17,7 @@ import httpx
 import numpy as np
 import psutil
 import pytest
+import soundfile
 from align_fake import choose_fake
 from fakes import FailsOn, Ticker, noise
 from places import HANG_S
@@ -215,6 +217,18 @@ def test_a_recording_is_transcribed_at_once_or_as_a_stream(service, speech):
     assert [(word["start"], word["end"]) for word in words[:2]] == [(0.0, 0.25), (0.25, 0.5)]
     until(lambda: not service.sessions)
     assert not service.worker.streams
+
+
+def test_remarks_about_a_recording_are_in_the_answer(service, speech, caplog):
+    """As about samples over 1, and a second track: the client sees no log."""
+    loud = io.BytesIO()
+    soundfile.write(loud, speech * (2.97 / np.abs(speech).max()), 16000, "FLOAT", format="WAV")
+    remark = "talk.wav: its samples reach 2.97, which is over 1; they are divided by 4"
+    for form in ("json", "verbose_json"):
+        assert post(service, loud.getvalue(), response_format=form).json()["warnings"] == [remark]
+    done = post(service, loud.getvalue(), stream="true").text.strip().split("data: ")[-1]
+    assert json.loads(done)["warnings"] == [remark] and remark in caplog.text
+    assert "warnings" not in post(service, wav(speech)).json()
 
 
 @pytest.mark.parametrize(
