@@ -167,13 +167,17 @@ def runs_model(config: DictConfig) -> bool:
     return "${model" in str(OmegaConf.to_container(config.method, resolve=False))
 
 
+def is_server(config: DictConfig) -> bool:
+    """Return whether the method sends the audio to a server."""
+    return str(config.method.get("_target_")).startswith("streaming_asr.methods.remote.")
+
+
 def _leave_out_model(config: DictConfig) -> None:
     """Where the method runs no model of ours, leave out `model`, so that nothing is loaded, checked
     or shown of it. A server's model is the one that is asked of it, or unknown."""
     if runs_model(config) or OmegaConf.select(config, "model.path") is None:
         return
-    is_remote = str(config.method.get("_target_")).startswith("streaming_asr.methods.remote.")
-    name = (config.method.get("served") or "unknown") if is_remote else None
+    name = (config.method.get("served") or "unknown") if is_server(config) else None
     with read_write(config):
         config.model = {"name": name, "path": None}
 

@@ -18,7 +18,7 @@ from streaming_asr.cells import folder as folders
 from streaming_asr.cells import pieces
 from streaming_asr.cells.hashes import changed_settings, config_hash, hash_of, modules, targets_of
 from streaming_asr.config.build import build
-from streaming_asr.config.settle import check_known
+from streaming_asr.config.settle import check_known, is_server
 from streaming_asr.config.weights import own_network, unheard
 from streaming_asr.errors import UserError
 from streaming_asr.method import LongForm, Method, Paced
@@ -70,6 +70,8 @@ class Job:
         title = f"{settings['method']['name']} {config.chunk}"
         if number is not None:
             title = f"[{number}] {title}"
+        if is_server(config):  # it loads nothing, so its settings are checked before the corpus
+            build(config.method)
         model = "" if config.model.path is None else f" and model={choices['model']}"
         loading(f"data={choices['data']}{model} for {title}")
         corpus = build(config.data)

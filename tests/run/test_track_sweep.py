@@ -164,3 +164,13 @@ def test_a_refused_server_leaves_nothing(tmp_path, monkeypatch, capsys):
     shown = capsys.readouterr()
     assert f"error: {url}: cannot be reached" in shown.err and "upload" not in shown.out
     assert [path.name for path in tmp_path.iterdir()] == ["conf"]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["feed=fixed", "method.url=x", "method.rate=3", "method.protocol=own"]
+)
+def test_settings_of_a_server_are_checked_before_the_corpus(wrong, tmp_path, capsys):
+    url = "method.url=ws://127.0.0.1:1/x"
+    assert run.main(arguments(tmp_path, "method=remote", url, "feed=realtime", wrong)) == 2
+    shown = capsys.readouterr()
+    assert wrong.partition("=")[0] in shown.err and "loading" not in shown.out + shown.err
