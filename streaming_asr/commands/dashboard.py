@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command_parser("streaming-asr dashboard", __doc__)
     parser.add_argument("folder", type=Path, help="a sweep, e.g. outputs/mini")
     parser.add_argument("--entity", help="the user or team that owns the project")
-    parser.add_argument("--project", default=default_project(), help="default: %(default)s")
+    parser.add_argument("--project", help="default: that of the runs, as tracker.project= named it")
     parser.add_argument(
         "--offline", action="store_true", help="write the specification and send nothing"
     )
@@ -58,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _make(arguments: argparse.Namespace) -> None:
     cells = read_results(arguments.folder)
     group = _group(cells, arguments.folder)
+    arguments.project = arguments.project or _project(cells, arguments.folder)
     try:
         import wandb_workspaces.workspaces  # noqa: F401
     except ImportError as error:
@@ -107,6 +108,18 @@ def _group(cells: Sequence[Result], folder: Path) -> str:
             f"{folder}: holds several sweeps ({', '.join(names)}); name the folder of one"
         )
     return group_of(names[0]) or names[0] if names else folder.resolve().name
+
+
+def _project(cells: Sequence[Result], folder: Path) -> str:
+    """Return the project that the runs of these cells have in W&B. Raises UserError for several."""
+    trackers = [cell.config.get("tracker") or {} for cell in cells]
+    names = {str(tracker.get("project") or default_project()) for tracker in trackers}
+    if len(names) > 1:
+        raise UserError(
+            f"{folder}: its runs are of several projects ({', '.join(sorted(names))}); name one "
+            "with --project"
+        )
+    return names.pop() if names else default_project()
 
 
 def _default_entity() -> str:

@@ -19,7 +19,6 @@ from pathlib import Path
 from streaming_asr.errors import UserError
 from streaming_asr.machine import has_login
 from streaming_asr.terminal import command_parser, exit_status
-from streaming_asr.track.tracker import default_project
 
 RESULTS = ("metrics.json", "*/training.json", "specification.json")
 """What a finished run, training and dashboard leave next to the runs of W&B."""
@@ -30,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command_parser("streaming-asr sync", __doc__)
     parser.add_argument("folder", type=Path, help="a sweep or a cell, e.g. outputs/mini")
     parser.add_argument("--entity", help="the user or team that owns the project")
-    parser.add_argument("--project", default=default_project(), help="default: %(default)s")
+    parser.add_argument("--project", help="default: each run's own, as tracker.project= named it")
     arguments = parser.parse_args(argv)
     return exit_status(lambda: _sync(arguments))
 
@@ -63,7 +62,8 @@ def _sync(arguments: argparse.Namespace) -> int:
             f"{arguments.folder}: there is no login of W&B; give `wandb login` once, or set "
             "WANDB_API_KEY, then the same command again"
         )
-    command = [sys.executable, "-m", "wandb", "sync", "--project", arguments.project]
+    command = [sys.executable, "-m", "wandb", "sync"]
+    command += ["--project", arguments.project] if arguments.project else []
     command += ["--entity", arguments.entity] if arguments.entity else []
     return 1 if subprocess.run([*command, *todo], check=False).returncode else 0
 

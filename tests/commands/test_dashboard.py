@@ -35,6 +35,7 @@ def sweep(tmp_path, monkeypatch):
         cell = folder / f"method={method},chunk=300ms"
         cell.mkdir(parents=True)
         config = {"name": "grid", "chunk": "300ms", "method": {"name": method}}
+        config["tracker"] = {"name": "wandb", "project": "mine"}
         metrics = {"wer": wer, LATENCY: 1.0, "rtf_total": 0.5}
         document = {"schema": 1, "metrics_version": 1, "config": config, "metrics": metrics}
         (cell / "metrics.json").write_text(json.dumps(document))
@@ -77,7 +78,7 @@ def test_without_a_login_the_specification_is_written(sweep, capsys):
     assert f"{file}: the dashboard's specification; nothing was sent" in shown
     assert f"streaming-asr sync '{sweep}' --entity ENTITY" in shown
     specification = json.loads(file.read_text())
-    assert (specification["project"], specification["group"]) == ("streaming-asr", "grid")
+    assert (specification["project"], specification["group"]) == ("mine", "grid")
     check_panels(specification["workspace"])
     assert "grid" in json.dumps(specification["workspace"]["section"]["runSets"])
     (log,) = sweep.glob("dashboard/wandb/offline-run-*/*.wandb")
@@ -133,7 +134,7 @@ def test_workspace_and_report_are_saved(sweep, monkeypatch, capsys):
     assert again[0]["name"] == "nw-abc-v"
     assert (workspace["type"], report["type"]) == ("project-view", "runs")
     for view in server.views:
-        assert (view["entityName"], view["projectName"]) == ("me", "streaming-asr")
+        assert (view["entityName"], view["projectName"]) == ("me", "mine")
         check_panels(json.loads(view["spec"]))
     assert workspace["displayName"] == "grid"
     (grid,) = [b for b in json.loads(report["spec"])["blocks"] if b["type"] == "panel-grid"]
@@ -170,6 +171,10 @@ def test_what_cannot_be_made_is_said_before_anything_is_sent(sweep, monkeypatch,
     (other / "metrics.json").write_text(json.dumps(document))
     assert dashboard.main([str(sweep)]) == 2
     assert "holds several sweeps (grid, two); name the folder of one" in capsys.readouterr().err
+    document["config"]["name"] = "grid"
+    (other / "metrics.json").write_text(json.dumps(document))
+    assert dashboard.main([str(sweep)]) == 2
+    assert "of several projects (mine, streaming-asr); name one with" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "wandb_workspaces.workspaces", None)
     assert dashboard.main([str(sweep / "method=ufal,chunk=300ms")]) == 2
     assert "pip install -e '.[dashboard]'" in capsys.readouterr().err

@@ -116,9 +116,11 @@ def test_a_sweep_goes_up_in_one_command(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     sweep = tmp_path / "mini"
-    for cell in ("one", "two"):
+    projects = {"one": "mine", "two": None}
+    for cell, project in projects.items():
         (sweep / cell).mkdir(parents=True)
-        with tracker({"name": "mini", "tracker": "wandb"}, folder=sweep / cell) as track:
+        settings = {"name": "wandb", "project": project}
+        with tracker({"name": "mini", "tracker": settings}, folder=sweep / cell) as track:
             track.summary({"wer": 4.25})
         (sweep / cell / "metrics.json").write_text("{}")
     for cell in ("two.old-1", "broken off"):  # set aside; without a result
@@ -128,6 +130,7 @@ def test_a_sweep_goes_up_in_one_command(tmp_path, monkeypatch, capfd):
     (sweep / "two.old-1" / "metrics.json").write_text("{}")
     names = []
     summaries = []
+    sent = {}
 
     def answer(query, variables):
         if "createRunFiles" in query:
@@ -135,6 +138,7 @@ def test_a_sweep_goes_up_in_one_command(tmp_path, monkeypatch, capfd):
         if "upsertBucket" not in query:
             return {"viewer": {"id": "1", "entity": "me", "flags": "{}", "teams": {"edges": []}}}
         names.append(variables.get("displayName") or "")
+        sent[names[-1]] = variables.get("project")
         summaries.append(variables.get("summaryMetrics") or "")
         project = {"id": "p", "name": "streaming-asr", "entity": {"id": "e", "name": "me"}}
         bucket = {"id": "1", "name": variables["name"], "displayName": "", "project": project,
@@ -145,6 +149,7 @@ def test_a_sweep_goes_up_in_one_command(tmp_path, monkeypatch, capfd):
         monkeypatch.setenv("WANDB_BASE_URL", address)
         assert sync.main([str(sweep), "--entity", "me"]) == 0
         assert {"one", "two"} <= set(names)
+        assert (sent["one"], sent["two"]) == ("mine", "streaming-asr")
         assert not {"two.old-1", "broken off"} & set(names)
         assert sync.main([str(sweep)]) == 0  # nothing is left to upload
     shown = capfd.readouterr().out
