@@ -22,10 +22,10 @@ from streaming_asr.text.tokens import pieces
 
 
 def needs(module: str, remedy: str) -> Any:
-    """Import a program's module. Raises UserError with the remedy where it is not installed."""
+    """Import a program's module. Raises UserError with the remedy where it does not load."""
     try:
         return import_module(module)
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # OSError: a library that does not fit torch
         raise UserError(f"method: cannot import {module} ({error}); {remedy}") from error
 
 
@@ -299,11 +299,12 @@ class Simulstream:
 
     def __init__(self, *, path: str, window_s: int, max_tokens_per_second: int) -> None:
         """max_tokens_per_second: its default of 10 cuts Whisper off, see README.md."""
-        them = needs("simulstream.server.speech_processors", "pip install simulstream==1.0.0")
-        kind = "hf_sliding_window_retranslation.HFSlidingWindowRetranslator"
+        remedy = "pip install simulstream==1.0.0; if it is torchaudio, pip uninstall torchaudio"
+        them = needs(package := "simulstream.server.speech_processors", remedy)
+        needs(module := f"{package}.hf_sliding_window_retranslation", remedy)
         self._processor = them.build_speech_processor(
             SimpleNamespace(
-                type=f"simulstream.server.speech_processors.{kind}",
+                type=f"{module}.HFSlidingWindowRetranslator",
                 hf_model_name=path,
                 window_len=window_s,
                 speech_chunk_size=1,

@@ -10,7 +10,7 @@ from streaming_asr.cells.folder import settings_of
 from streaming_asr.chunking import parse_duration
 from streaming_asr.score.results import Result
 
-OURS = ("offline", "whisperrt", "hush_word", "simul_whisper", "ufal")
+OURS = ("offline", "whisperrt", "hush_word", "simul_whisper", "ufal", "u2")
 NEAREST = {  # the method of ours whose policy is nearest
     "whisper_streaming": "ufal",
     "whisperlivekit, local agreement": "ufal",

@@ -210,9 +210,14 @@ def test_pocketsphinx_guesses_until_the_end(monkeypatch):
     assert texts(steps[-1].committed) == [" and", " it", " is"]
 
 
-def test_a_program_that_is_not_installed_is_named_with_its_remedy():
-    with pytest.raises(UserError, match=r"cannot import no_such_program .*; pip install it"):
-        programs.needs("no_such_program", "pip install it")
+@pytest.mark.parametrize("error", [ImportError, OSError])  # OSError: torchaudio of another torch
+def test_a_program_that_does_not_load_is_named_with_its_remedy(monkeypatch, error):
+    def import_module(name):
+        raise error("no library")
+
+    monkeypatch.setattr(programs, "import_module", import_module)
+    with pytest.raises(UserError, match=r"cannot import theirs \(no library\); pip install it"):
+        programs.needs("theirs", "pip install it")
 
 
 @pytest.mark.parametrize("file", sorted((FOLDER / "method").glob("*.yaml")), ids=lambda f: f.stem)
