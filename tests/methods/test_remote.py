@@ -399,6 +399,16 @@ def result(words, start, duration, **fields):
 
 
 TURN = result("the cat", 0.0, 0.5, is_final=True, speech_final=True)
+
+
+def test_a_mark_that_comes_after_its_word_has_no_blank(tmp_path):
+    rows = [("this mailbox", 0.26, 3.26), (".", 3.52, 0.0), ("Please try again", 4.34, 0.9)]
+    messages = [result(*row, is_final=True) for row in rows]  # of WhisperLiveKit 0.2.26
+    with websocket(Scripted({2: messages})) as url:
+        said = heard(tmp_path, Answered(url, "deepgram", {2: 3}), seconds=0.5)
+    assert text(said) == " this mailbox. Please try again"
+
+
 TURN_ENDS = {
     "deepgram": [TURN],
     "openai_realtime": [

@@ -21,6 +21,7 @@ CLOSE_S = 2.0
 SEND_S = 10.0  # that a server may leave what is sent unread, once no buffer takes more
 MOST_BYTES = 1_000_000  # of a message: an hour of text has a tenth of it
 BACK_S = 1.0  # a server's times may overlap by so much
+MARKS = frozenset(".,:;!?…。，、：；！？")
 T = TypeVar("T")
 
 
@@ -56,8 +57,10 @@ class Wire(Protocol):
 
 
 def apart(text: str) -> str:
-    """Return the text with a blank before it, which some servers leave out."""
-    return text if not text or text[0].isspace() else f" {text}"
+    """Return the text with a blank before it, which some servers leave out. Marks at its start that
+    are a word of their own belong to the word before it."""
+    is_own = text[:1].isspace() or set(text.partition(" ")[0]) <= MARKS
+    return text if is_own else f" {text}"
 
 
 def grown(last_word: str, text: str) -> tuple[tuple[str, ...], str]:
