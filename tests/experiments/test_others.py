@@ -2,8 +2,8 @@
 
 SIMUL, LOCAL and LIVEKIT are what SimulStreaming 077ea37, whisper_streaming 1f25a1a and
 WhisperLiveKit 0.2.26 answered to the first recording of `data=voices`: tiny.en, chunks of 1 s,
-SimulStreaming's of 1.2 s. All other answers and messages are written by hand in the form of the
-program.
+SimulStreaming's of 1.2 s. SEGMENTS are what WhisperLive sent for a prompt. All other answers and
+messages are written by hand in the form of the program.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from experiments.others.tables import PAGE
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, display_text
 from streaming_asr.methods.remote.wire import Change
+from streaming_asr.text.tokens import pieces
 
 FOLDER = Path(programs.__file__).parent
 TEXT = "And it is tempting to believe that the danger is behind us."
@@ -232,16 +233,16 @@ def test_each_file_names_a_program_and_its_settings(file):
     assert set(settings) == set(maker.__annotations__) - {"return"}
 
 
-SEGMENTS = [  # of WhisperLive 0.10.0: the segment that still grows, then both, the first again
-    [{"start": "0.000", "end": "1.200", "text": " And it is", "completed": False}],
-    [
-        {"start": "0.000", "end": "1.960", "text": " And it is tempting", "completed": True},
-        {"start": "1.960", "end": "2.500", "text": " to believe", "completed": False},
-    ],
-    [
-        {"start": "0.000", "end": "1.960", "text": " And it is tempting", "completed": True},
-        {"start": "1.960", "end": "3.120", "text": " to believe.", "completed": True},
-    ],
+MAILBOX = " That password does not meet the minimum requirements for this mail"
+SEGMENTS = [  # of WhisperLive 0.10.0: a segment that grows, then two, of which one is final
+    [{"start": "0.000", "end": "3.700", "text": f"{MAILBOX} button.", "completed": False}],
+    *(
+        [
+            {"start": "0.000", "end": "4.120", "text": f"{MAILBOX}box.", "completed": True},
+            {"start": "4.120", "end": end, "text": " Please try again.", "completed": False},
+        ]
+        for end in ("5.300", "6.120")
+    ),
 ]
 SENTENCES = [  # of RealtimeSTT's stt-server
     {"type": "recording_start"},
@@ -281,11 +282,11 @@ def test_whisper_live_gives_each_segment_once(monkeypatch):
     )
     client.send(np.full(2, 0.5, np.float32))
     assert socket.sent[1] == b"\0\0\0\x3f" * 2
+    rest = (" Please", " try", " again.")
     assert list(client.changes()) == [
-        Change((), (" And", " it", " is")),
-        Change((" And", " it", " is", " tempting"), (" to", " believe")),
-        Change((" to", " believe."), ()),
-        Change(()),
+        Change((), pieces(f"{MAILBOX} button.")),
+        Change(pieces(f"{MAILBOX}box."), rest),
+        Change(rest),  # the server closes
     ]
 
 
