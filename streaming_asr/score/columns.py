@@ -69,6 +69,8 @@ SHORT = {
     "rtf": "rtf_total",
     "memory": "memory_peak_mib",
 }
+ENDINGS = ("_{}", "_{}_s", "_{}_ms", "_s", "_ms")
+"""What headings leave out of the names of metrics.json: clock and unit."""
 
 
 def on_clock(columns: Sequence[Column], clock: str) -> list[Column]:
@@ -88,9 +90,10 @@ def metric_named(name: str, context: str = "", clock: str = "ca") -> str:
     """Return the metric of metrics.json that a user calls `name`: its short name, its heading in a
     table, with or without the unit, or the whole name; on the clock `ca` or `cu` where the name has
     none. context: the option, for messages. Raises UserError for another name."""
-    key = "_".join(re.sub(r" (s|%)$", "", name.strip().lower()).split())
-    metric = SHORT.get(key, key).format(clock)
-    if metric not in METRICS:
+    key = "_".join(re.sub(r" (s|ms|%)$", "", name.strip().lower()).split())
+    names = (SHORT.get(key, key).format(clock), *(key + end.format(clock) for end in ENDINGS))
+    metric = next((each for each in names if each in METRICS), None)
+    if metric is None:
         near = did_you_mean(key, [*SHORT, *METRICS]) or "; score --list shows them all"
         raise UserError(f"{f'{context} {name}'.strip()}: no such metric{near}")
     return metric
@@ -108,5 +111,9 @@ def column_of(metric: str | Metric) -> Column:
         if column.metric == name:
             return column
     defined = METRICS[metric] if isinstance(metric, str) else metric
-    heading = f"{name.replace('_', ' ')}\n{defined.unit}".strip()
-    return Column(name, heading, 2 if defined.unit == "s" else 3)
+    parts = name.split("_")
+    if parts[-1] == defined.unit:
+        parts.pop()
+    words = " ".join(part for part in parts if part != "ca")  # the clock of every other column
+    digits = {"s": 2, "%": 1}.get(defined.unit, 3)
+    return Column(name, f"{words}\n{defined.unit}".strip(), digits)

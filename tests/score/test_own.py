@@ -13,6 +13,7 @@ from streaming_asr.metrics.live import COLUMNS
 from streaming_asr.report import main as report
 from streaming_asr.run import command as run
 from streaming_asr.score import score_folder
+from streaming_asr.score.columns import column_of, metric_named
 from streaming_asr.score.command import main
 from streaming_asr.score.task import PARTS, differing, title
 from streaming_asr.utterance import TimedWord
@@ -116,7 +117,8 @@ def test_live_is_a_set_of_columns(cell, capsys, monkeypatch):
     assert main([str(cell), "--metrics", "live,rtf"]) == 0
     shown = capsys.readouterr().out
     for name in COLUMNS:
-        assert name.replace("_", " ") in shown, name
+        heading = column_of(name).title
+        assert heading.rpartition(" ")[0] in shown and metric_named(heading) == name
     assert "RTF" in shown
 
 
