@@ -26,6 +26,7 @@ from streaming_asr.method import (
     display_text,
     revise,
 )
+from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.text.tokens import UNSPACED
 
 
@@ -66,7 +67,8 @@ def chunks(method: Method[Any], audio: Samples, setting: Setting) -> list[Sample
 
 
 def feed(method: Method[Any], pieces: Sequence[Samples], setting: Setting) -> list[Update]:
-    state = method.start(language=setting.language)
+    # As in a run, which refuses parts and counts of other names.
+    state = method.start(language=setting.language, recorder=StepRecorder())
     return [method.step(state, piece, last=i == len(pieces) - 1) for i, piece in enumerate(pieces)]
 
 

@@ -422,6 +422,7 @@ def _with_notes(results: list[Result]) -> list[Result]:
     properties: tuple[tuple[str, Callable[[Result], Any], bool], ...] = (
         ("scored by metrics version", lambda r: r.document.get("metrics_version"), False),
         ("measured on another machine:", lambda r: _machine(r.document.get("machine")), False),
+        ("measured with threads of torch:", _threads, False),  # not of a method without torch
         ("of other data:", _corpus, True),
         ("normalised by", lambda r: ", ".join(r.document.get("normaliser") or ()), True),
     )
@@ -436,8 +437,10 @@ def _with_notes(results: list[Result]) -> list[Result]:
                 for other in results
                 if other.metrics and (other.split == result.split or not is_per_corpus)
             ]
+            values = [value for value in values if value is not None]
             most_frequent = max(values, key=values.count, default=None)
-            if result.metrics and (value := value_of(result)) != most_frequent:
+            value = value_of(result)
+            if result.metrics and value is not None and value != most_frequent:
                 unlike.append(f"{note} {value}, most others {most_frequent}")
         notes = [*result.notes, *unlike]
         notes += [f"folder {result.name}"] if rows.count(row) > 1 else []
@@ -460,8 +463,13 @@ def _machine(machine: Any) -> str:
     make one machine look like two."""
     if not isinstance(machine, Mapping):
         return str(machine)
-    keys = [key for key in ("cpu", "gpu", "cores", "threads") if key in machine]
+    keys = [key for key in ("cpu", "gpu", "cores") if key in machine]
     return " ".join(str(machine[key]) for key in keys or sorted(machine))
+
+
+def _threads(result: Result) -> int | None:
+    machine = result.document.get("machine")
+    return machine.get("threads") if isinstance(machine, Mapping) else None
 
 
 def _method(config: Mapping[str, Any]) -> str | None:

@@ -169,6 +169,14 @@ class FailsOnOneSample(FailsOn):
         super().__init__(lambda audio, heard: len(heard) == 1)
 
 
+class CountsItsOwn(Ticker):
+    """Reports a count of a name that a run refuses."""
+
+    def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> TickerState:
+        recorder.count(seconds_spoken=1)
+        return super().start(language=language, recorder=recorder)
+
+
 class FailsAtTheEnd(Ticker):
     """Raises in the last step."""
 
