@@ -183,8 +183,9 @@ def _subtitle(results: list[dict[str, Any]]) -> str:
 
 
 GROUPS = {
-    "Accuracy": ("wer", "cer", "rwer"),
+    "Accuracy": ("wer", "cer", "rwer", "b", "u", "repeated"),
     "What is on screen": ("arwer",),
+    "Live systems": ("textless", "final", "stable", "words", "last", "turn", "turns", "pauses"),
     "When words come": ("first", "word", "finalise"),
     "Lagging": ("al", "laal", "yaal", "dal", "ap"),
     "Compute": ("rtf", "rtfx", "step", "queue", "headroom"),
@@ -194,7 +195,7 @@ GROUPS = {
 
 def group_of(metric: str) -> str:
     """Return what a metric is about, in words."""
-    first = metric.partition("_")[0]
+    first = "words" if "words_dropped" in metric else metric.partition("_")[0]
     return next((group for group, names in GROUPS.items() if first in names), "Work and memory")
 
 

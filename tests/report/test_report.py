@@ -22,10 +22,10 @@ from report_cells import (
 
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import Step, UtteranceLog
-from streaming_asr.metrics import METRICS_VERSION
+from streaming_asr.metrics import METRICS_VERSION, live
 from streaming_asr.models.native import KINDS
 from streaming_asr.report import build, main, table
-from streaming_asr.report.page import _said, page_data
+from streaming_asr.report.page import _said, group_of, page_data
 from streaming_asr.score.command import main as score
 from streaming_asr.score.compare import compare, read_runs
 from streaming_asr.score.ranking import FRONT, extremes, front, matrix
@@ -185,6 +185,10 @@ def test_another_schema_and_a_damaged_file_are_marked_rows_without_numbers(tmp_p
     assert c.error is not None
     assert c.error.startswith("metrics.json is unreadable (DecodeError")
     assert (b.metrics, c.metrics) == ({}, {})
+
+
+def test_the_live_set_is_a_group_of_the_page():
+    assert {group_of(name) for name in live.COLUMNS if name != "wer"} == {"Live systems"}
 
 
 def test_what_speaks_against_comparing_rows_is_noted(tmp_path):
