@@ -11,15 +11,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import chain
 from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
 from streaming_asr.metrics.table import CLOCKS
-from streaming_asr.metrics.trace import Text, Trace, ratio
+from streaming_asr.metrics.trace import Trace, ratio
+from streaming_asr.text.growing import Growing, Text, Words
 from streaming_asr.text.normalise import Normaliser
-from streaming_asr.text.tokens import common_prefix
 from streaming_asr.text.units import joined
 
 GRID_PER_S = 10  # arwer_grid looks at the screen every 100 ms
@@ -91,18 +91,18 @@ class Distances:
     def __init__(self, reference: Sequence[str]) -> None:
         self._where = places_of(reference)
         self._all = (1 << len(reference)) - 1
-        self._words: tuple[str, ...] = ()
+        self._words: Words = Growing.of(())
         self._first = 0  # number of words before the first column that is kept
         self._columns = [(self._all, 0)]  # (plus, minus), after `_first` words and on
 
-    def to_first(self, n: int, words: tuple[str, ...]) -> int:
+    def to_first(self, n: int, words: Words) -> int:
         """Return the distance of `words` to the first `n` words of the reference."""
-        n_same = common_prefix(words, self._words)
+        n_same = words.shared(self._words)
         if n_same < self._first:
             n_same, self._first, self._columns = 0, 0, [(self._all, 0)]
         del self._columns[n_same - self._first + 1 :]
         plus, minus = self._columns[-1]
-        for word in words[n_same:]:
+        for word in words.behind(n_same):
             plus, minus, _ = next_column(plus, minus, self._where.get(word, 0), self._all)
             self._columns.append((plus, minus))
         if len(self._columns) > 2 * self.MOST:
@@ -149,7 +149,7 @@ def real_time_word_errors(
     text_before, of_step = None, Errors(0, 0)
     for text in _texts(trace, committed):
         if text != text_before:  # most steps change nothing on screen, yet each counts
-            display = normalise.words(str(text))
+            display = trace.words_by(normalise.rules, text)
             n = min(len(display), len(reference))
             of_step = Errors(distances.to_first(n, display), n)
             text_before = text
@@ -174,13 +174,13 @@ class AlignedWordErrors:
         self._ends = sorted(word.end for word in trace.words)
         texts = [word.text for word in trace.words]
         self._all_spoken = joined(texts, trace.unit)
-        # Where each first so many words end. Characters may join: their texts are made one by one.
-        self._spoken_ends = list(accumulate((len(text) + 1 for text in texts), initial=0))
-        self._reference = normalise.words(self._all_spoken)
-        self._distances = Distances(self._reference)
-        # By the number of words that have ended, normalised: how many first words of the reference
-        # they begin with, and the others.
-        self._ended: dict[int, tuple[int, tuple[str, ...]]] = {}
+        self._spoken_ends = [0]  # where each first so many words end
+        for text in texts:
+            end = self._spoken_ends[-1]
+            has_blank = bool(end) and not self._all_spoken.startswith(text, end)
+            self._spoken_ends.append(end + has_blank + len(text))
+        self._distances = Distances(self._spoken(len(texts)).all())
+        self._ended: dict[int, Words] = {}  # normalised, by the number of words that have ended
 
     def per_step(self, clock: str, *, committed: bool = False) -> Errors:
         """Return the errors at the time of each step: a_k on "cu" (the paper), f_k on "ca"."""
@@ -231,34 +231,30 @@ class AlignedWordErrors:
         and its columns go on from the text before."""
         texts = _texts(self._trace, committed)
         counts: dict[tuple[int, int], Errors] = {}
-        display: tuple[str, ...] = ()
+        display: Words = Growing.of(())
         text_before: Text | None = None
         for k, n_ended in sorted(set(pairs)):
             if k >= 0 and texts[k] != text_before:
                 text_before = texts[k]
-                display = self._normalise.words(str(text_before))
+                display = self._trace.words_by(self._normalise.rules, text_before)
             counts[k, n_ended] = self._errors(n_ended, display)
         return counts
 
-    def _spoken(self, n: int) -> str:
-        """Return the first `n` words of the reference as one text."""
-        if self._trace.unit == "word":
-            return self._all_spoken[: max(self._spoken_ends[n] - 1, 0)]
-        return joined((word.text for word in self._words[:n]), self._trace.unit)
+    def _spoken(self, n: int) -> Words:
+        """Return the first `n` words of the reference, normalised."""
+        text = Growing(self._all_spoken, self._spoken_ends[n], "")
+        return self._trace.words_by(self._normalise.rules, text)
 
-    def _errors(self, n_ended: int, display: tuple[str, ...]) -> Errors:
+    def _errors(self, n_ended: int, display: Words) -> Errors:
         """Return the errors of the display against the first `n_ended` words."""
         if n_ended not in self._ended:
-            words = self._normalise.words(self._spoken(n_ended))
-            n_same = common_prefix(words, self._reference)
-            self._ended[n_ended] = n_same, words[n_same:]
-        n_same, others = self._ended[n_ended]
-        errors = self._distances.to_first(n_same, display)
-        if others:  # as the end of a number that goes on; the hint is for speed only
-            spoken = self._reference[:n_same] + others
-            hint = errors + len(others)
-            errors = Levenshtein.distance(spoken, display, score_hint=hint)
-        return Errors(errors, n_same + len(others))
+            self._ended[n_ended] = self._spoken(n_ended)
+        spoken = self._ended[n_ended]
+        errors = self._distances.to_first(spoken.n, display)
+        if spoken.rest:  # as the end of a number that goes on; the hint is for speed only
+            hint = errors + len(spoken.rest)
+            errors = Levenshtein.distance(spoken.all(), display.all(), score_hint=hint)
+        return Errors(errors, len(spoken))
 
 
 def aligned(trace: Trace) -> AlignedWordErrors:

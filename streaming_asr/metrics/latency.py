@@ -7,7 +7,7 @@ without spaces has characters in their place (`text.units`).
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +17,10 @@ import numpy as np
 from rapidfuzz.distance import LCSseq, Levenshtein
 
 from streaming_asr.metrics.trace import Trace, ratio
+from streaming_asr.text.growing import Growing, Words
 from streaming_asr.text.normalise import light_key
-from streaming_asr.text.tokens import common_prefix
 
+SHORT = 32  # words of a display behind those of the final text, as most have
 SEEN = ("shown", "stable", "committed")
 
 
@@ -41,7 +42,8 @@ class WordTimes:
     @classmethod
     def of(cls, trace: Trace) -> WordTimes:
         """Return the word times of a trace."""
-        final = trace.light(trace.hypothesis)
+        whole = trace.light(trace.final)
+        final = whole.all()
         places: dict[str, list[int]] = {}  # of each word in the final text
         for i, word in enumerate(final):
             places.setdefault(word, []).append(i)
@@ -50,8 +52,8 @@ class WordTimes:
         n_before, behind_before = 0, frozenset[int]()
         for k, text in trace.displays:
             words = trace.light(text)
-            n = common_prefix(words, final)
-            behind = _behind(words[n:], n, final, places)
+            n = words.shared(whole)
+            behind = _behind(words.behind(n), n, final, places)
             for i in {*range(n, n_before), *behind_before} - behind:
                 if i >= n:  # gone again: stable starts over, the first display stays
                     stable[i] = -1
@@ -62,12 +64,9 @@ class WordTimes:
                         first_shown[i] = k
             n_before, behind_before = n, behind
         committed = [-1] * len(final)
-        n_agreed, text = 0, ""
-        for k, step in enumerate(trace.steps):
-            if step.committed == text:
-                continue
-            text = step.committed
-            n_agreed_before, n_agreed = n_agreed, common_prefix(trace.light(text), final)
+        n_agreed = 0
+        for k, text in trace.commits:
+            n_agreed_before, n_agreed = n_agreed, trace.light(text).shared(whole)
             # After words were taken back, n_agreed is less; they get their step when they return.
             for i in range(n_agreed_before, n_agreed):
                 committed[i] = k
@@ -148,7 +147,7 @@ def timed(trace: Trace) -> WordLatency | None:
 def first_token_s(trace: Trace, clock: str) -> float | None:
     """Return the first time anything is displayed; None where nothing ever is."""
     for k, text in trace.displays:
-        if text:
+        if len(text):
             return trace.times(clock)[k]
     return None
 
@@ -170,17 +169,12 @@ def commit_steps(trace: Trace) -> list[int]:
     the word that replaces it has the time of its own step.
     """
     steps: list[int] = []
-    tokens: list[str] = []
-    text = ""
-    for k, step in enumerate(trace.steps):
-        if step.committed == text:
-            continue
-        text = step.committed
-        tokens_before, tokens = tokens, trace.units(text)
-        n_same = common_prefix(tokens_before, tokens)
-        n_both = min(len(tokens_before), len(tokens))
-        while n_same < n_both and _key(tokens_before[n_same]) == _key(tokens[n_same]):
-            n_same += 1
+    tokens: Words = Growing.of(())
+    for k, text in trace.commits:
+        tokens_before, tokens = tokens, trace.written(text)
+        n_same = tokens.shared(tokens_before)
+        pairs = zip(tokens_before.behind(n_same), tokens.behind(n_same), strict=False)
+        n_same += sum(1 for _ in takewhile(lambda pair: _key(pair[0]) == _key(pair[1]), pairs))
         steps[n_same:] = [k] * (len(tokens) - n_same)
     return steps
 
@@ -283,8 +277,20 @@ def _behind(
 
     places: the ascending indices of each word in `final`.
     """
-    # Only words of both can match, and of an hour few are in the rest.
-    of_both = sorted(i for word in set(rest) for i in _from(places.get(word, ()), n))
+    # Only words of both can match, and of an hour few are in the rest. Of these, those are enough
+    # at which so many words match for the first time.
+    ends = [n - 1]  # the least index by which so many words match
+    first = set()
+    for word in rest if len(rest) <= SHORT else ():
+        indices = places.get(word, ())
+        for k in reversed(range(len(ends))):
+            at = bisect_right(indices, ends[k])
+            if at < len(indices) and (k + 1 == len(ends) or indices[at] < ends[k + 1]):
+                ends[k + 1 : k + 2] = [indices[at]]
+                first.add(indices[at])
+    if len(rest) > SHORT:
+        first.update(i for word in set(rest) for i in _from(places.get(word, ()), n))
+    of_both = sorted(first)
     if not of_both:
         return frozenset()
     # rapidfuzz would match a common suffix first, and so the latest words. Two different marks at

@@ -20,6 +20,7 @@ from streaming_asr.metrics.ordinary import words_of
 from streaming_asr.metrics.table import CLOCKS
 from streaming_asr.metrics.trace import Trace
 from streaming_asr.metrics.turns import final_text
+from streaming_asr.text.growing import Growing, Words
 from streaming_asr.utterance import TimedWord
 
 PAUSE_S = 0.5  # a shorter pause is part of the speech
@@ -179,10 +180,10 @@ def textless_s(trace: Trace, clock: str) -> float | None:
 def _news(trace: Trace, clock: str) -> Iterator[float]:
     """Yield when a word was shown that the display before did not have in its place."""
     times = trace.times(clock)
-    words: tuple[str, ...] = ()
+    words: Words = Growing.of(())
     for k, text in trace.displays:
         words_before, words = words, trace.light(text)
-        if words != words_before[: len(words)]:
+        if words.shared(words_before) < len(words):
             yield times[k]
 
 
@@ -201,8 +202,9 @@ def gain_s(trace: Trace, after_s: float) -> float | None:
     at_s = trace.words[-1].end + after_s
     times = [step.finished_s for step in trace.steps]
     last_step = bisect_right(times, at_s + 1e-9) - 1  # the last step by then
-    is_final = last_step >= 0 and trace.light(trace.steps[last_step].displayed) == trace.light(
-        trace.hypothesis
+    final_words = trace.light(trace.final).all()
+    is_final = (
+        last_step >= 0 and trace.light(trace.steps[last_step].displayed_text).all() == final_words
     )
     return max(final[1] - after_s, 0.0) if is_final else None
 

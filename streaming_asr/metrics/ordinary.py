@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain, islice, pairwise
 from math import isqrt
 from typing import Any
@@ -17,8 +18,8 @@ import numpy as np
 
 from streaming_asr.metrics.accuracy import next_column, places_of
 from streaming_asr.metrics.trace import Trace, mean, ratio
+from streaming_asr.text.growing import Growing, Rules
 from streaming_asr.text.normalise import Normaliser
-from streaming_asr.text.tokens import common_prefix
 
 MIB = 2**20
 MARGIN_S = 0.5  # around each spoken word: what lies outside of all of them is non-speech
@@ -44,7 +45,7 @@ def ordinary(trace: Trace) -> Ordinary:
     """Return the counts of a trace, computed once."""
     if "ordinary" not in trace.derived:
         reference = words_of(trace.reference, trace.normalise)
-        hypothesis = words_of(trace.hypothesis, trace.normalise)
+        hypothesis = trace.words_by(_rules(trace.normalise), trace.final).all()
         placed = place(reference, hypothesis)
         nonspeech_words, nonspeech_s = on_nonspeech(trace, hypothesis)
         dropped, invented = last_words(reference, hypothesis, placed)
@@ -99,6 +100,12 @@ def words_of(text: str, normalise: Normaliser) -> tuple[str, ...]:
     """Return the normalised words of `text`, split at hyphens, without words of only signs."""
     split = normalise.words(text.translate(HYPHENS))
     return tuple(word for word in split if any(map(str.isalnum, word)))
+
+
+@cache
+def _rules(normalise: Normaliser) -> Rules:
+    """Return the rules of `words_of`."""
+    return replace(normalise.rules, words=lambda text: words_of(text, normalise))
 
 
 # -- the alignment ------------------------------------------------------------------------------
@@ -216,8 +223,9 @@ def _words_on_screen(trace: Trace, hypothesis: Sequence[str], time_s: float) -> 
     """Return how many first words of the final text were on the screen at `time_s` of the audio
     clock."""
     n_steps = bisect_right(trace.audio_times, time_s)
-    display = trace.steps[n_steps - 1].displayed if n_steps else ""
-    return common_prefix(words_of(display, trace.normalise), tuple(hypothesis))
+    display = trace.steps[n_steps - 1].displayed_text if n_steps else Growing.of("")
+    words = trace.words_by(_rules(trace.normalise), display)
+    return words.shared(Growing(tuple(hypothesis), len(hypothesis), ()))
 
 
 def last_words(

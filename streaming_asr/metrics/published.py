@@ -84,7 +84,7 @@ def _word_emission(trace: Trace) -> Iterator[Weighted]:
     emitted: list[str] = []
     times: list[float] = []
     for k, text in trace.displays:
-        words, now = trace.light(text), trace.steps[k].finished_s
+        words, now = trace.light(text).all(), trace.steps[k].finished_s
         n = len(emitted)
         if 0 < n <= len(words) and emitted[-1] != words[n - 1]:
             emitted[-1], times[-1] = words[n - 1], now
@@ -111,7 +111,7 @@ def _cursors(trace: Trace, is_confirmed: bool) -> Iterator[Weighted]:
     before: tuple[str, ...] | None = None
     cursor_before: float | None = None
     for step in trace.steps:
-        words = trace.light(step.committed if is_confirmed else step.displayed)
+        words = trace.light(step.committed_text if is_confirmed else step.displayed_text).all()
         if words == before or not (words or before):
             continue
         blocks = list(Levenshtein.opcodes(reference, words))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rapidfuzz.distance import LCSseq
 
 from streaming_asr.metrics.trace import Trace
-from streaming_asr.text.tokens import common_prefix
+from streaming_asr.text.growing import Growing, Words
 
 
 class Flicker(NamedTuple):
@@ -37,15 +37,17 @@ def flicker(trace: Trace) -> Flicker:
     simulstream computes it: its deleted tokens over its final ones.
     """
     erased = lost = erased_as_written = 0
-    words: tuple[str, ...] = ()
-    tokens: list[str] = []  # the words as written
+    words: Words = Growing.of(())
+    tokens: Words = Growing.of(())  # the words as written
     for _, text in trace.displays:
         words_before, words = words, trace.light(text)
-        tokens_before, tokens = tokens, trace.units(text)
-        erased_as_written += len(tokens_before) - common_prefix(tokens_before, tokens)
-        n_prefix = common_prefix(words_before, words)
+        tokens_before, tokens = tokens, trace.written(text)
+        erased_as_written += len(tokens_before) - tokens.shared(tokens_before)
+        n_prefix = words.shared(words_before)
         n_erased = len(words_before) - n_prefix
         erased += n_erased
         if n_erased:
-            lost += n_erased - LCSseq.similarity(words_before[n_prefix:], words[n_prefix:])
+            lost += n_erased - LCSseq.similarity(
+                words_before.behind(n_prefix), words.behind(n_prefix)
+            )
     return Flicker(erased, lost, len(words), erased_as_written, len(tokens))

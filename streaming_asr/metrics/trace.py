@@ -9,40 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, overload
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from streaming_asr.events.log import Log, Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, revise
 from streaming_asr.metrics import clocks
-from streaming_asr.text.normalise import GrowingText, Normaliser, default_kind, normaliser
-from streaming_asr.text.tokens import common_prefix
-from streaming_asr.text.units import Unit, timed_units, unit_of
+from streaming_asr.text.growing import Beginnings, Growing, Rules, Text, Words
+from streaming_asr.text.normalise import LIGHT, WRITTEN, Normaliser, default_kind, normaliser
+from streaming_asr.text.units import Unit, timed_units, unit_of, units
 from streaming_asr.utterance import TimedWord
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text: the first `n` letters of `whole`, and `rest`.
-
-    Nearly all texts of a recording begin as its final text does, so a step keeps no copy of it: the
-    texts of an hour would be a gigabyte.
-    """
-
-    whole: str
-    n: int
-    rest: str
-
-    @classmethod
-    def of(cls, text: str, whole: str = "") -> Text:
-        """Return `text`, with its longest common prefix with `whole` as its beginning. Of one
-        `whole`, equal texts are equal objects."""
-        n = common_prefix(text, whole)
-        return cls(whole, n, text[n:])
-
-    def __str__(self) -> str:
-        return self.whole[: self.n] + self.rest
 
 
 @dataclass(frozen=True)
@@ -63,12 +41,12 @@ class TraceStep:
     @property
     def committed(self) -> str:
         """The whole committed text after this step, made when it is read."""
-        return str(self.committed_text)
+        return self.committed_text.all()
 
     @property
     def displayed(self) -> str:
         """The committed text and the partial text after it, made when it is read."""
-        return str(self.displayed_text)
+        return self.displayed_text.all()
 
     @property
     def audio_s(self) -> float:
@@ -78,27 +56,6 @@ class TraceStep:
     def count(self, name: str) -> float:
         """Return a count of method.COUNTS, 0 where the step reported none."""
         return self.step.count(name)
-
-
-@dataclass(frozen=True)
-class Displays(Sequence[tuple[int, str]]):
-    """(step index, displayed text) of some steps, each text made when it is read."""
-
-    steps: Sequence[TraceStep]
-    indices: Sequence[int]
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    @overload
-    def __getitem__(self, i: int) -> tuple[int, str]: ...
-    @overload
-    def __getitem__(self, i: slice) -> Displays: ...
-    def __getitem__(self, i: int | slice) -> tuple[int, str] | Displays:
-        if isinstance(i, slice):
-            return Displays(self.steps, self.indices[i])
-        k = self.indices[i]
-        return k, self.steps[k].displayed
 
 
 @dataclass(frozen=True)
@@ -126,12 +83,17 @@ class Trace:
     biasing: Sequence[str] | None = None  #: the words that B-WER counts; None: no list
     normaliser: str | None = None  #: of text.NORMALISERS; None: that of the language
     # What metrics derive from this trace once and read again.
-    derived: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+    derived: dict[Any, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+
+    @property
+    def final(self) -> Text:
+        """The committed text after the last step; empty without steps."""
+        return self.steps[-1].committed_text if self.steps else Growing.of("")
 
     @property
     def hypothesis(self) -> str:
         """The committed text after the last step; empty without steps."""
-        return self.steps[-1].committed if self.steps else ""
+        return self.final.all()
 
     @property
     def normalise(self) -> Normaliser:
@@ -145,22 +107,32 @@ class Trace:
 
     def units(self, text: str) -> list[str]:
         """Return the units of `text`, as they are written."""
-        return self._growing.units(text)
+        return units(text, self.unit)
 
-    def light(self, text: str) -> tuple[str, ...]:
-        """Return the units of `text` under the light key."""
-        return self._growing.light(text)
+    def written(self, text: Text) -> Words:
+        """Return the units of the text of a step, as they are written."""
+        return self.words_by(WRITTEN[self.unit], text)
+
+    def light(self, text: Text) -> Words:
+        """Return the units of the text of a step under the light key."""
+        return self.words_by(LIGHT[self.unit], text)
+
+    def words_by(self, rules: Rules, text: Text) -> Words:
+        """Return the words of the text of a step."""
+        if (rules, text.whole) not in self.derived:
+            self.derived[rules, text.whole] = Beginnings(text.whole, rules)
+        beginnings: Beginnings = self.derived[rules, text.whole]
+        return beginnings.words(text)
 
     @cached_property
-    def _growing(self) -> GrowingText:
-        return GrowingText(self.unit)
-
-    @cached_property
-    def displays(self) -> Displays:
+    def displays(self) -> list[tuple[int, Text]]:
         """(step index, displayed text) of the steps that changed what is displayed."""
-        texts = [step.displayed_text for step in self.steps]
-        changed = [k for k, text in enumerate(texts) if k and text != texts[k - 1]]
-        return Displays(self.steps, [0, *changed] if texts and str(texts[0]) else changed)
+        return _changes([step.displayed_text for step in self.steps])
+
+    @cached_property
+    def commits(self) -> list[tuple[int, Text]]:
+        """(step index, committed text) of the steps that changed what is committed."""
+        return _changes([step.committed_text for step in self.steps])
 
     @cached_property
     def audio_times(self) -> list[float]:
@@ -172,6 +144,11 @@ class Trace:
         if clock == "cu":
             return self.audio_times
         return [step.finished_s for step in self.steps]
+
+
+def _changes(texts: Sequence[Text]) -> list[tuple[int, Text]]:
+    pairs = enumerate(pairwise([Growing.of(""), *texts]))
+    return [(k, text) for k, (before, text) in pairs if text != before and (k or len(text))]
 
 
 def arrays(steps: Sequence[TraceStep]) -> tuple[clocks.Times, clocks.Times]:
@@ -212,6 +189,22 @@ def traces(log: Log, normaliser: str | None = None) -> list[Trace]:
     return [trace(utterance, kind) for utterance in log.utterances]
 
 
+class _Stripped:
+    """Removes the blanks at both ends of texts that are differences from `whole`."""
+
+    def __init__(self, whole: str) -> None:
+        self._whole = whole.strip()
+        self._n_blanks = len(whole) - len(whole.lstrip())
+
+    def __call__(self, text: Text) -> Text:
+        n, rest = text.n, text.rest.rstrip()
+        while not rest and n and text.whole[n - 1].isspace():
+            n -= 1
+        if 0 < n - self._n_blanks <= len(self._whole):
+            return Growing(self._whole, n - self._n_blanks, rest)
+        return Growing.of(text.all().strip(), self._whole)
+
+
 def trace(log: UtteranceLog, normaliser: str | None = None) -> Trace:
     """Return the trace of one logged utterance; that of a failed one has no steps."""
     unit = unit_of(log.language)
@@ -221,17 +214,14 @@ def trace(log: UtteranceLog, normaliser: str | None = None) -> Trace:
     words_of_text: list[str] = []
     for step in logged:
         revise(words_of_text, step.retracted, step.committed)
-    whole = "".join(words_of_text).strip()
-    words_of_text, text = [], ""
+    whole = "".join(words_of_text)
+    words_of_text, text, stripped = [], Growing.of("", whole), _Stripped(whole)
     for step in logged:
-        # Joining all words at every step would take a time that grows with their square.
-        n_left = len(words_of_text) - step.retracted
-        text = text[: len(text) - sum(map(len, words_of_text[n_left:]))] + "".join(step.committed)
+        n_retracted = sum(map(len, words_of_text[len(words_of_text) - step.retracted :]))
         revise(words_of_text, step.retracted, step.committed)
-        displayed = (text + "".join(step.partial)).strip()
-        steps.append(
-            TraceStep(step, Text.of(text.strip(), whole), Text.of(displayed, whole), step.compute_s)
-        )
+        text = text.first(len(text) - n_retracted).plus("".join(step.committed))
+        displayed = text.plus("".join(step.partial))
+        steps.append(TraceStep(step, stripped(text), stripped(displayed), step.compute_s))
     # A lag is measured for one stream, also if its steps were shared.
     has_lag = bool(steps) and all("lag" in each.step.compute_ns for each in steps)
     words = None

@@ -174,7 +174,7 @@ def _changes(
     keys = [light_key(word) for word in final]
     changes: list[list[tuple[int, str]]] = [[] for _ in final]
     for k, text in trace.displays:
-        words = [word for word in trace.units(text) if light_key(word)]
+        words = [word for word in trace.written(text).all() if light_key(word)]
         word_keys = [light_key(word) for word in words]
         word_at = [""] * len(final)
         for edit in Levenshtein.opcodes(word_keys, _start_like(word_keys, keys)):

@@ -9,21 +9,18 @@ text that only grows would seem to change: "one oh" becomes 10, "one oh one" bec
 
 from __future__ import annotations
 
-import re
 import unicodedata
 import warnings
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from itertools import chain
 
 from streaming_asr.errors import check_one_of
+from streaming_asr.text.growing import PAIR, Rules
 from streaming_asr.text.languages import language_code
-from streaming_asr.text.tokens import common_prefix
 from streaming_asr.text.units import Unit, is_mark, unit_of, units
 
-_WORD = re.compile(r"\S+")
 NORMALISERS = ("whisper", "whisper_marks", "identity")
 # Languages whose words hold marks that no composed letter has: vowel signs of scripts of South and
 # South-East Asia, vowel points of Arabic and Hebrew script, tones on dotted letters, and the dot
@@ -49,11 +46,13 @@ class Normaliser:
         name: str,
         package_version: str,
         words: Callable[[str], tuple[str, ...]],
+        rules: Rules,
         *,
         keeps_case: bool = False,
     ) -> None:
         self.name = name
         self.version = package_version
+        self.rules = rules  # for texts that grow
         self._words = lru_cache(maxsize=2_048)(words)
         self._words_of_long = lru_cache(maxsize=8)(words)  # hundreds of kilobytes each
         self._keeps_case = keeps_case
@@ -98,7 +97,9 @@ def _normaliser(code: str, kind: str) -> Normaliser:
     unit = unit_of(code)
     if kind == "identity":
         name = "identity" if unit == "word" else "identity(characters)"
-        return Normaliser(name, "1", lambda text: tuple(units(text, unit)), keeps_case=True)
+        return Normaliser(
+            name, "1", lambda text: tuple(units(text, unit)), WRITTEN[unit], keeps_case=True
+        )
     package_version = version("whisper-normalizer")
     with warnings.catch_warnings():  # Python 3.12 warns of an escape in the package's docstring
         warnings.simplefilter("ignore")
@@ -106,9 +107,8 @@ def _normaliser(code: str, kind: str) -> Normaliser:
 
         from streaming_asr.text.english import EnglishPieces, without_brackets
     if code == "en":
-        return Normaliser(
-            "whisper_normalizer.EnglishTextNormalizer", package_version, EnglishPieces()
-        )
+        name, pieces = "whisper_normalizer.EnglishTextNormalizer", EnglishPieces()
+        return Normaliser(name, package_version, pieces, pieces.rules)
     has_marks = kind == "whisper_marks"
     basic = BasicTextNormalizer(split_letters=unit == "character", preserve_marks=has_marks)
     options = []
@@ -128,7 +128,7 @@ def _normaliser(code: str, kind: str) -> Normaliser:
         parts = without_brackets(lower(text)).split()
         return tuple(chain.from_iterable(map(normalised_word, parts)))
 
-    return Normaliser(name, package_version, words, keeps_case=True)
+    return Normaliser(name, package_version, words, Rules(words, PAIR[unit]), keeps_case=True)
 
 
 def _turkic_lower(text: str) -> str:
@@ -158,42 +158,10 @@ def light_words(text: str, unit: Unit = "word") -> tuple[str, ...]:
     return tuple(key for each in units(text, unit) if (key := light_key(each)))
 
 
-class GrowingText:
-    """Cuts texts of which most begin as the one before: only what changed is cut again."""
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
-        self._text = ""
-        self._units: list[str] = []
-        self._ends: list[int] = []  # of each unit in the text
-        self._keys: list[str] = []  # light keys, without those of pure punctuation
-        self._n_keys: list[int] = []  # up to and including each unit
-
-    def units(self, text: str) -> list[str]:
-        """Return the units of `text`, as they are written."""
-        if self._unit != "word":
-            return units(text, self._unit)
-        self._take(text)
-        return self._units.copy()
-
-    def light(self, text: str) -> tuple[str, ...]:
-        """Return the light keys of the units of `text`, without those of pure punctuation."""
-        if self._unit != "word":
-            return light_words(text, self._unit)
-        self._take(text)
-        return tuple(self._keys)
-
-    def _take(self, text: str) -> None:
-        """Cut a text in words."""
-        # A word is the same if the blank after it is.
-        n_kept = bisect_left(self._ends, common_prefix(text, self._text))
-        end = self._ends[n_kept - 1] if n_kept else 0
-        n_keys = self._n_keys[n_kept - 1] if n_kept else 0
-        del self._units[n_kept:], self._ends[n_kept:], self._n_keys[n_kept:], self._keys[n_keys:]
-        for match in _WORD.finditer(text, end):
-            self._units.append(match[0])
-            self._ends.append(match.end())
-            if key := light_key(match[0]):
-                self._keys.append(key)
-            self._n_keys.append(len(self._keys))
-        self._text = text
+LIGHT: dict[Unit, Rules] = {
+    unit: Rules(partial(light_words, unit=unit), pair, has_brackets=False)
+    for unit, pair in PAIR.items()
+}
+WRITTEN: dict[Unit, Rules] = {
+    unit: Rules(partial(units, unit=unit), pair, has_brackets=False) for unit, pair in PAIR.items()
+}

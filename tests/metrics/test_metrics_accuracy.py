@@ -19,6 +19,7 @@ from streaming_asr.metrics.accuracy import (
     total,
     word_errors,
 )
+from streaming_asr.text.growing import Growing
 from streaming_asr.text.normalise import normaliser
 
 ENGLISH = normaliser("en")
@@ -207,5 +208,5 @@ def test_distances_of_a_growing_text_are_those_of_whole_alignments(monkeypatch):
             text += rng.choices("abcde", k=rng.randrange(4))
             n = rng.randrange(len(reference) + 1)
             expected = Levenshtein.distance(reference[:n], text)
-            assert distances.to_first(n, tuple(text)) == expected
-    assert Distances(list("abcd")).to_first(3, ("a", "x", "c", "d")) == 2
+            assert distances.to_first(n, Growing.of(tuple(text), tuple(reference))) == expected
+    assert Distances(list("abcd")).to_first(3, Growing.of(("a", "x", "c", "d"))) == 2

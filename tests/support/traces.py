@@ -9,7 +9,7 @@ from typing import Any
 from streaming_asr.events.log import EventWriter, Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.metrics import Trace, TraceStep, queued
-from streaming_asr.metrics.trace import Text
+from streaming_asr.text.growing import Growing
 from streaming_asr.utterance import TimedWord
 
 
@@ -24,7 +24,7 @@ def a_step(
 ) -> TraceStep:
     """A step by hand; `counts` are of method.COUNTS."""
     step = Step(kind, round(audio_s * SAMPLE_RATE), {"wall": 0}, **counts)
-    return TraceStep(step, Text.of(committed), Text.of(displayed), compute_s)
+    return TraceStep(step, Growing.of(committed), Growing.of(displayed), compute_s)
 
 
 def a_trace(

@@ -7,12 +7,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streaming_asr.method import Update, Word, display_text
+from streaming_asr.text.growing import Beginnings, Growing
 from streaming_asr.text.languages import LANGUAGES, language_code
-from streaming_asr.text.normalise import default_kind, light_key, light_words, normaliser
+from streaming_asr.text.normalise import LIGHT, default_kind, light_key, light_words, normaliser
 from streaming_asr.text.scripts import mismatch
 from streaming_asr.text.spoken import WordsAlone, is_word, whole_words
 from streaming_asr.text.style import in_style
 from streaming_asr.text.subtitles import cues, segments
+from streaming_asr.text.tokens import common_prefix
 from streaming_asr.text.units import (
     joined,
     timed_units,
@@ -400,21 +402,34 @@ def test_a_language_without_blanks_or_english_i_keeps_its_words():
     assert in_style("你好", "你好。", "zh") == "你好"
 
 
-def test_texts_that_grow_and_change_are_normalised_as_each_by_itself():
-    """A normaliser goes on from the texts before; three streams take turns."""
-    from streaming_asr.text.english import EnglishPieces
-
+@pytest.mark.parametrize("kind", ["en", "de", "el", "tr", "zh", "th", "light", "character"])
+def test_texts_that_begin_alike_have_the_words_that_each_has_by_itself(kind):
+    """Texts that share any beginning with another one, by every way to cut a text into words."""
+    rules = {"light": LIGHT["word"], "character": LIGHT["character"]}.get(kind)
+    rules = rules or normaliser(kind, "whisper_marks").rules
     rng = random.Random(0)
-    odd = "twenty five one oh can't it's $5 [a b] (c) half 3 rd 's i'm um - a percent"
-    kinds = [odd.split(), FAR.split(), ["the", "cat", "colour", "far"]]
-    growing, texts = EnglishPieces(), ["", "", ""]
-    for _ in range(1000):
-        k = rng.randrange(3)
-        if rng.random() < 0.1:
-            texts[k] = texts[k][: rng.randrange(len(texts[k]) + 1)]
-        (words,) = rng.choices(kinds, weights=(3, 1, 9))
-        texts[k] += rng.choice([" ", " ", " ", "  ", ""]) + rng.choice(words)
-        assert growing(texts[k]) == EnglishPieces()(texts[k]), texts[k]
+    odd = "twenty five one oh can't it's $5 [a b] (c) half 3 rd 's i'm um - a percent İ Σ ½ I"
+    kinds = [
+        odd.split(),
+        FAR.split(),
+        ["the", "cat", "Colour", "FAR", "今天", "気か\u3099", "\u0301x"],
+    ]
+    blanks = ["", " "] if kind in ("zh", "character") else [" ", " ", " ", "  ", "\n", ""]
+
+    def drawn(n):
+        words = rng.choices(kinds, weights=(3, 1, 9), k=n)
+        return "".join(rng.choice(blanks) + rng.choice(each) for each in words)
+
+    for _ in range(60):
+        whole = drawn(rng.randrange(30))
+        beginnings, before = Beginnings(whole, rules), Growing.of(())
+        for _ in range(20):
+            text = Growing.of(whole).first(rng.randrange(len(whole) + 1)).plus(drawn(3)).all()
+            words = beginnings.words(Growing.of(text, whole))
+            assert words.all() == tuple(rules.words(text)), (whole, text)
+            assert words.shared(before) == common_prefix(words.all(), before.all())
+            assert words.behind(1) == words.all()[1:]
+            before = words
 
 
 # -- Languages --
