@@ -69,7 +69,8 @@ class Manifest(Loader):
             return super().data_hash()
         if self._outlines is None:
             super().utterances()  # raises the fault
-        files = dict.fromkeys(file for each in self._outlines or () for file in each.files)
+        names = dict.fromkeys(name for each in self._outlines or () for name in each.files)
+        files = dict.fromkeys(self.path.parent / name for name in names)
         content = text_of(self.path) + self._track_suffix
         return hash_of(content, [*files, *self._alignment_files()])
 

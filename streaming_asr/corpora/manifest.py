@@ -148,10 +148,11 @@ class _Outline(Struct):
 
 
 class Outline(NamedTuple):
-    """An utterance's id, its recordings, and its language as Whisper's code."""
+    """An utterance's id, its recordings as the line names them, and its language as Whisper's
+    code."""
 
     id: str
-    files: list[Path]
+    files: list[str]
     language: str | None
 
 
@@ -246,11 +247,7 @@ def outlines(path: Path) -> list[Outline] | None:
     if len(set(names)) < len(names) or "" in names:
         return None
     return [
-        Outline(
-            name,
-            [path.parent / part.audio_filepath for part in row.parts or (row,)],
-            _code(row.language),
-        )
+        Outline(name, [part.audio_filepath for part in row.parts or (row,)], _code(row.language))
         for name, row in zip(names, rows, strict=True)
     ]
 
