@@ -7,7 +7,6 @@ and a line that closes it. Each line is written at once, so a run that is killed
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from streaming_asr.events.check import InvalidLog, step_of, violation
 from streaming_asr.events.invariants import broken
 from streaming_asr.events.record import Opening, Step, StepLine, UtteranceLog, committed_words
 from streaming_asr.files import check_file, replacing
+from streaming_asr.machine import one_collection
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.utterance import TimedWord
 
@@ -271,6 +271,7 @@ def forget_failed(path: Path) -> int:
     return n_failed
 
 
+@one_collection()
 def read_log(path: str | Path, *, only: Collection[str] | None = None) -> Log:
     """Return the header and the closed utterances of a log, without one that is open at its end.
 
@@ -278,14 +279,7 @@ def read_log(path: str | Path, *, only: Collection[str] | None = None) -> Log:
     UserError for a file that is no log or of another schema, and InvalidLog, which lists the
     faults, for one that breaks the published schema or one of events.invariants.
     """
-    path = Path(path)
-    was_enabled = gc.isenabled()
-    gc.disable()  # reading makes no garbage, and collecting takes half of the time
-    try:
-        return _Reader(path, None if only is None else frozenset(only)).read()
-    finally:
-        if was_enabled:
-            gc.enable()
+    return _Reader(Path(path), None if only is None else frozenset(only)).read()
 
 
 def _schedule(header: Mapping[str, Any]) -> tuple[int | None, int | None]:

@@ -15,6 +15,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.invariants import TOLERANCE
 from streaming_asr.events.log import UtteranceLog, read_log
 from streaming_asr.files import give_json
+from streaming_asr.machine import one_collection
 from streaming_asr.metrics import METRICS, compute, traces
 from streaming_asr.metrics.intervals import (
     LEAST,
@@ -191,6 +192,7 @@ def read_runs(
     ]
 
 
+@one_collection()
 def _read(
     folder: Path, name: str, clock: str, normaliser: str | None, metrics: Sequence[str]
 ) -> Run:

@@ -22,6 +22,7 @@ from streaming_asr.events.check import N_LISTED, InvalidLog
 from streaming_asr.events.invariants import broken, contract_faults, too_early
 from streaming_asr.events.log import SLIP_S, EventWriter, Log, UtteranceLog, read_log
 from streaming_asr.files import replacing, write_text
+from streaming_asr.machine import one_collection
 from streaming_asr.metrics import METRICS, METRICS_VERSION, Trace, compute, traces, utterance_line
 from streaming_asr.metrics.table import unmeasured
 from streaming_asr.score.results import SCHEMA, no_folder
@@ -32,6 +33,7 @@ from streaming_asr.text.normalise import MARKED
 from streaming_asr.text.scripts import mismatch
 
 
+@one_collection()
 def score_folder(
     folder: str | Path,
     *,
