@@ -37,7 +37,7 @@ def let_waiting_threads_sleep() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-@cache  # of what this process has loaded; a sweep asks for every cell
+@cache  # as installed; a sweep asks for every cell
 def versions() -> Mapping[str, str]:
     """Return the versions of Python, this project, its git commit, and what computes results."""
     numbers = {"python": platform.python_version()}

@@ -20,7 +20,7 @@ from streaming_asr.method import Word, display_text
 from streaming_asr.metrics import METRICS, trace
 from streaming_asr.metrics.table import CLOCKS
 from streaming_asr.report.timelines import choose, timeline
-from streaming_asr.score.columns import HEADLINE, on_clock
+from streaming_asr.score.columns import HEADLINE, on_clock, parts_of
 from streaming_asr.score.ranking import (
     best_of,
     best_values,
@@ -182,10 +182,11 @@ def _subtitle(results: list[dict[str, Any]]) -> str:
     return f"{text} · {splits.pop()}" if len(splits) == 1 else text
 
 
-GROUPS = {
+LIVE = ("textless", "final", "stable", "words", "first_words", "last", "turn", "turns", "pauses")
+GROUPS = {  # what the names of its metrics begin with
     "Accuracy": ("wer", "cer", "rwer", "b", "u", "repeated"),
     "What is on screen": ("arwer",),
-    "Live systems": ("textless", "final", "stable", "words", "last", "turn", "turns", "pauses"),
+    "Live systems": LIVE,
     "When words come": ("first", "word", "finalise"),
     "Lagging": ("al", "laal", "yaal", "dal", "ap"),
     "Compute": ("rtf", "rtfx", "step", "queue", "headroom"),
@@ -195,17 +196,17 @@ GROUPS = {
 
 def group_of(metric: str) -> str:
     """Return what a metric is about, in words."""
-    first = "words" if "words_dropped" in metric else metric.partition("_")[0]
-    return next((group for group, names in GROUPS.items() if first in names), "Work and memory")
+    for group, names in GROUPS.items():
+        if f"{metric}_".startswith(tuple(f"{name}_" for name in names)):
+            return group
+    return "Work and memory"
 
 
 def words_of(metric: str) -> str:
     """Return a metric's name in words: `al_ca_ms` is "AL, ms, with compute"."""
-    parts = metric.split("_")
-    clock = [CLOCKS[part].label for part in parts if part in CLOCKS]
     unit = METRICS[metric].unit
-    if parts[-1] == unit:  # s, ms
-        parts.pop()
+    parts = parts_of(metric, unit)
+    clock = [CLOCKS[part].label for part in parts if part in CLOCKS]
     units = [unit] if unit else []
     acronyms = {*GROUPS["Lagging"], *GROUPS["Accuracy"], "arwer", "rtf", "rtfx"}
     name = " ".join(p.upper() if p in acronyms else p for p in parts if p not in CLOCKS)

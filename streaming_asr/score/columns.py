@@ -91,8 +91,9 @@ def metric_named(name: str, context: str = "", clock: str = "ca") -> str:
     table, with or without the unit, or the whole name; on the clock `ca` or `cu` where the name has
     none. context: the option, for messages. Raises UserError for another name."""
     key = "_".join(re.sub(r" (s|ms|%)$", "", name.strip().lower()).split())
-    names = (SHORT.get(key, key).format(clock), *(key + end.format(clock) for end in ENDINGS))
-    metric = next((each for each in names if each in METRICS), None)
+    names = (SHORT.get(key, key), *(key + ending for ending in ENDINGS))
+    on_this = (each.replace("{}", clock) for each in names)
+    metric = next((each for each in on_this if each in METRICS), None)
     if metric is None:
         near = did_you_mean(key, [*SHORT, *METRICS]) or "; score --list shows them all"
         raise UserError(f"{f'{context} {name}'.strip()}: no such metric{near}")
@@ -110,10 +111,13 @@ def column_of(metric: str | Metric) -> Column:
     for column in HEADLINE:
         if column.metric == name:
             return column
-    defined = METRICS[metric] if isinstance(metric, str) else metric
+    unit = (METRICS[metric] if isinstance(metric, str) else metric).unit
+    # "ca" is the clock of every other column.
+    words = " ".join(part for part in parts_of(name, unit) if part != "ca")
+    return Column(name, f"{words}\n{unit}".strip(), {"s": 2, "%": 1}.get(unit, 3))
+
+
+def parts_of(name: str, unit: str) -> list[str]:
+    """Return the words of a metric's name without its unit, which s and ms end with."""
     parts = name.split("_")
-    if parts[-1] == defined.unit:
-        parts.pop()
-    words = " ".join(part for part in parts if part != "ca")  # the clock of every other column
-    digits = {"s": 2, "%": 1}.get(defined.unit, 3)
-    return Column(name, f"{words}\n{defined.unit}".strip(), digits)
+    return parts[:-1] if parts[-1] == unit else parts

@@ -358,6 +358,8 @@ def test_a_short_name_is_a_metric_in_every_option(name, tmp_path, capsys, monkey
     }.items():
         assert main(command) == 2
         assert f"error: {option} x{name}: no such metric" in capsys.readouterr().err
+    assert main([str(tmp_path), "--metrics", "{clock}"]) == 2
+    assert "--metrics {clock}: no such metric" in capsys.readouterr().err
     assert main(["--list"]) == 0
     assert name in capsys.readouterr().out
 

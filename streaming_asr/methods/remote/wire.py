@@ -14,6 +14,7 @@ import numpy as np
 
 from streaming_asr.errors import UserError, parts_of_url
 from streaming_asr.method import Samples
+from streaming_asr.text.subtitles import PUNCTUATION
 from streaming_asr.text.tokens import pieces
 
 CONNECT_S = 10.0
@@ -21,7 +22,7 @@ CLOSE_S = 2.0
 SEND_S = 10.0  # that a server may leave what is sent unread, once no buffer takes more
 MOST_BYTES = 1_000_000  # of a message: an hour of text has a tenth of it
 BACK_S = 1.0  # a server's times may overlap by so much
-MARKS = frozenset(".,:;!?…。，、：；！？")
+MARKS = frozenset(PUNCTUATION) - {"—"}  # a dash is between two words
 T = TypeVar("T")
 
 
