@@ -24,34 +24,51 @@ SHORT = 32  # words of a display behind those of the final text, as most have
 SEEN = ("shown", "stable", "committed")
 
 
-@dataclass(frozen=True)
 class WordTimes:
     """At which step each word of the final text was first shown, last appeared, and was committed.
 
-    words: of the final text, under the light key. The others are step indices, one per word:
-    shown: the first display that has the word. stable: the first from which on all displays have
-    it. committed: the first step from which on the committed text agrees with the final text up to
-    and including the word.
+    words: of the final text, under the light key. The others are step indices, one per word,
+    computed when they are first read.
     """
 
-    words: tuple[str, ...]
-    shown: list[int]
-    stable: list[int]
-    committed: list[int]
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._whole = trace.light(trace.final)
+        self.words = self._whole.all()
 
-    @classmethod
-    def of(cls, trace: Trace) -> WordTimes:
-        """Return the word times of a trace."""
-        whole = trace.light(trace.final)
-        final = whole.all()
+    @property
+    def shown(self) -> list[int]:
+        """The first display that has the word."""
+        return self._shown_and_stable[0]
+
+    @property
+    def stable(self) -> list[int]:
+        """The first display from which on all displays have the word."""
+        return self._shown_and_stable[1]
+
+    @cached_property
+    def committed(self) -> list[int]:
+        """The first step from which on the word and all before it are final."""
+        committed = [-1] * len(self.words)  # -1: not yet
+        n_agreed = 0
+        for k, text in self._trace.commits:
+            n_agreed_before, n_agreed = n_agreed, self._trace.light(text).shared(self._whole)
+            # After words were taken back, n_agreed is less; they get their step when they return.
+            for i in range(n_agreed_before, n_agreed):
+                committed[i] = k
+        return committed
+
+    @cached_property
+    def _shown_and_stable(self) -> tuple[list[int], list[int]]:
+        final, whole = self.words, self._whole
         places: dict[str, list[int]] = {}  # of each word in the final text
         for i, word in enumerate(final):
             places.setdefault(word, []).append(i)
         first_shown, stable = [-1] * len(final), [-1] * len(final)  # -1: not yet
         # What the display before had of the final text: its first words, and some behind them.
         n_before, behind_before = 0, frozenset[int]()
-        for k, text in trace.displays:
-            words = trace.light(text)
+        for k, text in self._trace.displays:
+            words = self._trace.light(text)
             n = words.shared(whole)
             behind = _behind(words.behind(n), n, final, places)
             for i in {*range(n, n_before), *behind_before} - behind:
@@ -63,17 +80,10 @@ class WordTimes:
                     if first_shown[i] < 0:
                         first_shown[i] = k
             n_before, behind_before = n, behind
-        committed = [-1] * len(final)
-        n_agreed = 0
-        for k, text in trace.commits:
-            n_agreed_before, n_agreed = n_agreed, trace.light(text).shared(whole)
-            # After words were taken back, n_agreed is less; they get their step when they return.
-            for i in range(n_agreed_before, n_agreed):
-                committed[i] = k
         # If committed and partial text ran together into one word, no display had the word itself.
-        first_shown = [c if k < 0 else k for k, c in zip(first_shown, committed, strict=True)]
-        stable = [c if k < 0 else k for k, c in zip(stable, committed, strict=True)]
-        return cls(final, first_shown, stable, committed)
+        first_shown = [c if k < 0 else k for k, c in zip(first_shown, self.committed, strict=True)]
+        stable = [c if k < 0 else k for k, c in zip(stable, self.committed, strict=True)]
+        return first_shown, stable
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,7 @@ class WordLatency:
             raise ValueError(f"{trace.utt} has no word times; word latency needs them")
         self._trace = trace
         self.spoken = [word for word in trace.words if light_key(word.text)]
-        self.steps = WordTimes.of(trace)
+        self.steps = WordTimes(trace)
 
     @cached_property
     def hits(self) -> tuple[Hit, ...]:

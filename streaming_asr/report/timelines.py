@@ -97,7 +97,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
             displayed, committed = step.displayed, step.committed
         entry_of.append(len(steps) - 1)
     final = [word for word in trace.units(trace.hypothesis) if light_key(word)]
-    word_times = WordTimes.of(trace)
+    word_times = WordTimes(trace)
     changes = _changes(trace, final, entry_of)
 
     def of_reference(i: int) -> dict[str, Any]:

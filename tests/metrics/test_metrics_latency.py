@@ -62,13 +62,13 @@ def test_a_word_that_vanished_is_stable_only_since_it_came_back():
     texts = ["The", "A", "The", "The"]
     steps = [(k + 1.0, 0.0, "The" if k == 3 else "", text) for k, text in enumerate(texts)]
     steps[3] = (4.0, 0.0, "The", "")
-    times = WordTimes.of(a_trace("The", steps))
+    times = WordTimes(a_trace("The", steps))
     assert (times.shown, times.stable, times.committed) == ([0], [2], [3])
 
 
 def test_a_word_stays_shown_when_one_is_inserted_before_it():
     steps = [(1.0, 0.0, "", "cat sat"), (2.0, 0.0, "The cat sat", "")]
-    times = WordTimes.of(a_trace("The cat sat", steps))
+    times = WordTimes(a_trace("The cat sat", steps))
     assert times.shown == times.stable == [1, 0, 0]
 
 
@@ -78,12 +78,12 @@ def test_a_repeated_word_is_first_seen_in_its_first_place():
         (2.0, 0.0, "", "The cat"),
         (3.0, 0.0, "The cat the", ""),
     ]
-    assert WordTimes.of(a_trace("The cat the", steps)).shown == [0, 1, 2]
+    assert WordTimes(a_trace("The cat the", steps)).shown == [0, 1, 2]
 
 
 def test_case_and_punctuation_at_a_words_edge_do_not_make_it_another_word():
     steps = [(1.0, 0.0, "", "hello"), (2.0, 0.0, "", "Hello,"), (3.0, 0.0, "Hello.", "")]
-    assert WordTimes.of(a_trace("Hello", steps)).stable == [0]
+    assert WordTimes(a_trace("Hello", steps)).stable == [0]
 
 
 def test_a_retracted_word_is_committed_when_it_is_committed_for_good():
@@ -93,7 +93,7 @@ def test_a_retracted_word_is_committed_when_it_is_committed_for_good():
         (3.0, 0.0, "The cat", ""),
     ]
     trace = a_trace("The cat", steps)
-    assert WordTimes.of(trace).committed == [0, 2]
+    assert WordTimes(trace).committed == [0, 2]
     assert commit_delays_ms(trace, "cu") == [1000.0, 3000.0]
 
 
@@ -105,7 +105,7 @@ def test_a_word_that_replaces_another_has_its_own_time():
     ]
     trace = a_trace("The cat sat.", steps)
     assert commit_delays_ms(trace, "cu") == [1000.0, 2000.0, 2000.0]
-    assert WordTimes.of(trace).committed == [0, 1, 1]
+    assert WordTimes(trace).committed == [0, 1, 1]
     # On 3 s of audio the oracle says a word a second: lags of 1000, 1000 and 0 ms.
     assert compute([trace])["al_cu_ms"] == pytest.approx(2000 / 3)
 
@@ -475,7 +475,7 @@ def test_a_display_has_the_words_that_an_alignment_with_all_of_the_text_finds() 
         for k, step in enumerate(trace.steps):
             has = _displayed(step.displayed.split(), final)
             stable = [(k if s < 0 else s) if h else -1 for s, h in zip(stable, has, strict=True)]
-        assert WordTimes.of(trace).stable == stable, (texts, final)
+        assert WordTimes(trace).stable == stable, (texts, final)
 
 
 def _displayed(display: list[str], final: list[str]) -> list[bool]:
