@@ -247,7 +247,7 @@ def wandb(bench: Bench, _: argparse.Namespace) -> None:
 def transcribe(bench: Bench, _: argparse.Namespace) -> None:
     def command(folder: Path, _: str) -> list[str]:
         recording = str(sorted((inputs.MINI / "audio" / "dev").glob("*.ogg"))[0])
-        return ["streaming_asr", "transcribe", recording, "chunk=300ms"]
+        return ["streaming_asr", "transcribe", recording, "method=whisperrt", "chunk=300ms"]
 
     bench.grow("transcribe", "short recording", {1: "2 s"}, command)
 
