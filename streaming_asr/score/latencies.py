@@ -39,7 +39,10 @@ def main(argv: Sequence[str]) -> int:
         definitions = {name: each._asdict() | {"of": ""} for name, each in DEFINITIONS.items()}
         give_json({"runs": table, "definitions": definitions}, arguments.json)
     if arguments.json != "-":
-        show_table(["latency, s (rank)", *table], rows)
+        numbers = [str(i) for i in range(1, len(table) + 1)]  # names would leave room for no figure
+        for number, name in zip(numbers, table, strict=True):
+            print(f"{number:>2}  {name}")
+        show_table(["latency, s (rank)", *numbers], rows)
         for name, each in DEFINITIONS.items():
             print(f"{name}: {each.figure}; {each.formula} ({each.source})")
     return 0
