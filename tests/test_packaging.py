@@ -110,7 +110,6 @@ def test_what_the_package_imports_is_what_it_depends_on():
             *extras["corpora"],
             *extras["live"],
             *extras["lm"],
-            *extras["dashboard"],
             "hydra-core",
         ]
     )

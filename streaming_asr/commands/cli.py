@@ -28,7 +28,6 @@ COMMANDS = {
     "audit": ("commands.audit", "where a stream loses against the same recogniser in batch mode"),
     "report": ("report", "table and HTML page of a folder of results"),
     "load": ("commands.load", "how many streams somebody's server carries, by playing them"),
-    "dashboard": ("commands.dashboard", "make a dashboard of W&B for a sweep"),
     "sync": ("commands.sync", "upload the W&B runs that a sweep kept offline"),
     "export": ("commands.export", "a merged adapter, for transformers and CTranslate2"),
     "list": ("commands.list", "methods, models, corpora and metrics there are"),

@@ -20,8 +20,8 @@ from streaming_asr.errors import UserError
 from streaming_asr.machine import has_login
 from streaming_asr.terminal import command_parser, exit_status
 
-RESULTS = ("metrics.json", "*/training.json", "specification.json")
-"""What a finished run, training and dashboard leave next to the runs of W&B."""
+RESULTS = ("metrics.json", "*/training.json")
+"""What a finished run and a training leave next to the runs of W&B."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

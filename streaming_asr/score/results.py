@@ -146,7 +146,7 @@ class Result:
 
     @property
     def series(self) -> str:
-        """What all chunks of a method share, as one line of a dashboard."""
+        """What all chunks of a method share, as one line of a panel of W&B."""
         model = "" if "model=" in self.variant else self.model
         return ", ".join(filter(None, (self.label, model, self.split)))
 

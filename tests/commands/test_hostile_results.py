@@ -21,7 +21,6 @@ COMMANDS = {
     "score": ["score", "got"],
     "compare": ["score", "compare", f"got/{NAME}", "got/other"],
     "score export": ["score", "export", "whisper_online", f"got/{NAME}", "--into", "exported"],
-    "dashboard": ["dashboard", "got", "--offline"],
     "sync": ["sync", "got"],
     "advise": ["advise", "got/other"],
     "session": ["live", "session=got"],
@@ -70,12 +69,10 @@ def hostile(folder):
     (run / "run-x.wandb").write_bytes(b"")
     (run / "files").symlink_to(Path("elsewhere").absolute())
     for place in (folder, cell):
-        for name in ("report.html", "segments.tsv", "dashboard"):
-            to = "elsewhere" if name == "dashboard" else "elsewhere/mine.txt"
-            (place / name).symlink_to(Path(to).absolute())
+        for name in ("report.html", "segments.tsv"):
+            (place / name).symlink_to(Path("elsewhere/mine.txt").absolute())
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of wandb_workspaces
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_strangers_results_run_nothing_and_write_nowhere_else(
     command, tmp_path, monkeypatch, capfd
