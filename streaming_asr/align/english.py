@@ -30,11 +30,12 @@ def branch_folder(model_path: str) -> Path:
     if weights_hash(model_path) not in (None, WHISPER):
         raise UserError(
             f"aligner=ctc: the package's CTC model runs on {NAME}, and model.path={model_path} "
-            f"holds other weights; give model={NAME}, or a CTC model with aligner.path="
+            f"holds other weights; give model={NAME}, or a folder of U2's training with "
+            "aligner.path="
         )
     if files_hash(HOME / name for name in FILES) == HASH:
         return HOME
     raise UserError(
         f"aligner=ctc: no files with the hash {HASH} in {HOME}; install the package again, or "
-        "give a CTC model with aligner.path="
+        "give a folder of U2's training with aligner.path="
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ import pytest
 from tiny import noise, tiny_folder
 
 from streaming_asr.align import auto, ctc, english
-from streaming_asr.align.ctc import CtcAligner, TransformersCtc, U2Head, grow
+from streaming_asr.align.ctc import CtcAligner, U2Head, grow
 from streaming_asr.align.viterbi import ANYTHING, align
 from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.branch_files import read_branch
@@ -93,15 +92,15 @@ def test_spikes_grow_over_the_sound_around_them_to_the_middle_at_most():
 
 
 class Known:
-    """Emits a, b and the word boundary where a test says."""
+    """Emits a and b where a test says."""
 
-    blank, space = 0, 3
+    blank = 0
 
     def __init__(self, frames: Sequence[int]) -> None:
         self.frames = frames
 
     def log_probs(self, samples: Any) -> tuple[Any, float]:
-        found = np.log(np.full((len(self.frames), 4), 0.01, np.float32))
+        found = np.log(np.full((len(self.frames), 3), 0.015, np.float32))
         found[np.arange(len(self.frames)), self.frames] = np.log(0.97)
         return found, len(samples) / 16_000 / len(self.frames)
 
@@ -110,33 +109,23 @@ class Known:
 
 
 def aligner(monkeypatch, frames, delay_s=0.0):
-    monkeypatch.setattr(ctc, "emitter", lambda *_: Known(frames))
-    return CtcAligner("known", "none", delay_s=delay_s)
+    monkeypatch.setattr(ctc, "U2Head", lambda *_: Known(frames))
+    return CtcAligner(str(english.HOME), "none", delay_s=delay_s)
 
 
 def test_a_text_gets_the_times_that_the_model_emits_it_at(monkeypatch):
     tone = np.sin(np.arange(32_000) / 5).astype(np.float32)
     tone[9600:16_000] = 0  # a pause at 0.6 .. 1.0 s
-    frames = [0, 1, 0, 2, 0, 0, 0, 0, 3, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0]  # of 100 ms
+    frames = [0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0]  # of 100 ms
     (result,) = aligner(monkeypatch, frames).align([utterance("Ab, ba", tone)])
     assert result.words is not None
     assert [w.text for w in result.words] == ["Ab,", "ba"]
     np.testing.assert_allclose([w[1:] for w in result.words], [(0.0, 0.6), (1.0, 2.0)], atol=0.021)
 
 
-def test_no_space_lies_between_the_characters_of_a_language_without_spaces(monkeypatch):
-    noise = np.full(8000, 0.3, np.float32)
-    said = replace(utterance("Ab ba", noise), language="zh")
-    (result,) = aligner(monkeypatch, [1, 2, 0, 2, 1]).align([said])
-    assert [w.text for w in result.words or ()] == ["Ab", "ba"]  # two runs of Latin letters
-    np.testing.assert_allclose(
-        [w[1:] for w in result.words or ()], [(0.0, 0.25), (0.25, 0.5)], atol=0.021
-    )
-
-
 def test_what_a_causal_model_emits_late_is_put_back(monkeypatch):
     noise = np.full(32_000, 0.3, np.float32)  # sound everywhere: words meet between their spikes
-    frames = [0, 1, 0, 2, 0, 0, 0, 0, 3, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0]  # of 100 ms
+    frames = [0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0]  # of 100 ms
     late = [0, 0, *frames[:-2]]
     said = [utterance("Ab, ba", noise)]
     (prompt,) = aligner(monkeypatch, frames).align(said)
@@ -158,79 +147,6 @@ def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(monkeypatch):
     assert none.reason.startswith("none: has no text")
     assert "the model has no letter of 'xyz'" in other.reason
     assert good.words is not None
-
-
-# -- transformers' models -------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def wav2vec2(tmp_path_factory):
-    """A folder of a wav2vec 2.0 with capitals, weights at random."""
-    import torch
-    from transformers import (
-        Wav2Vec2Config,
-        Wav2Vec2CTCTokenizer,
-        Wav2Vec2FeatureExtractor,
-        Wav2Vec2ForCTC,
-    )
-
-    folder = tmp_path_factory.mktemp("wav2vec2")
-    tokens = ["<pad>", "<s>", "</s>", "<unk>", "|", "'", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
-    vocabulary = folder / "vocab.json"
-    vocabulary.write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
-    torch.manual_seed(3)
-    model = Wav2Vec2ForCTC(
-        Wav2Vec2Config(
-            vocab_size=len(tokens),
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=16,
-            conv_dim=(8,) * 7,
-            num_conv_pos_embeddings=4,
-            num_conv_pos_embedding_groups=2,
-            pad_token_id=0,
-        )
-    )
-    model.save_pretrained(folder)
-    Wav2Vec2CTCTokenizer(str(vocabulary)).save_pretrained(folder)
-    Wav2Vec2FeatureExtractor().save_pretrained(folder)
-    return folder
-
-
-def test_any_ctc_model_of_transformers_aligns(wav2vec2):
-    made = CtcAligner(str(wav2vec2), "none")
-    (result,) = made.align([utterance("Don't pay 12 euros - now.")])
-    assert result.words is not None
-    assert [w.text for w in result.words] == ["Don't", "pay", "12", "euros", "now."]
-    edges = [edge for word in result.words for edge in word[1:]]
-    assert edges == sorted(edges) and edges[0] >= 0.0 and edges[-1] <= 2.0
-
-
-def test_letters_take_the_case_of_the_vocabulary_and_numbers_are_anything(wav2vec2):
-    model = TransformersCtc(str(wav2vec2), "cpu", "float32", None)
-    spelled = [model.spell(word) for word in ("Don't", "é!", "4th")]
-    ids = {letter: 6 + i for i, letter in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZ")}
-    dont = [ids["D"], ids["O"], ids["N"], 5, ids["T"]]
-    assert spelled == [dont, [], []] and model.space == 4
-    log_probs, frame_s = model.log_probs(noise(1.0))
-    assert log_probs.shape[1] == 32 and frame_s == pytest.approx(0.02, abs=0.001)
-    np.testing.assert_allclose(np.exp(log_probs).sum(1), 1, atol=1e-4)
-
-
-def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(wav2vec2, tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(wav2vec2, folder)
-    vocabulary = json.loads((folder / "vocab.json").read_text())
-    vocabulary |= {"é": len(vocabulary), "è": len(vocabulary) + 1}
-    (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    with pytest.raises(UserError, match="tokenizer has 34 tokens, the model 32 classes"):
-        CtcAligner(str(folder), "none")
-
-
-def test_without_a_model_it_says_which_there_are():
-    with pytest.raises(UserError, match=r"not loaded as a CTC model .*; give a Hugging Face"):
-        CtcAligner("./nowhere", "none")
 
 
 # -- the package's model of English ---------------------------------------------------------
@@ -262,7 +178,7 @@ def test_the_packages_branch_is_refused_on_another_whisper():
 
 
 def test_the_packages_branch_aligns_no_other_language(monkeypatch):
-    monkeypatch.setattr(ctc, "emitter", lambda *_: Known([0, 1, 0]))
+    monkeypatch.setattr(ctc, "U2Head", lambda *_: Known([0, 1, 0]))
     clips = [replace(utterance("a"), language=language) for language in ("de", "en", None)]
     german, *rest = CtcAligner(None, "none").align(clips)
     assert german.words is None and "knows en only" in german.reason
@@ -279,6 +195,13 @@ def test_data_align_ctc_names_the_aligner_and_its_files(monkeypatch):
     assert auto.AutoAligner.choose("ctc", set()).name != chosen.name
     with pytest.raises(UserError, match=r"data.align=ctc: .* knows en only, .* has de, fr; take"):
         auto.AutoAligner.choose("ctc", {"fr", "en", "de"})
+
+
+def test_a_folder_without_a_head_is_refused():
+    with pytest.raises(
+        UserError, match=r"aligner\.path=\./nowhere: no CTC head or branch there; give"
+    ):
+        CtcAligner("./nowhere", "none")
 
 
 # -- our own heads --------------------------------------------------------------------------
