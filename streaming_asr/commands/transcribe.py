@@ -37,7 +37,7 @@ from streaming_asr.config.command_line import OF_A_CORPUS, CommandLine, check_op
 from streaming_asr.config.settle import compose, detect_by_default, time_words_by_default
 from streaming_asr.config.weights import unheard
 from streaming_asr.corpora import Folder
-from streaming_asr.corpora.audio import File, by_channel, doubts, track_number
+from streaming_asr.corpora.audio import File, by_channel, doubts
 from streaming_asr.corpora.headers import check_no_url, is_url
 from streaming_asr.errors import UserError
 from streaming_asr.files import in_utf_8, replacing, write_text
@@ -102,8 +102,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(), help="the folder of these; default .")
     about_channel = "one channel from 1, or each by itself, as channel=each; default: their mean"
     parser.add_argument("--channel", metavar="N|each", help=about_channel)
-    about_track = "of a recording with several audio tracks, read track N from 1; default: its own"
-    parser.add_argument("--audio-track", metavar="N", help=about_track)
     about_conf = "a folder with further configuration, as method/own.yaml; as of run"
     parser.add_argument("-cd", "--config-dir", metavar="DIR", help=about_conf)
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -117,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise UserError(f"{name}: begins as an option does; write ./{name}")
         check_options(
             [a for a in argv if not os.path.exists(a)],
-            (*FORMATS, "out", "audio-track", "channel", "config-dir", "help"),
+            (*FORMATS, "out", "channel", "config-dir", "help"),
         )
         return _transcribe(parser.parse_intermixed_args(argv))
 
@@ -131,12 +129,10 @@ def _transcribe(arguments: argparse.Namespace) -> int:
     if len(names) > 1 and os.path.exists(whole := " ".join(names)):
         raise UserError(f"{whole}: came in {len(names)} parts; quote a path that holds blanks")
     forms = [form for form in FORMATS if getattr(arguments, form)]
-    track = arguments.audio_track
-    track = None if track is None else track_number(track, "--audio-track")
     settings = [a for a in arguments.arguments if a not in names]
     channels = [a.partition("=")[2] for a in settings if a.startswith("channel=")]
     channel = channels[-1] if channels else arguments.channel
-    files, failed = _files(names, track, channel)
+    files, failed = _files(names, channel)
     total = len(files) + len(failed)
     if forms:
         targets = Counter(file.target for file in files)
@@ -278,9 +274,7 @@ class _Recording:
     audio: File
 
 
-def _files(
-    names: Sequence[str], track: int | None, channel: str | None
-) -> tuple[list[_Recording], list[str]]:
+def _files(names: Sequence[str], channel: str | None) -> tuple[list[_Recording], list[str]]:
     """Return the recordings that the names mean, and what is wrong with the other names."""
     targets: dict[Path, Path] = {}
     failed: list[str] = []
@@ -300,7 +294,7 @@ def _files(
     recordings = []
     for file, target in targets.items():
         name = in_utf_8(file)
-        for audio, suffix in by_channel(File(file, track), channel, "channel"):
+        for audio, suffix in by_channel(File(file), channel, "channel"):
             part = Path(in_utf_8(target) + suffix)
             about = f", channel {audio.channel}" if suffix else ""
             recordings.append(_Recording(name + about, part, audio))

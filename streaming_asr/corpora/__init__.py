@@ -71,7 +71,7 @@ class Manifest(Loader):
             super().utterances()  # raises the fault
         names = dict.fromkeys(name for each in self._outlines or () for name in each.files)
         files = dict.fromkeys(self.path.parent / name for name in names)
-        content = text_of(self.path) + self._track_suffix
+        content = text_of(self.path)
         return hash_of(content, [*files, *self._alignment_files()])
 
     @cached_property
@@ -121,9 +121,7 @@ class Folder(Loader):
         recordings = [
             (audio, audio.path.with_name(f"{audio.path.stem}{suffix}.txt"))
             for file in self.files()
-            for audio, suffix in by_channel(
-                File(file, self.audio_track), self.channel, "data.channel"
-            )
+            for audio, suffix in by_channel(File(file), self.channel, "data.channel")
         ]
         any_has_text = any(text_file.is_file() for _, text_file in recordings)
         for audio, text_file in recordings:
@@ -138,7 +136,7 @@ class Folder(Loader):
                 id=in_utf_8(text_file.relative_to(self._root).with_suffix("")),
                 text=" ".join(text_of(text_file).split()) if any_has_text else "",
                 audio=audio,
-                duration_s=duration_s(file, self.audio_track),
+                duration_s=duration_s(file),
                 language=self.language,
                 audio_path=in_utf_8(file),
             )
@@ -147,7 +145,7 @@ class Folder(Loader):
         recordings = self.files()
         text_files = [file.with_suffix(".txt") for file in recordings]
         texts = [text_of(text_file) for text_file in text_files if text_file.is_file()]
-        content = "\0".join(texts) + self._track_suffix
+        content = "\0".join(texts)
         if self.channel is not None:
             content += f"\0channel {self.channel}"
         return hash_of(content, [*recordings, *self._alignment_files()])

@@ -67,23 +67,22 @@ def load_audio(
     path: str | Path,
     start_s: float = 0.0,
     end_s: float | None = None,
-    audio_track: int | None = None,
     channel: int | None = None,
 ) -> Samples:
     """Return the samples of `path`, (n,) float32 mono 16 kHz in [-1, 1], n > 0.
 
     start_s, end_s: only the samples between these times are returned. Channels are averaged; other
-    rates are resampled by a polyphase filter. audio_track, channel: counted from 1; None is the
-    default track, and all channels. Raises UserError where the file is missing, unreadable, cut off
-    or damaged, has no sample between the times, or holds values that are no audio.
+    rates are resampled by a polyphase filter. channel: counted from 1; None is all of them. Raises
+    UserError where the file is missing, unreadable, cut off or damaged, has no sample between the
+    times, or holds values that are no audio.
     """
-    with _counted(path, audio_track) as file:
+    with _counted(path) as file:
         if file is not None:
             if end_s is None and file.frames > MAX_S * file.samplerate:
                 raise _too_long(path, "its header states", file.frames / file.samplerate)
             blocks = _counted_blocks(file, path, start_s, end_s)
             return _whole(_resampled(blocks, path, channel), path)
-    key = str(path), audio_track, channel
+    key = str(path), channel
     if end_s is None:
         samples = _load_decoded(*key)[round(start_s * SAMPLE_RATE) :]
     else:
@@ -95,9 +94,9 @@ def load_audio(
     return samples
 
 
-def _load_decoded(path: str, audio_track: int | None, channel: int | None) -> Samples:
+def _load_decoded(path: str, channel: int | None) -> Samples:
     """Return all samples that FFmpeg decodes, (n,) at 16 kHz. Raises UserError."""
-    return _whole(_resampled(apart("media:decoded", path, audio_track), path, channel), path)
+    return _whole(_resampled(apart("media:decoded", path), path, channel), path)
 
 
 def _whole(pieces: Iterable[Samples], path: str | Path) -> Samples:
@@ -113,25 +112,23 @@ def _whole(pieces: Iterable[Samples], path: str | Path) -> Samples:
 
 
 @lru_cache(maxsize=1)  # a corpus asks for one part of a recording after another
-def _last_decoded(
-    path: str, audio_track: int | None, channel: int | None, changed_ns: int, n_bytes: int
-) -> Samples:
+def _last_decoded(path: str, channel: int | None, changed_ns: int, n_bytes: int) -> Samples:
     """`_load_decoded`, cached; `changed_ns` and `n_bytes` make a changed file another key."""
-    return _load_decoded(path, audio_track, channel)
+    return _load_decoded(path, channel)
 
 
 @contextmanager
-def _counted(path: str | Path, audio_track: int | None = None) -> Iterator[Any]:
+def _counted(path: str | Path) -> Iterator[Any]:
     """Yield the open `soundfile.SoundFile` of a file whose header counts its samples, else None.
 
     Samples of WAV, FLAC, Ogg and the like come from libsndfile and are the same on every machine.
-    The rest goes to FFmpeg: other formats, other tracks than the first, and files whose header
-    does not count all of their samples. Raises UserError for what is no recording.
+    The rest goes to FFmpeg: other formats, and files whose header does not count all of their
+    samples. Raises UserError for what is no recording.
     """
     check_recording(path)
     with ExitStack() as stack:
         file = None
-        if audio_track in (None, 1) and _is_counted(path):
+        if _is_counted(path):
             # libsndfile gets no name: a wrong ending would mislead it.
             raw = stack.enter_context(Path(path).open("rb", buffering=0))
             with suppress(Exception):
@@ -295,12 +292,11 @@ class Reader:
     def __init__(
         self,
         path: str | Path,
-        audio_track: int | None = None,
         channel: int | None = None,
         *,
         is_apart: bool = False,
     ) -> None:
-        source = apart("audio:blocks", path, audio_track) if is_apart else blocks(path, audio_track)
+        source = apart("audio:blocks", path) if is_apart else blocks(path)
         self._pieces = _resampled(source, path, channel)
         self._unread: Samples = np.zeros(0, dtype=np.float32)  # of the last piece
 
@@ -316,11 +312,11 @@ class Reader:
         return joined[:n]
 
 
-def blocks(path: str | Path, audio_track: int | None = None) -> Iterator[Block]:
+def blocks(path: str | Path) -> Iterator[Block]:
     """Yield the samples of a recording as they are stored. Raises UserError."""
-    with _counted(path, audio_track) as file:
+    with _counted(path) as file:
         if file is None:
-            yield from apart("media:decoded", path, audio_track)
+            yield from apart("media:decoded", path)
         else:
             yield from _counted_blocks(file, path)
 
@@ -497,9 +493,9 @@ class _Mix:
                 return
 
 
-def track_number(text: str, name: str) -> int:
-    """Return the number of an audio track or a channel, from 1 on. Raises UserError, with the
-    setting's `name`, for any other text."""
+def channel_number(text: str, name: str) -> int:
+    """Return the number of a channel, from 1 on. Raises UserError, with the setting's `name`, for
+    any other text."""
     if not re.fullmatch("0*[1-9][0-9]{0,3}", text):
         raise UserError(f"{name}={text[:100]}: must be a number from 1 to 9999, as in {name}=2")
     return int(text)
@@ -527,7 +523,7 @@ def doubts(samples: Samples) -> str | None:
     return None
 
 
-def duration_s(path: str | Path | io.BytesIO, audio_track: int | None = None) -> float:
+def duration_s(path: str | Path | io.BytesIO) -> float:
     """Return the length in seconds that the header of a recording states, 0.0 where it states none,
     does not count all samples, or cannot be read.
 
@@ -539,23 +535,22 @@ def duration_s(path: str | Path | io.BytesIO, audio_track: int | None = None) ->
         if len(wav_parts(source)) > 1 or wav_goes_on(source) or is_chained_ogg(source):
             return 0.0
         source.seek(0)
-        if audio_track in (None, 1):
-            with suppress(Exception), _soundfile(source) as file:
-                if _is_exact(file):
-                    return _plausible(float(file.frames / file.samplerate))
+        with suppress(Exception), _soundfile(source) as file:
+            if _is_exact(file):
+                return _plausible(float(file.frames / file.samplerate))
         if isinstance(path, str | Path):
-            return _plausible(next(apart("media:length_s", path, audio_track)))
+            return _plausible(next(apart("media:length_s", path)))
         with tempfile.NamedTemporaryFile() as copy:
             copy.write(path.getvalue())
             copy.flush()
-            return _plausible(next(apart("media:length_s", copy.name, audio_track)))
+            return _plausible(next(apart("media:length_s", copy.name)))
     return 0.0
 
 
-def n_channels(path: str | Path, audio_track: int | None = None) -> int:
+def n_channels(path: str | Path) -> int:
     """Return the number of channels of a recording, 1 for one that cannot be read."""
-    with suppress(Exception), _counted(path, audio_track) as file:
-        return int(file.channels if file else next(apart("media:n_channels", path, audio_track)))
+    with suppress(Exception), _counted(path) as file:
+        return int(file.channels if file else next(apart("media:n_channels", path)))
     return 1
 
 
@@ -569,15 +564,14 @@ class File:
     """A recording in a file. A call returns its samples, as with the other classes here."""
 
     path: Path
-    audio_track: int | None = None  # counted from 1; None is the default track
     channel: int | None = None  # counted from 1; None is the mean of all
 
     def __call__(self) -> Samples:
-        return load_audio(self.path, audio_track=self.audio_track, channel=self.channel)
+        return load_audio(self.path, channel=self.channel)
 
     def reader(self) -> Reader:
         """Return a reader for a recording that is too long to be in memory whole."""
-        return Reader(self.path, self.audio_track, self.channel)
+        return Reader(self.path, self.channel)
 
 
 def by_channel(file: File, channel: int | str | None, name: str) -> Iterator[tuple[File, str]]:
@@ -586,10 +580,10 @@ def by_channel(file: File, channel: int | str | None, name: str) -> Iterator[tup
     if channel is None:
         yield file, ""
     elif channel == "each":
-        for number in range(1, n_channels(file.path, file.audio_track) + 1):
+        for number in range(1, n_channels(file.path) + 1):
             yield replace(file, channel=number), f"-channel{number}"
     else:
-        yield replace(file, channel=track_number(str(channel), name)), ""
+        yield replace(file, channel=channel_number(str(channel), name)), ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from streaming_asr.corpora.audio import File, duration_s
 from streaming_asr.corpora.join import clips_of, join, joined_as
 from streaming_asr.corpora.lists import obtained, of_ids
 from streaming_asr.corpora.noise import with_noise
-from streaming_asr.errors import UserError, check_range
+from streaming_asr.errors import UserError
 from streaming_asr.references import problems
 from streaming_asr.text.languages import UNNAMED, language_code
 from streaming_asr.utterance import MAX_TEXT, Utterance
@@ -94,7 +94,6 @@ class Loader(ABC):
     join_s: joins each speaker's clips to recordings of at most so many seconds (`join.join`).
     per_speaker: the greatest number of recordings of a speaker; `limit` chooses among these.
     snr_db, noise: see `noise.with_noise`.
-    audio_track: of recordings that are files, counted from 1; None is the default one.
     """
 
     kind: ClassVar[str] = ""  # the name in results of a corpus that has one name only
@@ -110,7 +109,6 @@ class Loader(ABC):
     per_speaker: int | None = None
     snr_db: float | None = None
     noise: str | None = None
-    audio_track: int | None = None
     time: Callable[[Sequence[Utterance]], list[Utterance]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -122,9 +120,6 @@ class Loader(ABC):
             raise UserError(f"data.join_s={self.join_s}: a length in seconds, as in data.join_s=20")
         if self.per_speaker is not None and self.per_speaker < 1:
             raise UserError(f"data.per_speaker={self.per_speaker}: 1 or more, or null for all")
-
-        settings: dict[str, Any] = {"data.audio_track": self.audio_track}
-        check_range(1, **settings)
 
     def called(self) -> str:
         """Return the corpus's name in results, where the settings have no `name`."""
@@ -193,22 +188,7 @@ class Loader(ABC):
             digest.update(f"{entry.id}\0{entry.text}\0{entry.duration_s}\0{n_bytes}\0".encode())
         for file in self._alignment_files():
             digest.update(f"{file.name}\0{file.stat().st_size}\0".encode())
-        digest.update(self._track_suffix.encode())
         return digest.hexdigest()
-
-    @property
-    def _track_suffix(self) -> str:
-        """Return what is appended to the hashed content for `audio_track`. Nothing for the default
-        track, so that hashes of older results stay as they are."""
-        return "" if self.audio_track is None else f"\0track {self.audio_track}"
-
-    def _on_track(self, utterance: Utterance) -> Utterance:
-        """Return the utterance with the audio of the track `audio_track`, and its duration."""
-        if self.audio_track is None or not isinstance(utterance.audio, File):
-            return utterance
-        audio = replace(utterance.audio, audio_track=self.audio_track)
-        length_s = duration_s(audio.path, self.audio_track) or utterance.duration_s
-        return replace(utterance, audio=audio, duration_s=length_s)
 
     @cached_property
     def _scanned(self) -> list[Utterance | UserError]:
@@ -220,7 +200,7 @@ class Loader(ABC):
                 entries.append(entry)
             elif entry.id not in split_of:
                 split_of[entry.id] = split
-                entries.append(_checked(self._on_track(_with_language_code(entry))))
+                entries.append(_checked(_with_language_code(entry)))
             elif split_of[entry.id] == split:
                 problem = f"{self.path}: id {entry.id!r} is there twice; ids must differ"
                 entries.append(UserError(problem))

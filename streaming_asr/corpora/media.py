@@ -57,44 +57,44 @@ PLANES = 7  # of a frame with more PyAV reads beyond its memory
 log = logging.getLogger(__name__)
 
 
-def decoded(path: str | Path, audio_track: int | None = None) -> Iterator[Block]:
-    """Yield the samples of an audio track from time 0 on.
+def decoded(path: str | Path) -> Iterator[Block]:
+    """Yield the samples of the default audio track from time 0 on.
 
-    audio_track: counted from 1; None is the default track. Raises UserError where nothing can be
-    decoded, where a gap is too long, and where the recording is shorter than its header states.
+    Raises UserError where nothing can be decoded, where a gap is too long, and where the recording
+    is shorter than its header states.
     """
     with refusing(path), Path(path).open("rb", buffering=0) as file:
         for begin, size in _parts(file):
             with _opened(file, path, begin, size) as media:
-                yield from _blocks(media, path, audio_track)
+                yield from _blocks(media, path)
 
 
-def length_s(path: str | Path, audio_track: int | None = None) -> float:
-    """Return the length in seconds, from time 0, that the header of a recording states for an audio
-    track; 0.0 where it states none or is no recording. audio_track: as in `decoded`."""
-    with _first_track(path, audio_track) as (media, track):
+def length_s(path: str | Path) -> float:
+    """Return the length in seconds, from time 0, that the header of a recording states for its
+    default audio track; 0.0 where it states none or is no recording."""
+    with _default_track(path) as (media, track):
         return _track_length_s(media, track)
 
 
-def n_channels(path: str | Path, audio_track: int | None = None) -> int:
-    """Return the number of channels of an audio track."""
-    with _first_track(path, audio_track) as (_, track):
+def n_channels(path: str | Path) -> int:
+    """Return the number of channels of the default audio track."""
+    with _default_track(path) as (_, track):
         return int(track.codec_context.layout.nb_channels)
 
 
 @contextmanager
-def _first_track(path: str | Path, audio_track: int | None) -> Iterator[tuple[_Media, Any]]:
+def _default_track(path: str | Path) -> Iterator[tuple[_Media, Any]]:
     with Path(path).open("rb", buffering=0) as file:
         n_bytes = file.seek(0, os.SEEK_END)
         with _opened(file, path, 0, n_bytes) as media:
-            yield media, _track(media.container, path, audio_track)
+            yield media, _track(media.container, path)
 
 
 def has_gap(path: str | Path) -> bool:
-    """Return whether the time stamps of a recording's first track leave a gap over JITTER_S. False
-    for a file that cannot be read, of which decoding reports the fault."""
+    """Return whether the time stamps of a recording's default track leave a gap over JITTER_S.
+    False for a file that cannot be read, of which decoding reports the fault."""
     end_s: float | None = None  # of the packet before
-    with suppress(Exception), _first_track(path, 1) as (media, track):
+    with suppress(Exception), _default_track(path) as (media, track):
         for packet in media.container.demux(track):
             if packet.pts is None:
                 continue
@@ -225,19 +225,13 @@ def _open(window: _Window, options: dict[str, str]) -> Any:
 # -- the track ------------------------------------------------------------------------------
 
 
-def _track(container: Any, path: str | Path, audio_track: int | None) -> Any:
-    """Return the audio track (`av.AudioStream`) of that number from 1, or the default one for None.
-    Raises UserError where there is none, or no decoder for it."""
+def _track(container: Any, path: str | Path) -> Any:
+    """Return the default audio track (`av.AudioStream`). Raises UserError where there is none, or
+    no decoder for it."""
     tracks = list(container.streams.audio)
     if not tracks:
         raise UserError(f"{path}: holds no audio track; give a recording with sound")
-    if audio_track is None:
-        chosen = tracks[_default(tracks)]
-    elif 1 <= audio_track <= len(tracks):
-        chosen = tracks[audio_track - 1]
-    else:
-        n_text = "1 audio track" if len(tracks) == 1 else f"{len(tracks)} audio tracks"
-        raise UserError(f"{path}: holds {n_text}, none has the number {audio_track}; name another")
+    chosen = tracks[_default(tracks)]
     if chosen.codec_context is None:
         raise UserError(
             f"{path}: there is no decoder for its audio, as of one that is protected (DRM)"
@@ -265,8 +259,8 @@ def _report_tracks(container: Any, path: str | Path) -> None:
         known_notes = [note for note in notes if note and note != "und"]  # undetermined
         labels.append(" ".join([str(number), *known_notes]))
     log.warning(
-        "%s: holds %d audio tracks (%s), track %d is read; `--audio-track N` of transcribe, "
-        "`audio_track=N` of live and of an upload, and `data.audio_track=N` elsewhere read another",
+        "%s: holds %d audio tracks (%s), track %d is read; `ffmpeg -i FILE -map 0:a:N track.wav` "
+        "writes another, counted from 0",
         path, len(tracks), ", ".join(labels), _default(tracks) + 1,
     )  # fmt: skip
 
@@ -356,13 +350,12 @@ class _Extent:
             self.end_byte = max(self.end_byte, packet.pos + packet.size)
 
 
-def _blocks(media: _Media, path: str | Path, audio_track: int | None) -> Iterator[Block]:
+def _blocks(media: _Media, path: str | Path) -> Iterator[Block]:
     """Yield the samples of a track from time 0 on, with silence in its gaps. Warn of what is odd.
     Raises UserError as `decoded` does, at the end for what is only known there."""
     container = media.container
-    track = _track(container, path, audio_track)
-    if audio_track is None:
-        _report_tracks(container, path)
+    track = _track(container, path)
+    _report_tracks(container, path)
     if _is_late(container) and not _is_discontinuous(container):
         start_s = container.start_time / 1e6
         log.warning("%s: its time stamps begin at %.0f s, which is taken as time 0", path, start_s)

@@ -6,7 +6,6 @@
 
   audio=FILE|mic     the source; default mic
   microphone=N|NAME  of several inputs; microphone=list shows them
-  audio_track=N      of a file with several, from 1; default: the one that it names
   speed=1            how fast a file plays; 0: no waiting, one chunk a step
   reference=FILE     the text that was spoken; without one the times of words come from aligning
                      what each method wrote, and no errors are counted
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "audio": "mic",
-    "audio_track": None,
     "microphone": None,
     "speed": "1",
     "reference": None,
@@ -94,9 +92,6 @@ def _live(argv: list[str]) -> int:
     line.refuse(OF_A_CORPUS, "live")
     line.default_methods(1)
     line.default(name=session, tracker="none", gate="speech")
-    track = options["audio_track"]
-    from streaming_asr.corpora.audio import track_number
-
     if source == "mic":
         device = options["microphone"]
         if device == "list":
@@ -104,9 +99,7 @@ def _live(argv: list[str]) -> int:
             return 0
         open_source = _open_microphone(device)
     else:
-        open_source = _open_file(
-            source, None if track is None else track_number(track, "audio_track"), speed
-        )
+        open_source = _open_file(source, speed)
 
     import numpy as np
 
@@ -117,8 +110,8 @@ def _live(argv: list[str]) -> int:
     cells = cells_of(planned(line))
     name = "mic" if source == "mic" else Path(source).stem
     control, received_s = Control(), 0.0
-    # A log names its audio as a file, which a microphone and a chosen track are not.
-    keeps_audio = source == "mic" or track is not None
+    # A log names its audio as a file, which a microphone is not.
+    keeps_audio = source == "mic"
     audio: list[Samples] = [np.zeros(0, np.float32)]
     with Worker() as worker, _View(cells, name) as view:
         for cell in cells:
@@ -164,11 +157,11 @@ def _read_reference(path: str | None) -> str | None:
 # -- sources --------------------------------------------------------------------------------
 
 
-def _open_file(path: str, track: int | None, speed: float) -> Callable[[Control], Any]:
+def _open_file(path: str, speed: float) -> Callable[[Control], Any]:
     """Return a context manager that yields an iterator of the pieces of a file (`_paced`)."""
     from streaming_asr.corpora.audio import load_audio
 
-    samples = load_audio(path, audio_track=track)
+    samples = load_audio(path)
 
     @contextmanager
     def opened(control: Control) -> Iterator[Iterator[Samples]]:

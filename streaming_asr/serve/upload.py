@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.types import Message, Receive
 
 from streaming_asr.corpora import audio, headers, media
-from streaming_asr.corpora.audio import Reader, track_number
+from streaming_asr.corpora.audio import Reader
 from streaming_asr.corpora.decoder import apart
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.live.cells import LiveCell, timed_words
@@ -37,7 +37,6 @@ FORMS = "json", "text", "srt", "vtt", "verbose_json"
 GRANULARITIES = re.compile(r"timestamp_granularities(\[\d*\])?")  # clients spell it in all ways
 SUPPORTED = frozenset(
     {"file", "model", "language", "response_format", "stream", "temperature", "prompt"}
-    | {"audio_track"}  # this server's own
 )
 ENVELOPE_BYTES = 10_000  # of a form, around its recording
 
@@ -56,7 +55,6 @@ class _FormOptions:
     prompt: str | None
     form: str  # of the answer: one of FORMS, or `stream`
     granularities: frozenset[str]  # of `verbose_json`: segment, word
-    audio_track: int | None  # counted from 1; None is the default track
 
 
 class _Upload:
@@ -106,8 +104,7 @@ class _Upload:
 async def transcribe(service: Service, request: Request) -> Response:
     """Answer a multipart form with a recording, `file`, and OpenAI's fields `model`, `language`,
     `response_format` (one of FORMS), `timestamp_granularities[]` (segment, word), `temperature`
-    (0), `prompt` and `stream`; also `audio_track`, the number of the track to transcribe. Raises
-    Refused.
+    (0), `prompt` and `stream`. Raises Refused.
 
     The session begins when the form has come completely, and ends when the client leaves.
     """
@@ -178,8 +175,6 @@ def _options(service: Service, form: FormData) -> _FormOptions:
         check_one_of(FORMS, response_format=response_format)
         check_one_of(("true", "false", "1", "0"), stream=stream)
         _check_temperature(fields.get("temperature", "0"))
-        track = fields.get("audio_track")
-        audio_track = None if track is None else track_number(track, "audio_track")
         for granularity in granularities:
             check_one_of(("segment", "word"), timestamp_granularities=granularity)
         if granularities and response_format != "verbose_json":
@@ -197,7 +192,6 @@ def _options(service: Service, form: FormData) -> _FormOptions:
         prompt=service.prompt("prompt", methods, fields.get("prompt")),
         form="stream" if is_stream else response_format,
         granularities=frozenset(granularities or ["segment"]),
-        audio_track=audio_track,
     )
 
 
@@ -233,7 +227,7 @@ async def _transcribed(service: Service, upload: _Upload, options: _FormOptions)
     """Decode and transcribe a recording, and return the answer: at its end, or for a stream as soon
     as there is text. Raises Refused for a bad recording, and where the method fails."""
     most_s = service.settings.max_session_s
-    samples, remarks = await asyncio.to_thread(_decoded, options.file, options.audio_track, most_s)
+    samples, remarks = await asyncio.to_thread(_decoded, options.file, most_s)
     warnings = {"warnings": remarks} if remarks else {}  # this server's own field
     cell = upload.begin(service, samples, options)
     delta = await upload.texts.get()
@@ -321,7 +315,7 @@ def _event(content: dict[str, Any]) -> str:
     return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
 
 
-def _decoded(file: UploadFile, track: int | None, most_s: int) -> tuple[Samples, list[str]]:
+def _decoded(file: UploadFile, most_s: int) -> tuple[Samples, list[str]]:
     """Return the samples of an uploaded recording, (n,) at 16 kHz, and the remarks about it. Raises
     Refused where it cannot be decoded, is empty, or lasts over `most_s` seconds (later audio is not
     decoded)."""
@@ -334,8 +328,8 @@ def _decoded(file: UploadFile, track: int | None, most_s: int) -> tuple[Samples,
         copy.flush()
         try:
             # The header may state a wrong duration, so the samples are counted, too.
-            is_short = next(apart("audio:duration_s", copy.name, track)) <= most_s
-            reader = Reader(copy.name, track, is_apart=True)
+            is_short = next(apart("audio:duration_s", copy.name)) <= most_s
+            reader = Reader(copy.name, is_apart=True)
             samples = reader.read(max_samples + 1) if is_short else None
             if samples is None or len(samples) > max_samples:
                 reason = f"more than {most_s} s of audio; send a shorter recording"

@@ -62,29 +62,17 @@ def test_good_files_are_transcribed_and_bad_ones_named(talk, tmp_path, capsys):
     assert (out / "talk.srt").read_text().startswith("1\n00:00:0")
 
 
-def test_another_audio_track_is_transcribed_and_a_url_and_a_playlist_are_named(
-    talk, tmp_path, capsys
-):
-    from scipy.signal import resample_poly
-
-    speech, rate = load_audio(talk), 48_000
-    silent = Track("aac", rate, n_words=0, is_default=True)
-    spoken = Track("aac", rate, is_default=False, sound=tuple(resample_poly(speech, 3, 1)))
-    path = write_recording(tmp_path / "tracks.mp4", [silent, spoken])
-    assert transcribe.main([str(talk), *MINI]) == 0
-    text = capsys.readouterr().out
-    assert transcribe.main([str(path), *MINI, "--audio-track", "2"]) == 0
-    assert capsys.readouterr().out.split()[:3] == text.split()[:3]
+def test_a_url_a_playlist_and_a_channel_that_is_no_number_are_named(talk, tmp_path, capsys):
     playlist = tmp_path / "list.m3u8"
     playlist.write_text("#EXTM3U\nhttps://example.org/a.ts\n")
     url = "https://example.org/talk.mp3?a=b"
-    assert transcribe.main([url, str(playlist), str(path), *MINI]) == 1
+    assert transcribe.main([url, str(playlist), str(talk), *MINI]) == 1
     told = capsys.readouterr()
     assert f"error: {url}: is a URL; download the recording" in told.err
     assert f"error: {playlist}: not readable as audio (it holds text)" in told.err
     assert "2 of 3 recordings could not be transcribed" in told.err
     for number in ("0", "-1", "x", "２", "9" * 5000):
-        assert transcribe.main([str(path), *MINI, f"--audio-track={number}"]) == 2
+        assert transcribe.main([str(talk), *MINI, f"--channel={number}"]) == 2
         assert ": must be a number from 1 to 9999, as in" in capsys.readouterr().err
 
 

@@ -25,7 +25,7 @@ from containers import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streaming_asr.corpora import Folder, Manifest, audio, decoder, media
+from streaming_asr.corpora import Folder, audio, decoder, media
 from streaming_asr.corpora.audio import Reader, duration_s, load_audio
 from streaming_asr.errors import UserError
 
@@ -52,8 +52,6 @@ def test_words_and_times_are_those_that_were_written(drawn, renamed):
         np.testing.assert_array_equal(np.concatenate(pieces), heard)
         part = load_audio(path, 0.5, 1.0)
         np.testing.assert_allclose(part[100:7900], heard[8100:15_900], atol=0.01)
-        for number, track in enumerate(tracks, 1):
-            assert_words(load_audio(path, audio_track=number), track)
 
 
 @pytest.mark.parametrize(
@@ -108,28 +106,7 @@ def test_the_default_track_is_read_and_the_others_are_named(tmp_path, caplog, fl
     assert_words(load_audio(path), tracks[first // 6])
     number = 1 + first // 6
     assert f"holds 2 audio tracks (1 eng, 2 ger), track {number} is read" in caplog.text
-    for setting in ("`--audio-track N`", "`audio_track=N`", "`data.audio_track=N`"):
-        assert setting in caplog.text
-    with pytest.raises(UserError, match="holds 2 audio tracks, none has the number 3"):
-        load_audio(path, audio_track=3)
-
-
-def test_a_corpus_reads_the_track_that_it_is_asked_for(tmp_path):
-    """Of a folder and of a manifest, whose hash and lengths are then those of that track."""
-    tracks = [Track("aac", 48_000, n_words=n) for n in (3, 6)]
-    path = write_recording(tmp_path / "a.mp4", tracks)
-    manifest = tmp_path / "m.jsonl"
-    manifest.write_text('{"audio_filepath": "a.mp4", "text": "", "duration": 1.0}\n')
-    for kind, place in ((Folder, tmp_path), (Manifest, manifest)):
-        corpora = {n: kind(place, audio_track=n) for n in (None, 1, 2)}
-        for n, track in ((1, tracks[0]), (2, tracks[1])):
-            (utterance,) = corpora[n].utterances()
-            assert_words(utterance.load(), track)
-            assert utterance.duration_s == pytest.approx(duration_s(path, n), abs=1e-6)
-            assert utterance.duration_s == pytest.approx(len(utterance.load()) / 16_000, abs=0.1)
-        assert len({corpus.data_hash() for corpus in corpora.values()}) == 3
-        with pytest.raises(UserError, match=r"data\.audio_track=0: 1 or more"):
-            kind(place, audio_track=0)
+    assert "`ffmpeg -i FILE -map 0:a:N track.wav`" in caplog.text
 
 
 @pytest.mark.parametrize(

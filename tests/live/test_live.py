@@ -352,8 +352,6 @@ def test_a_long_hypothesis_is_aligned_in_pieces_cut_between_words():
 @pytest.mark.parametrize(
     "argument, rule",
     [
-        ("audio_track=0", "audio_track=0: must be a number from 1 to 9999, as in audio_track=2"),
-        ("audio_track=2", "holds 1 audio track, none has the number 2"),
         ("speed=fast", "1 is the file's own speed"),
         ("speed=-1", "1 is the file's own speed"),
         ("align=perhaps", "auto or none"),

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 import soundfile
-from containers import EVERY_S, Track, write_recording
+from containers import Track, write_recording
 from decoders import FAULTS, broken_decoder
 from fakes import BatchedTicker, Ticker, noise
 from places import HANG_S
@@ -337,19 +337,6 @@ def test_subtitles_are_answered_as_text(service):
     )
 
 
-def test_the_track_that_a_form_names_is_read(service, tmp_path):
-    tracks = [Track("aac", 48_000, n_words=n) for n in (1, 2)]
-    content = write_recording(tmp_path / "a.mp4", tracks).read_bytes()
-    answers = []
-    for fields in ({}, {"audio_track": "1"}, {"audio_track": "2"}):
-        data = {"response_format": "verbose_json", **fields}
-        files = {"file": ("a.mp4", content)}
-        address = f"{service.address}/v1/audio/transcriptions"
-        answers.append(httpx.post(address, data=data, files=files, timeout=HANG_S).json())
-    first, same, second = [answer["duration"] for answer in answers]
-    assert first == same and second - first == pytest.approx(EVERY_S, abs=0.05)
-
-
 class Prompted(Ticker):
     """A ticker whose only word is the prompt of its stream."""
 
@@ -417,11 +404,6 @@ def test_a_temperature_of_zero_is_what_every_method_has(service, zero):
             [("timestamp_granularities[]", "letter"), ("response_format", "verbose_json")],
             "timestamp_granularities='letter'",
         ),
-        *(
-            ([("audio_track", track)], ": must be a number from 1 to 9999, as in audio_track=2")
-            for track in ("0", "9" * 5000, "２", "²", "1e1", "-1", "1.0", " 1")
-        ),
-        ([("audio_track", "2")], "talk.wav: holds 1 audio track, none has the number 2"),
         ([("language", "Klingon")], "language=Klingon: give a code such as en, de or fr"),
     ],
 )
