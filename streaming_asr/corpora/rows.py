@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import check_file, write_text
+from streaming_asr.files import check_file
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
 MOST = 1e9  # the largest time that is read: 31 years in seconds, 11 days in milliseconds
@@ -99,22 +99,6 @@ def numbers(values: Any, where: str) -> list[float]:
         if not 0.0 <= value <= MOST:  # true for NaN, too
             raise UserError(f"{where}: {value} is no time; times are from 0 to {MOST:g}.")
     return as_floats
-
-
-def files(path: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return [`path`] for a file; for a folder its files with one of `suffixes`, sorted. Raises
-    UserError for a folder without one."""
-    if not path.is_dir():
-        return [path]
-    matching = sorted(file for file in path.iterdir() if file.suffix in suffixes)
-    if not matching:
-        raise UserError(f"{path}: no {' or '.join(suffixes)} file in it; one per recording.")
-    return matching
-
-
-def write_lines(path: Path, lines: Iterable[str]) -> Path:
-    """Write `lines`; raises UserError where that fails."""
-    return write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def names_of(source: str) -> tuple[str, ...]:

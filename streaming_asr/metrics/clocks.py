@@ -7,7 +7,7 @@ computation-unaware clock (CU) has its output at a_k, the computation-aware one 
 
 a queue that serves chunks in their order. With the feed `best_effort` the next chunk is cut when
 the last is done, so a_k >= f_{k-1} and f_k = a_k + c_k follows, except after the end of the audio,
-where the queue still holds. The rules of other tools are views of the same two sequences.
+where the queue still holds.
 
 All times are float64 seconds in arrays of shape (K,), K steps.
 """
@@ -15,14 +15,13 @@ All times are float64 seconds in arrays of shape (K,), K steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from streaming_asr.events.log import Step
-from streaming_asr.method import SAMPLE_RATE
 
 Times: TypeAlias = npt.NDArray[np.float64]
 
@@ -30,19 +29,9 @@ QUEUE_BUDGET_S = 1.0  # the longest wait of a chunk that still counts as keeping
 GROWTH_TOLERANCE = 1e-3  # seconds of wait per second of audio taken as no growth
 
 
-def audio_times(steps: Sequence[Step]) -> Times:
-    """Return a_k, the audio received up to each step, (K,) in seconds."""
-    return np.array([step.audio_samples for step in steps], dtype=np.float64) / SAMPLE_RATE
-
-
 def compute_times(steps: Sequence[Step]) -> Times:
     """Return c_k, the compute of each step, (K,) in seconds."""
     return np.array([step.compute_ns["wall"] for step in steps], dtype=np.float64) / 1e9
-
-
-def unaware(a: Times, c: Times) -> Times:
-    """Return a_k (CU), (K,) in seconds, as if computing took no time."""
-    return a.copy()
 
 
 def fifo(a: Times, c: Times) -> Times:
@@ -53,29 +42,6 @@ def fifo(a: Times, c: Times) -> Times:
     """
     total = np.cumsum(c)
     return total + np.maximum.accumulate(a - (total - c))
-
-
-def elapsed(a: Times, c: Times) -> Times:
-    """Return SimulEval's times, (K,) in seconds: audio received plus all compute so far."""
-    return a + np.cumsum(c)
-
-
-def last_step(a: Times, c: Times) -> Times:
-    """Return FBK's times (simulstream), (K,) in seconds: audio received plus the step's compute."""
-    return a + c
-
-
-RULES: dict[str, Callable[[Times, Times], Times]] = {
-    "cu": unaware,
-    "ca": fifo,
-    "simuleval": elapsed,
-    "fbk": last_step,
-}
-
-
-def step_times(steps: Sequence[Step], rule: str) -> Times:
-    """Return when each step was seen, (K,) in seconds; `rule` is a key of RULES."""
-    return RULES[rule](audio_times(steps), compute_times(steps))
 
 
 def queue_wait(a: Times, c: Times) -> Times:

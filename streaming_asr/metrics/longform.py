@@ -89,22 +89,18 @@ def resegment(hypothesis: Sequence[str], references: Sequence[str]) -> list[int]
 
 
 def stream_laal(
-    traces: Sequence[Trace], rules: Sequence[str] = ("cu", "ca")
+    traces: Sequence[Trace], on: Sequence[str] = ("cu", "ca")
 ) -> dict[str, float | None]:
-    """Return StreamLAAL in milliseconds by each rule of clocks.RULES: the mean over the sentences
-    of all recordings that got any text (Papi et al. 2024, StreamAtt). Raises UserError.
-
-    "fbk" gives simulstream's computation-aware figure, which knows no queue.
-    """
-    return _over_sentences(traces, rules, sentence_laal_ms)
+    """Return StreamLAAL in milliseconds on each of these clocks: the mean over the sentences of all
+    recordings that got any text (Papi et al. 2024, StreamAtt). Raises UserError."""
+    return _over_sentences(traces, on, sentence_laal_ms)
 
 
-def long_yaal(
-    traces: Sequence[Trace], rules: Sequence[str] = ("cu", "ca")
-) -> dict[str, float | None]:
-    """Return LongYAAL (Polak et al. 2025) in milliseconds by each rule, as OmniSTEval computes it:
-    the mean over the sentences with a word before the last one's end. Raises UserError."""
-    return _over_sentences(traces, rules, sentence_yaal_ms)
+def long_yaal(traces: Sequence[Trace], on: Sequence[str] = ("cu", "ca")) -> dict[str, float | None]:
+    """Return LongYAAL (Polak et al. 2025) in milliseconds on each of these clocks, as OmniSTEval
+    computes it: the mean over the sentences with a word before the last one's end. Raises
+    UserError."""
+    return _over_sentences(traces, on, sentence_yaal_ms)
 
 
 def sentence_laal_ms(
@@ -127,12 +123,12 @@ def sentence_yaal_ms(
 
 def _over_sentences(
     traces: Sequence[Trace],
-    rules: Sequence[str],
+    on: Sequence[str],
     lagging_ms: Callable[[Sentence, Sequence[float], float, Unit], float | None],
 ) -> dict[str, float | None]:
-    """Return, by rule of clocks.RULES, the mean of `lagging_ms` over the sentences of all traces;
-    sentences for which it is None do not count."""
-    lags: dict[str, list[float]] = {rule: [] for rule in rules}
+    """Return, by clock, the mean of `lagging_ms` over the sentences of all traces; sentences for
+    which it is None do not count."""
+    lags: dict[str, list[float]] = {clock: [] for clock in on}
     for trace in traces:
         spoken = sentences(trace)
         if not trace.steps or not spoken:
@@ -146,16 +142,17 @@ def _over_sentences(
         a, c = arrays(trace.steps)
         step_of_token = commit_steps(trace)
         end_s = max(sentence.end_s for sentence in spoken)
-        for rule in rules:
-            step_ms = clocks.RULES[rule](a, c) * 1000.0
+        times_s = {"cu": a, "ca": clocks.fifo(a, c)}
+        for clock in on:
+            step_ms = times_s[clock] * 1000.0
             token_ms = iter(step_ms[step_of_token].tolist())
             for sentence, n in zip(spoken, n_tokens, strict=True):
                 start_ms = sentence.start_s * 1000.0
                 delays_ms = [time_ms - start_ms for time_ms in islice(token_ms, n)]
                 lag_ms = lagging_ms(sentence, delays_ms, end_s, trace.unit)
                 if lag_ms is not None:
-                    lags[rule].append(lag_ms)
-    return {rule: mean(values) for rule, values in lags.items()}
+                    lags[clock].append(lag_ms)
+    return {clock: mean(values) for clock, values in lags.items()}
 
 
 def errors_by_time(trace: Trace, normalise: Normaliser, bucket_s: float = 3600.0) -> list[Errors]:

@@ -17,7 +17,7 @@ from streaming_asr.cells.folder import short_names
 from streaming_asr.errors import UserError
 from streaming_asr.files import give_json
 from streaming_asr.metrics import METRICS
-from streaming_asr.score import compare, exchange, latencies, longform, retime
+from streaming_asr.score import compare, imports, latencies, longform, retime
 from streaming_asr.score.columns import column_of, metric_named, short_names_of
 from streaming_asr.score.folder import find_cells, score_folder
 from streaming_asr.score.own import Own, add, chosen_columns
@@ -31,8 +31,7 @@ from streaming_asr.text.normalise import NORMALISERS
 COMMANDS = {
     "compare": (compare.main, "differences of runs, with intervals"),
     "retime": (retime.main, "both clocks again, on another machine"),
-    "import": (exchange.import_command, "score another tool's log"),
-    "export": (exchange.export_command, "write logs in another's format"),
+    "import": (imports.main, "score another tool's log"),
     "latencies": (latencies.main, "ranks under every published definition of latency"),
     "longform": (longform.main, "figures for recordings of minutes, hours"),
 }

@@ -9,9 +9,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from streaming_asr.corpora.rows import write_lines
 from streaming_asr.errors import UserError, check_range
 from streaming_asr.events.log import read_log
+from streaming_asr.files import write_text
 from streaming_asr.metrics import Trace, traces
 from streaming_asr.metrics.accuracy import Errors, total, word_errors
 from streaming_asr.metrics.latency import summary
@@ -91,7 +91,7 @@ def longform(
         for name in LAGGING:
             result[f"{name}_{clock}_ms"] = lagging.get(name, {}).get(clock)
         result[f"lag_{clock}"] = _lags(utterances, clock, lag_every_s) if clock in clocks else None
-    write_lines(cell / RESULT, [json.dumps(result, indent=1, allow_nan=False)])
+    write_text(cell / RESULT, json.dumps(result, indent=1, allow_nan=False) + "\n")
     return result
 
 

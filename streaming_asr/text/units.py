@@ -17,13 +17,12 @@ from typing import Literal, TypeAlias
 import regex
 
 from streaming_asr.text.languages import language_code
-from streaming_asr.text.tokens import UNSPACED, pieces
+from streaming_asr.text.tokens import UNSPACED
 
 Unit: TypeAlias = Literal["word", "character"]
 
 _LATIN = r"\p{Latin}[\p{Latin}\p{M}]*(?:['’\-][\p{Latin}\p{M}]+)*"
 _CHARACTERS = regex.compile(rf"{_LATIN}|\X")
-_PIECES = regex.compile(rf"\s*(?:{_LATIN}|(?!\s)\X)")
 
 
 @lru_cache(maxsize=1024)
@@ -56,11 +55,6 @@ def written_units(text: str, unit: Unit) -> list[str]:
         elif unit == "character":
             opening += piece
     return parts
-
-
-def unit_pieces(text: str, unit: Unit) -> tuple[str, ...]:
-    """Return `text` cut before each unit, blanks kept: "Amy 今天" -> ("Amy", " 今", "天")."""
-    return pieces(text) if unit == "word" else tuple(_PIECES.findall(text))
 
 
 def joined(parts: Iterable[str], unit: Unit) -> str:

@@ -20,7 +20,6 @@ COMMANDS = {
     "report": ["report", "got", "--json", "report.json"],
     "score": ["score", "got"],
     "compare": ["score", "compare", f"got/{NAME}", "got/other"],
-    "score export": ["score", "export", "whisper_online", f"got/{NAME}", "--into", "exported"],
     "sync": ["sync", "got"],
     "advise": ["advise", "got/other"],
     "session": ["live", "session=got"],

@@ -15,13 +15,11 @@ import pytest
 from drawn_logs import BREAKS, header_of, logs, ok_with_an_error
 from foreign_logs import (
     ALONE,
-    AUDIO_CLOCK,
     MANIFEST,
     SCHEMAS,
     SIMULEVAL,
     SIMULSTREAM,
     STM,
-    WHISPER_ONLINE,
     WITH_MANIFEST,
     Talk,
     talks,
@@ -35,7 +33,7 @@ from streaming_asr.events.log import EventWriter, UtteranceLog
 from streaming_asr.metrics import METRICS
 from streaming_asr.score import command
 from streaming_asr.score.document import document_of
-from streaming_asr.score.formats import FORMATS
+from streaming_asr.score.formats.readers import FORMATS
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +43,6 @@ WRITERS = {
 }
 RULES = {"simuleval": SIMULEVAL, "simulstream": SIMULSTREAM}
 FORM_RULES = [(form, rule) for form in RULES for rule in RULES[form]]
-LINE_RULES = {**WHISPER_ONLINE, **AUDIO_CLOCK}
 REFERENCES = ("manifest", "stm", "cell")
 
 
@@ -79,9 +76,8 @@ def references(place, given_, kind):
 
 
 def imported(place, form, content, *options):
-    path = content if isinstance(content, Path) else place / "theirs.log"
-    if isinstance(content, bytes):
-        path.write_bytes(content)
+    path = place / "theirs.log"
+    path.write_bytes(content)
     cell = place / "imported"
     status, said = run(command.main, "import", form, path, "--into", cell, *options)
     if status:
@@ -92,31 +88,16 @@ def imported(place, form, content, *options):
     return status, said, cell
 
 
-def a_folder(place, given_, *, comp_unaware):
-    folder = place / "lines"
-    folder.mkdir()
-    made = [foreign_logs.whisper_online(talk, comp_unaware=comp_unaware) for talk in given_]
-    for talk, rows in zip(given_, made, strict=True):
-        (folder / f"{talk.name}.txt").write_bytes(text(rows))
-    return folder, made
-
-
 def test_every_format_that_can_be_imported_is_fuzzed():
-    assert {*WRITERS, "whisper_online"} == set(FORMATS)
+    assert {*WRITERS} == set(FORMATS)
 
 
 @cases(20)
-@given(talks(), st.sampled_from(sorted(FORMATS)), st.sampled_from(REFERENCES), st.booleans())
-def test_a_valid_log_of_another_tool_is_scored(given_, form, kind, comp_unaware):
+@given(talks(), st.sampled_from(sorted(FORMATS)), st.sampled_from(REFERENCES))
+def test_a_valid_log_of_another_tool_is_scored(given_, form, kind):
     with a_place() as place, watched():
         options = ["--manifest", references(place, given_, kind)]
-        if form == "whisper_online":
-            content: bytes | Path
-            content, _ = a_folder(place, given_, comp_unaware=comp_unaware)
-            options += ["--comp-unaware"] * comp_unaware
-        else:
-            content = lines(WRITERS[form](given_))
-        status, said, cell = imported(place, form, content, *options)
+        status, said, cell = imported(place, form, lines(WRITERS[form](given_)), *options)
         assert status == 0, said
         result = json.loads((cell / "metrics.json").read_text())
         assert result["metrics"]["wer"] == 0.0 and result["n_failed"] == 0
@@ -159,31 +140,10 @@ def test_a_log_whose_fields_are_of_other_types_is_refused(given_, form, data):
 
 
 @cases(15)
-@given(talks(), st.booleans(), st.sampled_from(sorted(LINE_RULES)), st.data())
-def test_lines_that_break_a_rule_are_refused(given_, comp_unaware, rule, data):
-    comp_unaware |= rule in AUDIO_CLOCK
-    with a_place() as place, watched():
-        folder, made = a_folder(place, given_, comp_unaware=comp_unaware)
-        at = data.draw(st.integers(0, len(given_) - 1))
-        LINE_RULES[rule](made[at], at)
-        (folder / f"{given_[at].name}.txt").write_bytes(text(made[at]))
-        options = ["--manifest", references(place, given_, "manifest")]
-        options += ["--comp-unaware"] * comp_unaware
-        status, said, _ = imported(place, "whisper_online", folder, *options)
-        assert status == 2, said
-
-
-@cases(15)
 @given(talks(), st.sampled_from(sorted(FORMATS)), st.data())
 def test_a_spoiled_log_of_another_tool_is_scored_or_refused(given_, form, data):
     with a_place() as place, watched():
         options = ["--manifest", references(place, given_, "manifest")]
-        if form == "whisper_online":
-            folder, made = a_folder(place, given_, comp_unaware=False)
-            path = folder / f"{given_[0].name}.txt"
-            path.write_bytes(data.draw(spoiled(text(made[0]))))
-            imported(place, form, folder, *options)
-            return
         rows = WRITERS[form](given_)
         how = st.one_of(edited(rows).map(lines), spoiled(lines(rows)))
         imported(place, form, data.draw(how), *options)
@@ -235,7 +195,7 @@ def test_an_stm_that_breaks_a_rule_is_refused(given_, rule, data):
 def test_references_of_a_log_that_breaks_an_invariant_are_refused(log, spoil, data):
     if spoil is ok_with_an_error:  # the writer closes it as failed
         return
-    talk = Talk("u", log.text.split(), log.duration_s, [1.0] * len(log.steps), False)
+    talk = Talk("u", log.text.split(), log.duration_s, [1.0] * len(log.steps))
     with a_place() as place, watched():
         content = lines(foreign_logs.simulstream([talk]))
         spoil(log, data.draw(st.integers(0, len(log.steps) - 1)))

@@ -34,7 +34,7 @@ from streaming_asr.events.log import EventWriter, committed_words, read_log
 from streaming_asr.method import Samples
 from streaming_asr.methods.remote import Remote, realtime, wire
 from streaming_asr.methods.remote.wire import Change
-from streaming_asr.metrics import clocks
+from streaming_asr.metrics import trace
 from streaming_asr.simulate.feeds import simulate
 
 
@@ -49,8 +49,8 @@ def patient(monkeypatch):
 def test_in_real_time_the_queue_clock_gives_back_the_wall(tmp_path):
     said = heard(tmp_path, Ticker(), seconds=0.8, chunk=4800)
     assert [s.audio_samples for s in said.steps] == [4800, 9600, 12_800]
-    seen = clocks.step_times(said.steps, "ca")
-    assert (seen >= clocks.step_times(said.steps, "cu")).all()
+    seen = trace(said)
+    assert all(ca >= cu for ca, cu in zip(seen.times("ca"), seen.times("cu"), strict=True))
     assert said.feed == "realtime" and said.pacing_slip_s is not None
 
 

@@ -1,7 +1,6 @@
-"""Other tools' logs: written as they are known, read back, and scored as those tools score them."""
+"""Other tools' logs, and their figures for ours."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,32 +8,21 @@ from places import FIXTURES
 from traces import a_trace
 
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import Log, Step, UtteranceLog, read_log
+from streaming_asr.events.log import read_log
 from streaming_asr.metrics import METRICS, compute, trace
 from streaming_asr.metrics.longform import long_yaal, stream_laal
 from streaming_asr.metrics.table import EVERYTHING, unmeasured
 from streaming_asr.score.command import main
-from streaming_asr.score.exchange import references
-from streaming_asr.score.formats import FORMATS, readers, writers
+from streaming_asr.score.formats import readers
 from streaming_asr.score.formats.foreign import meet, reference
+from streaming_asr.score.imports import references
 
 FIXTURES = FIXTURES / "formats"
 LOG = FIXTURES / "events.jsonl"
-LAGGING = [f"{name}_{clock}" for name in ("al", "laal", "dal") for clock in ("cu_ms", "ca_ms")]
-TIMES = [name for name in METRICS if name.startswith(("word_latency_committed_", "finalise_last"))]
 
 
 def the_log():
     return read_log(LOG)
-
-
-def references_of(log):
-    return [
-        reference(
-            u.utt, u.text, u.duration_s, words=u.words, speaker=u.speaker, language=u.language
-        )
-        for u in log.utterances
-    ]
 
 
 def parity():
@@ -54,15 +42,6 @@ def a_file(folder, name, text):
     return path
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_each_format_is_written_to_the_letter(name, tmp_path):
-    written = FORMATS[name].write(the_log(), tmp_path)
-    expected = {path.stem: path for path in (FIXTURES / "written" / name).iterdir()}
-    assert {path.stem for path in written} == expected.keys()
-    for path in written:
-        assert path.read_text(encoding="utf-8") == expected[path.stem].read_text(encoding="utf-8")
-
-
 def test_simuleval_and_omnisteval_give_our_lagging_for_the_exported_log():
     ours = compute([trace(utterance) for utterance in the_log().utterances])
     theirs = parity()
@@ -74,22 +53,6 @@ def test_simuleval_and_omnisteval_give_our_lagging_for_the_exported_log():
         assert ours[f"{name.lower()}_ca_ms"] == pytest.approx(queued)
         assert theirs["simuleval"][f"{name}_CA"] > queued
     assert ours["ap_cu"] == pytest.approx(theirs["simuleval"]["AP"])
-
-
-def test_a_log_that_went_through_simuleval_keeps_its_scores():
-    log = the_log()
-    streams, known = readers.simuleval(FIXTURES / "written" / "simuleval" / "instances.jsonl")
-    assert known == {"audio clock", "compute clock", "commits"}
-    # Failed and silent look alike in instances.log: both are silent when read back.
-    ours = compute([trace(utterance) for utterance in log.utterances])
-    theirs = figures(streams, references_of(log))
-    for name in ["wer", "cer", "word_latency_coverage", "ap_cu", *LAGGING, *TIMES]:
-        if name not in unmeasured(known):
-            assert theirs[name] == pytest.approx(ours[name]), name
-    # Without a manifest the log's own references do; then there are no word times.
-    alone = figures(streams, None)
-    assert alone["wer"] == ours["wer"] and alone["laal_ca_ms"] == ours["laal_ca_ms"]
-    assert alone["word_latency_committed_p50_cu_s"] is None
 
 
 def test_simulevals_elapsed_is_taken_apart_into_audio_and_compute(tmp_path):
@@ -122,54 +85,15 @@ def test_an_instances_log_without_compute_has_no_compute_clock(tmp_path):
 
 
 def test_simulstream_gives_our_figures_for_the_exported_log():
-    log = the_log()
-    streams, known = readers.simulstream(FIXTURES / "written" / "simulstream" / "metrics.jsonl")
-    assert known == EVERYTHING - {"method"}
-    imported = meet(streams, references_of(log), LOG)
-    traces = [trace(utterance) for utterance in imported]
+    traces = [trace(utterance) for utterance in the_log().utterances]
     theirs = parity()["simulstream"]
     assert {t.utt: t.hypothesis for t in traces} == theirs["final_text"]
     figures = compute(traces)
     assert figures["normalised_erasure"] == pytest.approx(theirs["normalized_erasure"])
     # It counts the audio of the failed utterance, 2 of 17 s, which we leave out.
     assert figures["rtf_total"] == pytest.approx(theirs["real_time_factor"] * 17 / 15)
-    of_commits = {"cu": "stream_laal_of_commits_s", "fbk": "stream_laal_ca_of_commits_s"}
-    assert stream_laal(traces, ["cu", "fbk"]) == pytest.approx(
-        {clock: theirs[name] * 1000 for clock, name in of_commits.items()}
-    )
-
-
-def test_a_log_that_went_through_simulstream_has_each_figure_as_before_or_none_with_the_reason(
-    tmp_path,
-):
-    cell = tmp_path / "ours"
-    cell.mkdir()
-    shutil.copy(LOG, cell)
-    assert main([str(cell)]) == 0 and main(["export", "simulstream", str(cell)]) == 0
-    file, into = cell / "simulstream" / "metrics.jsonl", tmp_path / "theirs"
-    rivals = tmp_path / "rivals.jsonl"  # the same without the key that simulstream does not write
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    for row in rows:
-        row.pop("committed_tokens", None)
-    rivals.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    ours = json.loads((cell / "metrics.json").read_text(encoding="utf-8"))["metrics"]
-    lost = []
-    for log in (file, rivals):
-        command = ["import", "simulstream", str(log), "--manifest", str(cell)]
-        assert main([*command, "--into", str(into / log.stem)]) == 0
-        header = read_log(into / log.stem / "events.jsonl").header
-        reasons = header["unmeasured"]
-        theirs = json.loads((into / log.stem / "metrics.json").read_text("utf-8"))["metrics"]
-        for name, value in ours.items():
-            if name in reasons:
-                assert theirs[name] is None and reasons[name] in ("method", "commits"), name
-            else:
-                assert theirs[name] == (value if value is None else pytest.approx(value)), name
-        lost.append(set(reasons))
-    commits = {"al_cu_ms", "laal_ca_ms", "word_latency_committed_mean_ca_s", "rwer_committed"}
-    assert not commits & lost[0] and commits < lost[1]
-    shown = {"normalised_erasure", "rwer", "word_latency_shown_p50_ca_s", "rtf_total", "wer"}
-    assert not shown & lost[1]
+    of_commits_ms = theirs["stream_laal_of_commits_s"] * 1000
+    assert stream_laal(traces, ["cu"]) == pytest.approx({"cu": of_commits_ms})
 
 
 def test_omnistevals_yaal_is_ours_and_so_are_its_figures_of_long_recordings():
@@ -208,42 +132,6 @@ def _chunk(audio_s, new, gone):
     }
 
 
-@pytest.mark.parametrize("comp_unaware", [False, True])
-def test_a_log_that_went_through_whisper_online_keeps_one_clock(comp_unaware, tmp_path):
-    log = the_log()
-    writers.whisper_online(log, tmp_path, comp_unaware=comp_unaware)
-    streams, known = readers.whisper_online(tmp_path, comp_unaware=comp_unaware)
-    lost = unmeasured(known)
-    ours = compute([trace(utterance) for utterance in log.utterances])
-    theirs = figures(streams, references_of(log))
-    kept = [name for name in [*LAGGING, *TIMES, "wer"] if name not in lost]
-    assert ("laal_cu_ms" in kept, "laal_ca_ms" in kept) == (comp_unaware, not comp_unaware)
-    for name in kept:
-        assert theirs[name] == pytest.approx(ours[name]), name
-
-
-def test_whisper_onlines_own_lines_are_read(tmp_path):
-    text = "2691.4399 300 1380  And so, my\n6914.5501 1940 4960  fellow Americans.\n"
-    a_file(tmp_path, "jfk.txt", text)
-    streams, known = readers.whisper_online(tmp_path)
-    assert known == {"compute clock", "commits"}
-    given = [reference("jfk", "And so, my fellow Americans.", 5.0)]
-    (utterance,) = meet(streams, given, tmp_path)
-    seen = trace(utterance)
-    assert seen.hypothesis == "And so, my fellow Americans."
-    assert [step.finished_s for step in seen.steps] == pytest.approx([2.6914399, 6.9145501])
-    # The audio had ended before the second line came.
-    assert [step.audio_samples for step in utterance.steps] == [43_063, 80_000]
-
-
-def test_lines_without_the_words_blank_are_joined_by_one(tmp_path):
-    a_file(tmp_path, "a.txt", "100.0000 0 90 And so\n200.0000 90 180 my\n")
-    streams, _ = readers.whisper_online(tmp_path / "a.txt", comp_unaware=True)
-    given = [reference("a", "And so my", 0.2)]
-    (utterance,) = meet(streams, given, tmp_path)
-    assert [step.committed for step in utterance.steps] == [[" And", " so"], [" my"]]
-
-
 def test_an_stm_gives_references_without_comments_and_labels(tmp_path):
     stm = (
         ";; made by hand\n"
@@ -262,63 +150,21 @@ def test_an_stm_gives_references_without_comments_and_labels(tmp_path):
         references(both)
 
 
-def test_import_scores_a_rivals_log_and_leaves_null_what_it_does_not_tell(tmp_path, capsys):
-    cell = tmp_path / "ours"
-    cell.mkdir()
-    shutil.copy(LOG, cell)
-    assert main(["export", "whisper_online", str(cell)]) == 0
-    into = tmp_path / "rivals" / "ufal"
-    command = ["import", "whisper_online", str(cell / "whisper_online"), "--manifest", str(cell)]
-    assert main([*command, "--into", str(into), "--name", "ufal"]) == 0
-    assert "4 utterances; knows commits, compute clock; WER" in capsys.readouterr().out.replace(
-        "\n", " "
-    )
-    result = json.loads((into / "metrics.json").read_text(encoding="utf-8"))
-    assert result["config"]["method"] == {"name": "ufal"}
-    metrics = result["metrics"]
-    assert metrics["laal_ca_ms"] == pytest.approx(3031.004901960784)
-    for name in ("laal_cu_ms", "rtf_total", "queue_max_s", "normalised_erasure", "rwer"):
-        assert metrics[name] is None, name
-    line = json.loads((into / "utterances.jsonl").read_text(encoding="utf-8").splitlines()[0])
-    assert line["latency"]["committed_p50_cu_s"] is None and line["compute_s"] is None
-    assert line["latency"]["committed_p50_ca_s"] is not None
-    # What is there is not overwritten.
-    assert main([*command, "--into", str(into)]) == 2
-    assert "is there already; remove it" in capsys.readouterr().err
-    # Scoring it again changes nothing, and what it does not know cannot be exported.
-    assert main([str(into)]) == 0
-    assert json.loads((into / "metrics.json").read_text(encoding="utf-8"))["metrics"] == metrics
-    assert main(["export", "simuleval", str(into)]) == 2
-    assert "export it as whisper_online" in capsys.readouterr().err
-
-
-def test_export_goes_into_another_folder_cell_by_cell(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / "all" / name).mkdir(parents=True)
-        shutil.copy(LOG, tmp_path / "all" / name)
-    command = ["export", "simuleval", str(tmp_path / "all"), "--into", str(tmp_path / "out")]
-    assert main(command) == 0
-    assert (tmp_path / "out" / "a" / "simuleval" / "instances.log").is_file()
-    assert (tmp_path / "out" / "b" / "simuleval" / "instances.log").is_file()
-    assert not (tmp_path / "all" / "a" / "simuleval").exists()
-
-
 def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path):
     given = [reference("u1", "the cat", 1.0), reference("u2", "the dog", 1.0)]
-    streams, _ = readers.whisper_online(
-        a_file(tmp_path, "u1.txt", "400 100 400 the\n900 400 900 cat\n")
-    )
-    imported = meet(streams, given, tmp_path / "u1.txt")
+    row = {"prediction": "the cat", "delays": [400, 900], "source": "u1.wav"}
+    streams, _ = readers.simuleval(a_file(tmp_path, "their.log", json.dumps(row)))
+    imported = meet(streams, given, tmp_path / "their.log")
     assert [(u.utt, u.status, u.error) for u in imported] == [
         ("u1", "ok", None),
-        ("u2", "failed", "absent from u1.txt"),
+        ("u2", "failed", "absent from their.log"),
     ]
     assert figures(streams, given)["wer"] == 50.0  # two deletions of four words
-    with pytest.raises(UserError, match="'u1' is in none of the 1 references"):
+    with pytest.raises(UserError, match=r"'u1\.wav' is in none of the 1 references"):
         meet(streams, given[1:], tmp_path)
-    with pytest.raises(UserError, match="holds no reference text for 'u1'; give --manifest"):
+    with pytest.raises(UserError, match=r"no reference text for 'u1\.wav'; give --manifest"):
         meet(streams, None, tmp_path)
-    with pytest.raises(UserError, match="'u1' is in it twice"):
+    with pytest.raises(UserError, match=r"'u1\.wav' is in it twice"):
         meet([*streams, *streams], given, tmp_path)
 
 
@@ -335,30 +181,6 @@ def test_recordings_of_one_stem_are_named_by_their_paths(tmp_path):
     assert [each.utt for each in meet(streams, given, path)] == ["p2/1", "p1/1"]
 
 
-def test_what_a_format_cannot_say_is_refused(tmp_path):
-    step = Step("flush", 16_000, {"wall": 0}, committed=[" a"])
-    batched = Log({}, [UtteranceLog("u", "a", 16_000, batch=4, steps=[step])])
-    with pytest.raises(UserError, match="batch=1"):
-        writers.simulstream(batched, tmp_path)
-    with pytest.raises(UserError, match="add --comp-unaware"):
-        writers.whisper_online(batched, tmp_path)
-    (path,) = writers.simuleval(batched, tmp_path)
-    assert "elapsed" not in path.read_text(encoding="utf-8")
-    back = Step("flush", 16_000, {"wall": 0}, committed=[" b"], retracted=1)
-    with pytest.raises(UserError, match="takes committed words back"):
-        writers.whisper_online(
-            Log({}, [UtteranceLog("u", "b", 16_000, steps=[step, back])]), tmp_path
-        )
-
-
-def test_a_flag_that_means_nothing_for_a_format_is_refused(tmp_path, capsys):
-    shutil.copy(LOG, tmp_path)
-    assert main(["export", "simuleval", str(tmp_path), "--comp-unaware"]) == 2
-    assert "have one meaning" in capsys.readouterr().err
-    assert main(["import", "simuleval", str(tmp_path / "none.log")]) == 2
-    assert "no such file" in capsys.readouterr().err
-
-
 def test_every_metric_is_measured_by_a_log_that_knows_everything():
     assert unmeasured(EVERYTHING) == {}
     assert set().union(*(metric.needs for metric in METRICS.values())) == EVERYTHING
@@ -370,14 +192,31 @@ def test_every_metric_is_measured_by_a_log_that_knows_everything():
     assert compute([a_trace("a", [(1.0, 0.0, "a", "")])])["wer"] == 0.0
 
 
-def test_the_normaliser_of_an_import_stands_in_its_result(tmp_path):
-    said = a_file(tmp_path, "u1.txt", "400 100 400 twelve\n")
+def test_an_import_has_its_normaliser_and_leaves_null_what_the_file_does_not_tell(tmp_path, capsys):
+    row = {"prediction": "twelve", "delays": [900], "source": ["u1.wav"]}
+    log = a_file(tmp_path, "instances.log", json.dumps(row))
     stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 one two\n")
     found = {}
     for kind in ("whisper", "identity"):
         end = ["--manifest", str(stm), "--into", str(tmp_path / kind), "--normaliser", kind]
-        assert main(["import", "whisper_online", str(said), *end]) == 0
+        assert main(["import", "simuleval", str(log), *end, "--name", "rival"]) == 0
         found[kind] = json.loads((tmp_path / kind / "metrics.json").read_text("utf-8"))
+    assert "1 utterances; knows audio clock, commits; WER" in capsys.readouterr().out
     # Whisper's normaliser makes "12" of both.
     assert [each["metrics"]["wer"] for each in found.values()] == [0.0, 100.0]
     assert found["identity"]["normaliser"] == ["identity 1"]
+    assert found["whisper"]["config"]["method"] == {"name": "rival"}
+    metrics = found["whisper"]["metrics"]
+    for name in ("laal_ca_ms", "rtf_total", "queue_max_s", "normalised_erasure", "rwer"):
+        assert metrics[name] is None, name
+    assert metrics["laal_cu_ms"] == 900.0
+    cell = tmp_path / "whisper"
+    (line,) = map(json.loads, (cell / "utterances.jsonl").read_text("utf-8").splitlines())
+    assert line["compute_s"] is None
+    # Scored again it has the same figures, and it is not overwritten.
+    assert main([str(cell)]) == 0
+    assert json.loads((cell / "metrics.json").read_text("utf-8"))["metrics"] == metrics
+    assert main(["import", "simuleval", str(log), "--into", str(cell)]) == 2
+    assert "is there already; remove it" in capsys.readouterr().err
+    assert main(["import", "simuleval", str(tmp_path / "none.log")]) == 2
+    assert "no such file" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.check import SCHEMA
 from streaming_asr.events.log import EventWriter, committed_words, read_log
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
-from streaming_asr.metrics import clocks
+from streaming_asr.metrics import trace
 from streaming_asr.simulate import feeds, recorder, stepper
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.utterance import Utterance
@@ -117,7 +117,7 @@ def test_the_fixed_feed_does_not_look_at_the_time(tmp_path, monkeypatch):
     (logged,) = slow.utterances
     assert [step.audio_samples for step in logged.steps] == [9600, 14_400, 19_200, 24_000]
     assert [step.compute_ns["wall"] for step in logged.steps] == [1_500_000_000] * 4
-    np.testing.assert_allclose(clocks.step_times(logged.steps, "ca"), [2.1, 3.6, 5.1, 6.6])
+    np.testing.assert_allclose(trace(logged).times("ca"), [2.1, 3.6, 5.1, 6.6])
 
 
 def test_best_effort_takes_what_came_in_meanwhile(tmp_path, monkeypatch):
@@ -127,7 +127,7 @@ def test_best_effort_takes_what_came_in_meanwhile(tmp_path, monkeypatch):
     # 7.2, past the end: the rest at once.
     assert [step.audio_samples / 16_000 for step in logged.steps] == [0.6, 0.9, 1.9, 2.2, 4.0]
     assert logged.feed == "best_effort"
-    np.testing.assert_allclose(clocks.step_times(logged.steps, "ca"), [0.7, 1.9, 2.0, 7.2, 7.7])
+    np.testing.assert_allclose(trace(logged).times("ca"), [0.7, 1.9, 2.0, 7.2, 7.7])
 
 
 def test_a_quick_machine_hears_the_same_chunks_from_both_feeds(tmp_path, monkeypatch):

@@ -83,12 +83,6 @@ READERS: dict[str, Callable[[Path], tuple[int, str]]] = {
     "longform": lambda root: run(command.main, "longform", root),
     "advise": lambda root: run(advise.main, root, "--json", root / "out" / "a.json"),
     "figures": lambda root: run(lambda _: table_of(root)),
-    **{
-        f"export {form}": lambda root, form=form: run(
-            command.main, "export", form, root, "--into", root / "out"
-        )
-        for form in ("simuleval", "simulstream", "whisper_online")
-    },
 }
 
 

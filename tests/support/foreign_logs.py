@@ -19,14 +19,13 @@ Rows = list[Any]  # of a file: JSON objects, or lines of text
 class Talk:
     """A recording of which a word is heard every second, and all words are right.
 
-    computed_s: compute of each second. `guesses`: whether a guess stands after the text.
+    computed_s: compute of each second.
     """
 
     name: str
     said: list[str]
     duration_s: float
     computed_s: list[float]
-    guesses: bool
 
     @property
     def text(self) -> str:
@@ -37,14 +36,6 @@ class Talk:
         """The audio received at each step; the last one ends the recording."""
         n = len(self.computed_s)
         return [min(k + 1.0, self.duration_s) for k in range(n)]
-
-    @property
-    def finished_s(self) -> list[float]:
-        """When each step was seen, first in, first out."""
-        seen: list[float] = []
-        for heard_s, compute_s in zip(self.heard_s, self.computed_s, strict=True):
-            seen.append(max(heard_s, seen[-1] if seen else 0.0) + compute_s)
-        return seen
 
 
 @st.composite
@@ -57,7 +48,7 @@ def talks(draw: st.DrawFn, *, n: int | None = None) -> list[Talk]:
         last_s = draw(st.integers(600, 1000)) / 1000  # so that a step that lacks is seen
         spent = st.integers(10, 3000).map(lambda ms: ms / 1000)
         times = draw(st.lists(spent, min_size=n_steps, max_size=n_steps))
-        made.append(Talk(f"talk-{i}", said, n_steps - 1 + last_s, times, draw(st.booleans())))
+        made.append(Talk(f"talk-{i}", said, n_steps - 1 + last_s, times))
     return made
 
 
@@ -70,19 +61,18 @@ def simuleval(talks: list[Talk]) -> Rows:
         n = len(talk.said)
         delays = [1000.0 * heard for heard in talk.heard_s[:n]]
         spent = [1000.0 * sum(talk.computed_s[: k + 1]) for k in range(n)]
-        row: dict[str, Any] = {
-            "index": index,
-            "prediction": talk.text,
-            "delays": delays,
-            "elapsed": [d + s for d, s in zip(delays, spent, strict=True)],
-            "prediction_length": n,
-            "reference": talk.text,
-            "source": [f"/data/{talk.name}.wav", "samplerate: 16000 Hz"],
-            "source_length": 1000.0 * talk.duration_s,
-        }
-        if talk.guesses:
-            row["elapsed_fifo"] = [1000.0 * seen for seen in talk.finished_s[:n]]
-        rows.append(row)
+        rows.append(
+            {
+                "index": index,
+                "prediction": talk.text,
+                "delays": delays,
+                "elapsed": [d + s for d, s in zip(delays, spent, strict=True)],
+                "prediction_length": n,
+                "reference": talk.text,
+                "source": [f"/data/{talk.name}.wav", "samplerate: 16000 Hz"],
+                "source_length": 1000.0 * talk.duration_s,
+            }
+        )
     return rows
 
 
@@ -102,15 +92,7 @@ def simulstream(talks: list[Talk]) -> Rows:
                     "deleted_tokens": ["perhaps"] if k else [],
                 }
             )
-            if talks[0].guesses:
-                rows[-1]["committed_tokens"] = min(k + 1, len(talk.said))
     return rows
-
-
-def whisper_online(talk: Talk, *, comp_unaware: bool) -> Rows:
-    times = talk.heard_s if comp_unaware else talk.finished_s
-    rows = zip(times, talk.heard_s, talk.said, strict=False)
-    return [f"{1000 * t:.4f} {1000 * (a - 0.5):.0f} {1000 * a:.0f}  {w}" for t, a, w in rows]
 
 
 def manifest(talks: list[Talk]) -> Rows:
@@ -146,7 +128,6 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             "prediction": {"type": "string"},
             "delays": TIMES,
             "elapsed": TIMES,
-            "elapsed_fifo": {**TIMES, "type": ["array", "null"]},
             "reference": {"type": ["string", "null"]},
             "source": {"type": ["array", "string", "null"], "items": {"type": "string"}},
             "source_length": {**TIME, "type": ["number", "null"]},  # type: ignore[dict-item]
@@ -166,7 +147,6 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             "computation_time": TIME,
             "generated_tokens": TOKENS,
             "deleted_tokens": TOKENS,
-            "committed_tokens": {"type": ["integer", "null"], "minimum": 0},
         },
     },
 }
@@ -180,19 +160,15 @@ def _scaled(row: dict[str, Any], keys: tuple[str, ...], by: float) -> None:
             row[key] *= by
 
 
-CLOCKS = ("delays", "elapsed", "elapsed_fifo")
+CLOCKS = ("delays", "elapsed")
 
 
 def _negative_compute(rows: Rows, at: int) -> None:
-    row = rows[at]
-    for key in CLOCKS[1:]:
-        if key in row:
-            row[key][0] = row["delays"][0] - 5
+    rows[at]["elapsed"][0] = rows[at]["delays"][0] - 5
 
 
 def _compute_taken_back(rows: Rows, at: int) -> None:
     row = rows[at]
-    row.pop("elapsed_fifo", None)
     row["elapsed"][-1] = row["delays"][-1] + row["elapsed"][-2] - row["delays"][-2] - 5
 
 
@@ -217,9 +193,6 @@ SIMULEVAL: dict[str, Callable[[Rows, int], Any]] = {
     ),
     "WordPiece": lambda rows, at: rows[at].update(
         prediction=rows[at]["prediction"].rsplit(" ", 1)[0] + " ##ing"
-    ),
-    "a queue below its compute": lambda rows, at: rows[at].update(
-        elapsed_fifo=[seen - 2 for seen in rows[at]["elapsed"][:-1]] + [rows[at]["delays"][-1]],
     ),
     "another number": lambda rows, at: rows[at].update(prediction_length=99),
     "twice": lambda rows, at: rows.append(rows[at]),
@@ -261,9 +234,6 @@ SIMULSTREAM: dict[str, Callable[[Rows, int], Any]] = {
     "takes back what was not shown": lambda rows, at: _chunk(rows, at)["deleted_tokens"].append(
         "never"
     ),
-    "commits what is not shown": lambda rows, at: [
-        row.update(committed_tokens=99) for row in rows if "metadata" not in row
-    ],
     "of no recording": lambda rows, at: _chunk(rows, at).update(id=99),
     "of another name": lambda rows, at: rows[0]["metadata"].update(wav_name="another.wav"),
     "twice": lambda rows, at: rows.extend([{**row, "id": "again"} for row in rows]),
@@ -275,42 +245,6 @@ SIMULSTREAM: dict[str, Callable[[Rows, int], Any]] = {
     "WordPiece": lambda rows, at: _chunk(rows, at)["generated_tokens"].insert(0, "##ing"),
     "subwords of BPE": lambda rows, at: _chunk(rows, at)["generated_tokens"].insert(0, "go@@"),
     "byte-level BPE": lambda rows, at: _chunk(rows, at)["generated_tokens"].insert(0, "Ġa"),
-}
-
-
-def _time_of_line(line: str, change: Callable[[float], float]) -> str:
-    time, _, rest = line.partition(" ")
-    return f"{change(float(time)):.4f} {rest}"
-
-
-def _lines(change: Callable[[float], float]) -> Callable[[Rows, int], Any]:
-    def changed(rows: Rows, at: int) -> None:
-        rows[:] = [_time_of_line(line, change) for line in rows]
-
-    return changed
-
-
-def _line(at: int, text: str) -> Callable[[Rows, int], Any]:
-    return lambda rows, _: rows.insert(at, text)
-
-
-WHISPER_ONLINE: dict[str, Callable[[Rows, int], Any]] = {
-    "a time goes back": lambda rows, at: rows.append(_time_of_line(rows[0], lambda ms: ms - 1)),
-    "in seconds": _lines(lambda ms: ms / 1000),
-    "no number": _line(1, "1e3 0 100 a"),
-    "an exponent": lambda rows, at: rows.append(rows[-1].replace(" ", " 1e5 ", 1)),
-    "twice": lambda rows, at: rows.append(rows[-1]),
-    "no times": _line(0, "loading the model"),
-    "a time alone": _line(1, "1000.0"),
-    "times that are none": _line(1, "nan 0 0 a"),
-    "too large": _line(1, f"{'9' * 400} 0 0 a"),
-    "words after the end": _line(0, "1.0 0 99000 a"),
-    "byte-level BPE": _line(0, "1.0 0 100 Ġa"),
-}
-# Of the audio clock alone: compute has no bound.
-AUDIO_CLOCK: dict[str, Callable[[Rows, int], Any]] = {
-    "in microseconds": _lines(lambda ms: ms * 1000),
-    "after the recording": lambda rows, at: rows.append("9600.0 0 0 a"),
 }
 
 

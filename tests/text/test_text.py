@@ -19,7 +19,6 @@ from streaming_asr.text.units import (
     joined,
     timed_units,
     unit_of,
-    unit_pieces,
     units,
     written_units,
 )
@@ -238,9 +237,7 @@ GRAPHEMES = [*"今天我Amyé，。 '2", "ที่", "นี่", "เ"]
 @example("A 'A")  # joined without a blank they would be one word
 @example("A- A")
 @given(st.lists(st.sampled_from(GRAPHEMES), max_size=30).map("".join))
-def test_pieces_keep_every_character_that_units_count(text):
-    pieces = unit_pieces(text, "character")
-    assert units("".join(pieces), "character") == units(text, "character")
+def test_joined_units_are_the_same_units(text):
     again = joined(units(text, "character"), "character")
     assert units(again, "character") == units(text, "character")
 
@@ -250,7 +247,6 @@ def test_units_are_joined_with_a_blank_between_latin_words_only():
         "Amy Lee今天，New York"
     )
     assert joined(["the", "cat"], "word") == "the cat"
-    assert unit_pieces("Amy 今天 New York", "character") == ("Amy", " 今", "天", " New", " York")
 
 
 def test_the_characters_of_a_timed_word_share_its_time_and_punctuation_takes_none():

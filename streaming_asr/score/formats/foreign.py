@@ -1,8 +1,8 @@
 """What another tool's file tells of one recording, and how it becomes a log that can be scored.
 
-Tools differ in what they write down. Some give the audio received at an emission (a_k), some the
-time it was seen (f_k), some both, some neither; few give the steps without text. What
-a file does not tell is listed in the log's header as `unmeasured`: metrics that stay null.
+Tools give the audio received at an emission (a_k), and some the compute of it (c_k); few give the
+steps without text. What a file does not tell is listed in the log's header as `unmeasured`: metrics
+that stay null.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.events.invariants import WINDOW_S
 from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.text.languages import language_code
@@ -33,12 +32,10 @@ LEAST_RTF, MOST_RTF = 5e-4, 20.0
 class Emission:
     """One moment at which a tool spoke; times in seconds from the start of the recording."""
 
-    committed: tuple[str, ...] = ()  # as appended to the text
-    partial: tuple[str, ...] = ()
-    audio_s: float | None = None  # a_k; None where the file does not tell
-    finished_s: float | None = None  # f_k, the time it was seen
-    compute_s: float | None = None  # c_k, where the file gives that instead of f_k
-    retracted: int = 0  # words taken back before `committed` was added
+    committed: tuple[str, ...]  # as appended to the text
+    partial: tuple[str, ...]
+    audio_s: float  # a_k
+    compute_s: float | None  # c_k; None where the file does not tell
 
 
 @dataclass(frozen=True)
@@ -49,10 +46,9 @@ class ForeignRecording:
     emissions: tuple[Emission, ...]
     reference: str | None = None
     duration_s: float | None = None
-    error: str | None = None  # why it failed, where the file tells
+    error: str | None = None  # why it has no text
     has_steps: bool = False  # every step is an emission, so that none must be added
     is_bare: bool = False  # words lack the blanks before them, which languages with spaces have
-    text_end_s: float | None = None  # the latest end of a word, where the file tells ends
     notes: tuple[str, ...] = ()  # what is doubtful in the file
 
 
@@ -122,10 +118,9 @@ def meet(
             )
         sources[utterance.id] = source
         notes += [f"{utterance.id}: {note}" for note in recording.notes]
-        _check_ends(recording, utterance, path)
         recording = _within(recording, utterance, notes)
         log = logged[utterance.id] = _utterance(recording, utterance)
-        notes += _odd_compute(recording, log)
+        notes += _odd_compute(log)
     for name in by_name.keys() - logged.keys():
         recording = ForeignRecording((name,), (), error=f"absent from {path.name}")
         logged[name] = _utterance(recording, by_name[name])
@@ -138,7 +133,7 @@ def _as_long_as(recording: ForeignRecording, utterance: Utterance, path: Path) -
     UserError if it is shorter, or so much longer that its times must be in another unit."""
     if recording.duration_s is not None and recording.duration_s < utterance.duration_s:
         utterance.check_length(round(recording.duration_s * SAMPLE_RATE))
-    received_s = [each.audio_s for each in recording.emissions if each.audio_s is not None]
+    received_s = [each.audio_s for each in recording.emissions]
     length_s = max(recording.duration_s or 0.0, utterance.duration_s, *received_s)
     if length_s > MOST_LONGER * utterance.duration_s:
         raise UserError(
@@ -148,24 +143,12 @@ def _as_long_as(recording: ForeignRecording, utterance: Utterance, path: Path) -
     return replace(utterance, duration_s=length_s)
 
 
-def _check_ends(recording: ForeignRecording, utterance: Utterance, path: Path) -> None:
-    """Raise UserError where the words end far behind the recording."""
-    end_s = recording.text_end_s
-    if end_s is not None and utterance.duration_s and end_s > utterance.duration_s + WINDOW_S:
-        raise UserError(
-            f"{path}: {utterance.id}: a word ends at {end_s:g} s of a recording of "
-            f"{utterance.duration_s:g} s; are the times in the units of the format?"
-        )
-
-
 def _within(
     recording: ForeignRecording, utterance: Utterance, notes: list[str]
 ) -> ForeignRecording:
     """Return the recording with no audio time after its end, if the tool counts whole chunks: each
     of its times is a multiple of the chunk, and the last is the first multiple past the end."""
-    received_ms = {
-        round(each.audio_s * 1000) for each in recording.emissions if each.audio_s is not None
-    }
+    received_ms = {round(each.audio_s * 1000) for each in recording.emissions}
     last_ms = max(received_ms, default=0)
     if last_ms / 1000 - utterance.duration_s <= LENGTH_TOLERANCE_S:  # rounded
         return recording
@@ -178,9 +161,7 @@ def _within(
         f"{utterance.duration_s:g} s; the recording's end is taken"
     )
     emissions = tuple(
-        each
-        if each.audio_s is None
-        else replace(each, audio_s=min(each.audio_s, utterance.duration_s))
+        replace(each, audio_s=min(each.audio_s, utterance.duration_s))
         for each in recording.emissions
     )
     return replace(recording, emissions=emissions)
@@ -204,20 +185,14 @@ def _utterance(recording: ForeignRecording, utterance: Utterance) -> UtteranceLo
     if recording.error is not None:
         return UtteranceLog.of(utterance, status="failed", error=recording.error, is_imported=True)
     steps = _steps(recording, n_samples, with_blanks=unit_of(utterance.language) == "word")
-    return UtteranceLog.of(
-        utterance,
-        steps=steps,
-        commit_violations=sum(step.retracted > 0 for step in steps),
-        is_imported=True,
-    )
+    return UtteranceLog.of(utterance, steps=steps, is_imported=True)
 
 
-def _odd_compute(recording: ForeignRecording, log: UtteranceLog) -> list[str]:
+def _odd_compute(log: UtteranceLog) -> list[str]:
     """Return a note where a recording's compute is so long or so short that its times must be in
-    another unit. Without the audio's times it is at least what the file shows, and may be 0."""
+    another unit. A file that does not tell has 0."""
     compute_s = sum(step.compute_s for step in log.steps)
-    is_given = any(each.compute_s is not None for each in recording.emissions)
-    least_s = LEAST_RTF * log.duration_s if is_given and compute_s else 0.0
+    least_s = LEAST_RTF * log.duration_s if compute_s else 0.0
     if least_s <= compute_s <= MOST_RTF * max(log.duration_s, 1.0):
         return []
     return [
@@ -231,8 +206,6 @@ def _steps(recording: ForeignRecording, n_samples: int, *, with_blanks: bool) ->
     compute the times of the emissions; the last step is the flush. with_blanks: whether its
     language has blanks between words.
 
-    If f_k is known, c_k = f_k - max(a_k, f_{k-1}): with this compute a first-in first-out queue
-    ends at f_k. If a_k is unknown it is the latest that is possible, the audio up to f_k.
     Impossible times give steps that break an invariant of logs, which `write_cell` then refuses.
     """
 
@@ -241,22 +214,12 @@ def _steps(recording: ForeignRecording, n_samples: int, *, with_blanks: bool) ->
         return [token if token[:1].isspace() else f"{blank}{token}" for token in tokens]
 
     steps: list[Step] = []
-    n_received, finished_ns = 0, 0
+    n_received = 0
     for emission in recording.emissions:
-        if emission.audio_s is not None:
-            n_received = round(emission.audio_s * SAMPLE_RATE)
-        elif emission.finished_s is not None:
-            n_by_then = min(int(emission.finished_s * SAMPLE_RATE), n_samples)
-            n_received = max(n_received, n_by_then)
-        start_ns = max(n_received * 1_000_000_000 // SAMPLE_RATE, finished_ns)
-        compute_ns = 0
-        if emission.compute_s is not None:
-            compute_ns = round(emission.compute_s * 1e9)
-        elif emission.finished_s is not None:
-            compute_ns = round(emission.finished_s * 1e9) - start_ns
+        n_received = round(emission.audio_s * SAMPLE_RATE)
+        compute_ns = round((emission.compute_s or 0.0) * 1e9)
         if -ROUNDING_NS < compute_ns < 0:  # only the rounding of the tool's times
             compute_ns = 0
-        finished_ns = start_ns + compute_ns
         steps.append(
             Step(
                 "audio",
@@ -264,7 +227,6 @@ def _steps(recording: ForeignRecording, n_samples: int, *, with_blanks: bool) ->
                 {"wall": compute_ns},
                 committed=words(emission.committed),
                 partial=words(emission.partial),
-                retracted=emission.retracted,
             )
         )
     if not steps or (n_received < n_samples and not recording.has_steps):

@@ -5,23 +5,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-from urllib.parse import unquote
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from streaming_asr.corpora.rows import Time, files, json_rows, names_of, numbers, text_of, text_rows
+from streaming_asr.corpora.rows import Time, json_rows, names_of
 from streaming_asr.errors import UserError
 from streaming_asr.metrics.table import CA, COMMITS, CU, DISPLAY, STEPS
 from streaming_asr.score.formats.foreign import Emission, ForeignRecording
-from streaming_asr.text.tokens import common_prefix, pieces
 
 T = TypeVar("T")
-ROUNDING_MS = 2.0  # of times that are added up
 BLANK = "▁"  # SentencePiece's sign for the blank before a word
 BYTE_BLANK = "Ġ"  # that of byte-level BPE, the letter of byte 32
 # Byte-level BPE (GPT-2, Whisper) writes a byte as the letter of its number where that can be seen,
@@ -65,7 +62,6 @@ class Instance(msgspec.Struct):
     prediction: str
     delays: list[Time]
     elapsed: list[Time] = []
-    elapsed_fifo: list[Time] | None = None
     reference: str | None = None
     source: str | list[str] | None = None
     source_length: Time | None = None
@@ -78,10 +74,9 @@ def simuleval(path: Path) -> tuple[list[ForeignRecording], set[str]]:
     table.EVERYTHING).
 
     `delays` are the audio received, in ms, when each whitespace token of `prediction` was emitted,
-    or each character (--eval-latency-unit char); `elapsed` is that plus all compute so far.
-    `elapsed_fifo`, which only our logs have, is the time in a first-in first-out queue. The compute
-    of steps without a word goes to the next word: with only `elapsed` f_k is never earlier than it
-    was, and never later than `elapsed`.
+    or each character (--eval-latency-unit char); `elapsed` is that plus all compute so far. The
+    compute of steps without a word goes to the next word: f_k is never earlier than it was, and
+    never later than `elapsed`.
     """
     recordings: list[ForeignRecording] = []
     with_compute = True
@@ -102,13 +97,13 @@ def simuleval(path: Path) -> tuple[list[ForeignRecording], set[str]]:
                 f"{where}: {len(words)} words with {len(line.delays)} delays; the latency unit "
                 "must be word or char."
             )
-        has_compute = len(line.elapsed_fifo or line.elapsed) == len(words)
+        has_compute = len(line.elapsed) == len(words)
         with_compute = with_compute and (has_compute or not words)
         source = [line.source] if isinstance(line.source, str) else line.source
         recordings.append(
             ForeignRecording(
                 names_of((source or [str(line.index)])[0]),
-                _emissions(line, words, where, has_compute=has_compute),
+                _emissions(line, words, line.elapsed if has_compute else [None] * len(words)),
                 line.reference,
                 None if line.source_length is None else line.source_length / 1000.0,
                 is_bare=is_bare,
@@ -119,37 +114,19 @@ def simuleval(path: Path) -> tuple[list[ForeignRecording], set[str]]:
 
 
 def _emissions(
-    line: Instance, words: Sequence[str], where: str, *, has_compute: bool
+    line: Instance, words: Sequence[str], elapsed: Sequence[float | None]
 ) -> tuple[Emission, ...]:
-    """Return the emissions of a line, words with equal times in one. Raises UserError where its two
-    times of compute contradict each other."""
-    nothing = [None] * len(words)
-    elapsed = line.elapsed if len(line.elapsed) == len(words) else nothing
-    fifo = line.elapsed_fifo if has_compute and line.elapsed_fifo else nothing
+    """Return the emissions of a line, words with equal times in one."""
     emissions: list[Emission] = []
-    spent_ms = seen_ms = 0.0
-    rows = zip(line.delays, elapsed, fifo, words, strict=True)
-    for (delay_ms, elapsed_ms, fifo_ms), same in groupby(rows, key=itemgetter(0, 1, 2)):
-        compute_ms = None
+    spent_ms = 0.0
+    rows = zip(line.delays, elapsed, words, strict=True)
+    for (delay_ms, elapsed_ms), same in groupby(rows, key=itemgetter(0, 1)):
+        compute_s = None
         if elapsed_ms is not None:
-            compute_ms, spent_ms = elapsed_ms - delay_ms - spent_ms, elapsed_ms - delay_ms
-        if fifo_ms is not None and compute_ms is not None:
-            # All of this compute comes after the last emission, and waits for no later audio.
-            least_ms, most_ms = seen_ms + compute_ms, max(delay_ms, seen_ms) + compute_ms
-            if not least_ms - ROUNDING_MS <= fifo_ms <= most_ms + ROUNDING_MS:
-                raise UserError(
-                    f"{where}: `elapsed_fifo` is {fifo_ms:g} ms where `elapsed` gives "
-                    f"{least_ms:g} to {most_ms:g} ms; the file contradicts itself."
-                )
-        seen_ms = fifo_ms or 0.0
-        emissions.append(
-            Emission(
-                tuple(word for *_, word in same),
-                audio_s=delay_ms / 1000.0,
-                finished_s=None if fifo_ms is None else fifo_ms / 1000.0,
-                compute_s=None if fifo_ms is not None or compute_ms is None else compute_ms / 1000,
-            )
-        )
+            compute_s = (elapsed_ms - delay_ms - spent_ms) / 1000
+            spent_ms = elapsed_ms - delay_ms
+        texts = tuple(word for *_, word in same)
+        emissions.append(Emission(texts, (), delay_ms / 1000.0, compute_s))
     return tuple(emissions)
 
 
@@ -165,7 +142,6 @@ def _gap(indices: list[int], index: int | None) -> tuple[str, ...]:
 
 class Metadata(msgspec.Struct):
     wav_name: str
-    failed: Any = msgspec.UNSET
 
 
 class Naming(msgspec.Struct):
@@ -183,7 +159,6 @@ class Chunk(msgspec.Struct):
     generated_tokens: list[str]
     deleted_tokens: list[str]
     computation_time: Time | None = None
-    committed_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 def simulstream(path: Path) -> tuple[list[ForeignRecording], set[str]]:
@@ -192,20 +167,16 @@ def simulstream(path: Path) -> tuple[list[ForeignRecording], set[str]]:
     clock.
 
     A line names a recording; then a line per chunk has the tokens that it added to the screen and
-    took back from its end, with times in seconds. The log has the times of commits only if every
-    line has `committed_tokens`, how many of the tokens shown are final, which our logs add.
-    Otherwise all text is partial until the last line, and metrics of commits mean nothing.
+    took back from its end, with times in seconds. Nothing tells which tokens are final: all text is
+    partial until the last line, and metrics of commits mean nothing.
     """
     names: dict[int | str, str] = {}
-    failed: dict[str, str] = {}
     has_compute: dict[bool, str] = {}  # with where it was seen first
     chunks_of: dict[str, list[Chunk]] = {}
     for where, row in json_rows(path):
         if row.get("metadata") is not None:
             naming = _as(Naming, row, where)
-            name = names[naming.id] = naming.metadata.wav_name
-            if naming.metadata.failed is not msgspec.UNSET:
-                failed[name] = str(naming.metadata.failed)
+            names[naming.id] = naming.metadata.wav_name
         elif row.get("id") is not None:
             chunk = _as(Chunk, row, where)
             if chunk.id not in names:
@@ -222,43 +193,35 @@ def simulstream(path: Path) -> tuple[list[ForeignRecording], set[str]]:
             f"{has_compute[False]}: no `computation_time`, which other lines have; give it for all "
             "chunks or for none."
         )
-    ok = {name: rows for name, rows in chunks_of.items() if name not in failed}
-    all_chunks = [row for rows in ok.values() for row in rows]
-    tells_commits = all(row.committed_tokens is not None for row in all_chunks)
+    all_chunks = [row for rows in chunks_of.values() for row in rows]
     tokens = [token for row in all_chunks for token in row.generated_tokens]
     letters = _letters(tokens)
     if letters != BYTE_LETTERS:
         check_words(tokens, str(path))
-    first_s = Counter(rows[0].total_audio_processed for rows in ok.values())
+    first_s = Counter(rows[0].total_audio_processed for rows in chunks_of.values())
     usual_s = max(first_s, key=lambda end_s: (first_s[end_s], -end_s), default=0.0)
     recordings = [
         ForeignRecording(
             names_of(name),
-            _displays(rows, f"{path}: {name}", letters, tells_commits=tells_commits)
-            if name in ok
-            else (),
-            error=failed.get(name),
+            _displays(rows, f"{path}: {name}", letters),
             has_steps=True,
             is_bare=letters is None,
             notes=_uneven(rows, usual_s),
         )
         for name, rows in chunks_of.items()
     ]
-    metadata = {CU, STEPS, DISPLAY} | ({COMMITS} if tells_commits else set())
-    return recordings, metadata | ({CA} if has_compute.keys() == {True} else set())
+    return recordings, {CU, STEPS, DISPLAY} | ({CA} if has_compute.keys() == {True} else set())
 
 
 def _displays(
-    rows: Sequence[Chunk], place: str, letters: dict[int, Any] | None, *, tells_commits: bool
+    rows: Sequence[Chunk], place: str, letters: dict[int, Any] | None
 ) -> tuple[Emission, ...]:
-    """Return the emissions of a recording, one for each chunk.
+    """Return the emissions of a recording, one for each chunk; the last commits all tokens.
 
-    tells_commits: every chunk has its number of committed tokens; else all tokens are partial until
-    the last chunk commits them. Raises UserError for a chunk that is there twice, for deleted
-    tokens that are not the last of the display, and for more committed tokens than it has.
+    Raises UserError for a chunk that is there twice, and for deleted tokens that are not the last
+    of the display.
     """
     tokens: list[str] = []
-    words: list[str] = []  # the committed ones
     emissions = []
     for k, row in enumerate(rows):
         if k and row == rows[k - 1] and (row.generated_tokens or row.computation_time):
@@ -273,25 +236,9 @@ def _displays(
                 f"ones shown, {tokens[-5:]}; the log is damaged."
             )
         tokens = tokens[:n_remaining] + row.generated_tokens
-        n_final = len(tokens) if k == len(rows) - 1 else 0
-        if tells_commits:
-            n_final = row.committed_tokens or 0
-        if n_final > len(tokens):
-            raise UserError(
-                f"{place}: {n_final} tokens are committed where {len(tokens)} are shown; the log "
-                "is damaged."
-            )
-        words_before, words = words, _joined(tokens[:n_final], letters)
-        n_same = common_prefix(words_before, words)
-        emissions.append(
-            Emission(
-                tuple(words[n_same:]),
-                tuple(_joined(tokens[n_final:], letters)),
-                audio_s=row.total_audio_processed,
-                compute_s=row.computation_time,
-                retracted=len(words_before) - n_same,
-            )
-        )
+        words = tuple(_joined(tokens, letters))
+        final, partial = (words, ()) if k == len(rows) - 1 else ((), words)
+        emissions.append(Emission(final, partial, row.total_audio_processed, row.computation_time))
     return tuple(emissions)
 
 
@@ -352,60 +299,15 @@ def _joined(tokens: Sequence[str], letters: dict[int, Any] | None) -> list[str]:
     return words
 
 
-NUMBER = r"(-?\d+(?:\.\d+)?)"
-LINE = re.compile(rf"(\d+(?:\.\d+)?) {NUMBER} {NUMBER}(?: (.*))?")
+class Format(NamedTuple):
+    """A format: its files, and `read(path)`, which returns the recordings and what the file knows
+    of them (of metrics.table.EVERYTHING)."""
+
+    files: str
+    read: Callable[[Path], tuple[list[ForeignRecording], set[str]]]
 
 
-def whisper_online(
-    path: Path, *, comp_unaware: bool = False
-) -> tuple[list[ForeignRecording], set[str]]:
-    """Return the recording of a file, or the recordings of a folder of *.txt, by file name: a line
-    `emission_ms beg_ms end_ms text` per emission.
-
-    It knows one clock. The emission time is the audio received where `comp_unaware`, as with
-    --comp_unaware, else when the line appeared, from the start of the recording.
-    """
-    recordings = []
-    for file in files(path, (".txt", ".log", ".out")):
-        rows = list(_lines(file))
-        # Some back ends write the blank before a word, others leave it to the reader.
-        is_bare = not any(text.startswith(" ") for _, _, text in rows)
-        emissions = tuple(
-            Emission(
-                pieces(text),
-                audio_s=emission_s if comp_unaware else None,
-                finished_s=None if comp_unaware else emission_s,
-            )
-            for emission_s, _, text in rows
-        )
-        is_torn = rows and not text_of(file).endswith("\n")
-        torn = f"its last line, {rows[-1][2].strip()!r}, has no line end" if is_torn else ""
-        recordings.append(
-            ForeignRecording(
-                (unquote(file.stem),),
-                emissions,
-                is_bare=is_bare,
-                text_end_s=max((end_s for _, end_s, _ in rows), default=None),
-                notes=(f"{torn}: it may be cut short",) if torn else (),
-            )
-        )
-    return recordings, {CU if comp_unaware else CA, COMMITS}
-
-
-def _lines(file: Path) -> Iterator[tuple[float, float, str]]:
-    """Yield (emission in s, end of the text in s, text) of each line. Raises UserError for a line
-    of another form, and for one that is there twice."""
-    line_before = None
-    for where, line in text_rows(file):
-        match = LINE.fullmatch(line)
-        if match is None:
-            raise UserError(
-                f"{where}: {line[:60]!r} is not `emission_ms beg_ms end_ms text`; keep the "
-                "program's standard output, without other lines."
-            )
-        if line == line_before and match[4]:
-            raise UserError(f"{where}: the line before once more; keep one of them.")
-        line_before = line
-        text = match[4] or ""
-        check_words(text.split(), where)
-        yield numbers([match[1]], where)[0] / 1000.0, float(match[3]) / 1000.0, text
+FORMATS = {
+    "simuleval": Format("SimulEval's instances.log", simuleval),
+    "simulstream": Format("simulstream's JSONL", simulstream),
+}

@@ -1,8 +1,7 @@
-"""score import and score export: logs of other tools, in and out (docs/formats.md)."""
+"""score import: a cell of results from another tool's log (docs/formats.md)."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,17 +11,17 @@ from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.events.invariants import too_early
 from streaming_asr.events.log import UtteranceLog, read_log
 from streaming_asr.metrics import METRICS_VERSION
-from streaming_asr.metrics.table import COMMITS, CU, unmeasured
-from streaming_asr.score.folder import EVENTS, find_cells, write_cell
-from streaming_asr.score.formats import FORMATS
+from streaming_asr.metrics.table import COMMITS, unmeasured
+from streaming_asr.score.folder import EVENTS, write_cell
 from streaming_asr.score.formats.foreign import meet, reference
+from streaming_asr.score.formats.readers import FORMATS
 from streaming_asr.terminal import command_parser
 from streaming_asr.text.languages import LANGUAGES, language_code
 from streaming_asr.text.normalise import NORMALISERS, default_kind
 from streaming_asr.utterance import Utterance
 
 _FORMATS = "\n".join(["formats", *(f"  {name:<15} {f.files}" for name, f in FORMATS.items())])
-IMPORT_EPILOG = f"""\
+EPILOG = f"""\
 {_FORMATS}
 
 references
@@ -38,36 +37,22 @@ references
 
 examples
   streaming-asr score import simuleval instances.log --into outputs/rivals/theirs
-  streaming-asr score import whisper_online lines/ --manifest test.jsonl --name ufal
-"""
-EXPORT_EPILOG = f"""\
-{_FORMATS}
-
-  Files go to FOLDER/FORMAT/ or, below --into, to the same place for every cell.
-
-examples
-  streaming-asr score export simuleval outputs/default
-  streaming-asr score export whisper_online outputs/default --comp-unaware
+  streaming-asr score import simulstream metrics.jsonl --manifest test.jsonl --name theirs
 """
 
 
-def import_command(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Make a cell of results of another tool's log and score it."""
     about = "Score another tool's log by the same code."
-    parser = command_parser("streaming-asr score import", about, IMPORT_EPILOG)
+    parser = command_parser("streaming-asr score import", about, EPILOG)
     parser.add_argument("format", choices=FORMATS, metavar="FORMAT")
-    parser.add_argument("file", type=Path, metavar="FILE", help="the log, or a folder of them")
+    parser.add_argument("file", type=Path, metavar="FILE", help="the log")
     parser.add_argument("--manifest", type=Path, help="the references: JSONL, STM or a cell")
     parser.add_argument(
         "--only-these", action="store_true", help="count only the recordings that FILE holds"
     )
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="outputs/imported/NAME")
     parser.add_argument("--name", help="what the method is called in tables; default: FILE's name")
-    parser.add_argument(
-        "--comp-unaware",
-        action="store_true",
-        help="the times were made without waiting for the compute (whisper_online --comp_unaware)",
-    )
     parser.add_argument(
         "--normaliser", choices=NORMALISERS, help="of error rates; default: that of the language"
     )
@@ -87,7 +72,7 @@ def import_command(argv: Sequence[str]) -> int:
     if folder.exists():
         raise UserError(f"{folder}: is there already; remove it, or name another with --into.")
     expected = None if arguments.manifest is None else references(arguments.manifest)
-    recordings, metadata = FORMATS[arguments.format].read(arguments.file, **_options(arguments))
+    recordings, metadata = FORMATS[arguments.format].read(arguments.file)
     if not recordings:
         raise UserError(
             f"{arguments.file}: no recording of {arguments.format} in it; was the run "
@@ -123,10 +108,9 @@ def import_command(argv: Sequence[str]) -> int:
         "unmeasured": unmeasured(metadata),
         "n_utterances": len(utterances),
     }
-    doubt = too_early(utterances) if COMMITS in metadata else None
-    if doubt is None and {COMMITS, CU} <= metadata:
-        doubt = _in_the_first_quarter(utterances)
-    if doubt is not None:
+    if COMMITS in metadata and (
+        doubt := too_early(utterances) or _in_the_first_quarter(utterances)
+    ):
         notes.append(doubt)
     if notes:
         header["warnings"] = notes
@@ -169,31 +153,6 @@ def _in_the_first_quarter(utterances: Sequence[UtteranceLog]) -> str | None:
     )
 
 
-def export_command(argv: Sequence[str]) -> int:
-    """Write the log of every cell in another tool's format."""
-    about = "Write logs in another tool's format."
-    parser = command_parser("streaming-asr score export", about, EXPORT_EPILOG)
-    parser.add_argument("format", choices=FORMATS, metavar="FORMAT")
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a cell or a folder of cells")
-    parser.add_argument("--into", type=Path, metavar="FOLDER", help="where to write instead")
-    parser.add_argument(
-        "--comp-unaware",
-        action="store_true",
-        help="whisper_online: times without the compute (default: with)",
-    )
-    arguments = parser.parse_args(argv)
-    for cell in find_cells(arguments.folder):
-        parent = cell
-        if arguments.into is not None:
-            parent = arguments.into / cell.relative_to(arguments.folder)
-        target = parent / arguments.format
-        files = FORMATS[arguments.format].write(
-            read_log(cell / EVENTS), target, **_options(arguments)
-        )
-        print(f"{target}: {len(files)} file{'' if len(files) == 1 else 's'}")
-    return 0
-
-
 def references(path: Path) -> list[Utterance]:
     """Return the references of a manifest, an STM file, a log or the folder of a log."""
     if path.suffix == ".stm":
@@ -220,11 +179,3 @@ def _joined(name: str, parts: Sequence[Segment]) -> Utterance:
         max(part.end_s for part in parts),
         speaker=parts[0].speaker if len(speakers) == 1 else None,
     )
-
-
-def _options(arguments: argparse.Namespace) -> dict[str, bool]:
-    if arguments.comp_unaware and arguments.format != "whisper_online":
-        raise UserError(
-            f"--comp-unaware: the times of {arguments.format} have one meaning; leave it out."
-        )
-    return {"comp_unaware": True} if arguments.comp_unaware else {}
