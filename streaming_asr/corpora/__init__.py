@@ -28,9 +28,13 @@ SIGNS = {"wav.scp": "kaldi", "shard-*.jsonl": "shards", "*.jsonl": "manifest dat
 
 @dataclass(eq=False)
 class Manifest(Loader):
-    """The utterances of one manifest file; see `manifest.py` for its fields."""
+    """The utterances of one manifest file; see `manifest.py` for its fields, and `scan_manifest`
+    for what `text_key`, `audio_root` (a folder) and `language` mean."""
 
     path: Path
+    text_key: str = field(default="text", kw_only=True)
+    audio_root: str | Path | None = field(default=None, kw_only=True)
+    language: str | None = field(default=None, kw_only=True)
     _lines: Collection[int] | None = field(default=None, init=False)  # the only ones to read
 
     def __post_init__(self) -> None:
@@ -41,7 +45,13 @@ class Manifest(Loader):
         return self.path.parent.name or "manifest"
 
     def scan(self) -> Iterator[Utterance | UserError]:
-        yield from scan_manifest(self.path, self._lines)
+        yield from scan_manifest(
+            self.path,
+            self._lines,
+            folder=self._base,
+            text_key=self.text_key,
+            language=self.language,
+        )
 
     def utterances(self, limit: int | None = None) -> list[Utterance]:
         """See `Loader`. Where only a limit chooses, only the lines that it takes are read."""
@@ -57,7 +67,8 @@ class Manifest(Loader):
     def languages(self) -> set[str]:
         if not self._is_plain or self._outlines is None:
             return super().languages()
-        return {each.language for each in self._outlines if each.language}
+        named = {each.language or self.language for each in self._outlines}
+        return {language for language in named if language}
 
     @property
     def _is_plain(self) -> bool:
@@ -70,9 +81,14 @@ class Manifest(Loader):
         if self._outlines is None:
             super().utterances()  # raises the fault
         names = dict.fromkeys(name for each in self._outlines or () for name in each.files)
-        files = dict.fromkeys(self.path.parent / name for name in names)
+        files = dict.fromkeys(self._base / name for name in names)
         content = text_of(self.path)
         return hash_of(content, [*files, *self._alignment_files()])
+
+    @property
+    def _base(self) -> Path:
+        """The folder from which the relative paths of the lines start."""
+        return Path(self.audio_root).expanduser() if self.audio_root else self.path.parent
 
     @cached_property
     def _outlines(self) -> list[Outline] | None:

@@ -7,7 +7,8 @@ Fields (times in seconds, paths relative to the manifest or absolute):
 - `text`: the reference as written; "" where nobody speaks
 - `id`, optional: the file's stem otherwise (with `parts` it is needed)
 - `duration`, optional: read from the file's header otherwise
-- `speaker`, `language`, optional
+- `offset`, optional: the begin of a part of the recording, which lasts `duration`
+- `speaker`, `language` (or `lang`), optional
 - `words`, optional: [[word, start, end], ...]
 - `biasing`, optional: the words that B-WER counts
 - `prompt`, optional: of this recording, in place of the setting
@@ -25,9 +26,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from streaming_asr.corpora.audio import Composed, File, duration_s
+from streaming_asr.corpora.audio import Composed, Cut, File, duration_s
 from streaming_asr.corpora.noise import Noisy
-from streaming_asr.corpora.rows import Time, json_row, text_rows
+from streaming_asr.corpora.rows import MOST, Time, json_row, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE
@@ -95,8 +96,8 @@ class Line(Struct, kw_only=True):
     speaker: Label = None
     language: Label = None
     offset: Annotated[
-        Literal[0] | None,
-        Meta(description="a part of a recording is read from NeMo's manifests: give data=nemo"),
+        Annotated[float, Meta(ge=0, le=MOST)] | None,
+        Meta(description="write the begin of the part in seconds"),
     ] = None
     channel_selector: Annotated[
         Literal["average"] | None,
@@ -120,8 +121,10 @@ class Line(Struct, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        if self.parts is UNSET and self.audio_filepath is UNSET:
+        if self.audio_filepath is UNSET and (self.parts is UNSET or self.offset):
             raise ValueError("lacks `audio_filepath`")
+        if self.offset and self.duration is None:
+            raise ValueError("lacks `duration`")
         if self.parts is not UNSET and self.id is UNSET:
             raise ValueError("lacks `id`")
 
@@ -133,6 +136,15 @@ SCHEMA = schema_of(
         "if": {"required": ["parts"]},
         "then": {"required": ["id"]},
         "else": {"required": ["audio_filepath"]},
+        "allOf": [
+            {
+                "if": {
+                    "properties": {"offset": {"type": "number", "exclusiveMinimum": 0}},
+                    "required": ["offset"],
+                },
+                "then": {"properties": {"duration": {"type": "number"}}, "required": ["duration"]},
+            }
+        ],
     },
 )
 """The JSON Schema of a line, which manifest.schema.json holds."""
@@ -144,6 +156,9 @@ class _Outline(Struct):
     audio_filepath: str = ""
     id: Any = ""
     language: Any = None
+    lang: Any = None
+    offset: float | None = None
+    duration: float | None = None
     parts: list[_Outline] = []
 
 
@@ -170,16 +185,26 @@ def read_manifest(path: str | Path) -> list[Utterance]:
 
 
 def scan_manifest(
-    path: Path, chosen: Collection[int] | None = None
+    path: Path,
+    chosen: Collection[int] | None = None,
+    *,
+    folder: Path | None = None,
+    text_key: str = "text",
+    language: str | None = None,
 ) -> Iterator[Utterance | UserError]:
-    """Yield the utterance of each line, or a UserError in the place of a line with a fault. chosen:
-    the numbers of the only lines, blank ones not counted."""
+    """Yield the utterance of each line, or a UserError in the place of a line with a fault.
+
+    chosen: the numbers of the only lines, blank ones not counted. folder: relative paths start
+    there, None: next to the manifest. text_key: the field with the reference. language: of lines
+    that name none.
+    """
     place_of: dict[str, str] = {}  # "file, line n" by id
     for n, (where, line) in enumerate(text_rows(path)):
         if chosen is not None and n not in chosen:
             continue
         try:
-            utterance = _utterance(_row(line, where), path.parent, where)
+            row = _row(line, where, text_key)
+            utterance = _utterance(row, folder or path.parent, where, language)
         except UserError as error:
             yield error
             continue
@@ -243,19 +268,31 @@ def outlines(path: Path) -> list[Outline] | None:
         rows = [msgspec.json.decode(line, type=_Outline) for _, line in text_rows(path)]
     except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None
-    names = [str(Path(row.audio_filepath).stem if row.id == "" else row.id) for row in rows]
+    names = [
+        _part_name(row.audio_filepath, row.offset, row.duration) if row.id == "" else str(row.id)
+        for row in rows
+    ]
     if len(set(names)) < len(names) or "" in names:
         return None
     return [
-        Outline(name, [part.audio_filepath for part in row.parts or (row,)], _code(row.language))
+        Outline(
+            name,
+            [part.audio_filepath for part in row.parts or (row,)],
+            _code(row.language or row.lang),
+        )
         for name, row in zip(names, rows, strict=True)
     ]
 
 
-def _row(line: str, where: str) -> dict[str, Any]:
+def _row(line: str, where: str, text_key: str) -> dict[str, Any]:
     """Return the JSON object of a line, checked by `Line`. Raises UserError, which ends with the
     description of the field that is wrong."""
     row = json_row(line, where)
+    if text_key != "text":
+        if not isinstance(row.get(text_key), str):
+            raise UserError(f"{where}: no `{text_key}`; name another with data.text_key=")
+        row["text"] = row[text_key]
+    row["language"] = row.get("language") or row.get("lang")
     if (fault := violation(row, Line)) is None:
         return row
     if fault.place:
@@ -263,7 +300,8 @@ def _row(line: str, where: str) -> dict[str, Any]:
         problem = f"`{fault.name}` is {repr(fault.value)[:60]}"
     else:  # of the whole line: a field is missing
         field = fault.rule.removeprefix("lacks ").strip("`")
-        names = ", ".join(f"`{name}`" for name in list(row)[:8]) or "nothing"
+        named = [name for name in row if row[name] is not None]
+        names = ", ".join(f"`{name}`" for name in named[:8]) or "nothing"
         problem = f"no `{field}`; it has {names}"
     remedy = SCHEMA["$defs"]["Line"]["properties"][field]["description"]
     raise UserError(f"{where}: {problem}; {remedy}.")
@@ -284,25 +322,28 @@ def _files(row: dict[str, Any], folder: Path, where: str) -> list[tuple[Path, fl
     return files
 
 
-def _utterance(row: dict[str, Any], folder: Path, where: str) -> Utterance:
-    """Return the utterance of a checked line. Raises UserError for audio that is missing, and for
-    word times that do not fit the text or the duration."""
+def _utterance(row: dict[str, Any], folder: Path, where: str, language: str | None) -> Utterance:
+    """Return the utterance of a checked line, in `language` where it names none. Raises UserError
+    for audio that is missing, and for word times that do not fit the text or the duration."""
     files = _files(row, folder, where)
     first_file = files[0][0]
     length_s = row.get("duration")
     if length_s is None:
         length_s = sum(duration_s(file) + gap_s for file, gap_s in files)
-    audio: Composed | File | Noisy
+    begin_s = row.get("offset")
+    audio: Composed | Cut | File | Noisy
     audio = Composed(tuple(files)) if "parts" in row else File(first_file)
+    if begin_s is not None and length_s:
+        audio = Cut(first_file, float(begin_s), float(begin_s + length_s))
     if (noise := row.get("noise")) is not None:
         audio = Noisy(audio, noise["kind"], float(noise["snr_db"]), int(noise["seed"]))
     utterance = Utterance(
-        id=_name(row, "id") or first_file.stem,
+        id=_name(row, "id") or _part_name(row["audio_filepath"], begin_s, row.get("duration")),
         text=row["text"],
         audio=audio,
         duration_s=float(length_s),
         speaker=_name(row, "speaker"),
-        language=_code(row.get("language")),
+        language=_code(row["language"]) or language,
         words=_words(row["words"]) if row.get("words") is not None else None,
         biasing=None if row.get("biasing") is None else tuple(row["biasing"]),
         prompt=row.get("prompt") or None,
@@ -319,6 +360,14 @@ def _name(row: dict[str, Any], key: str) -> str | None:
     """Return a name as a text; LibriSpeech's speakers are numbers, and some ids."""
     value = row.get(key)
     return None if value is None else str(value)
+
+
+def _part_name(file: str, begin_s: float | None, length_s: float | None) -> str:
+    """Return the id of a line that has none: the recording's name, of a part with its times."""
+    stem = Path(file).stem
+    if begin_s is None:
+        return stem
+    return f"{stem}-{round(begin_s * 1000):08d}-{round((length_s or 0) * 1000):06d}"
 
 
 def _code(language: str | int | None) -> str | None:

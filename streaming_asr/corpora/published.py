@@ -22,6 +22,8 @@ Common Voice (Ardila et al. 2020); columns are taken by their names, which diffe
     cv-corpus-<version>/<language>/clips/<clip>.mp3
     cv-corpus-<version>/<language>/clip_durations.tsv       in newer releases
 
+LibriSpeech-PC (openslr.org/145) has manifests in place of tables.
+
 A folder with `<split>.jsonl`, a manifest of such recordings, is read in place of a split that has
 no table; so is a folder of manifests with `ids`.
 """
@@ -158,10 +160,7 @@ class Published(Loader):
         """Yield the entries of the manifests, in the language of the settings where they have
         none."""
         for file in files:
-            for entry in scan_manifest(file):
-                if isinstance(entry, Utterance) and entry.language is None:
-                    entry = replace(entry, language=self.language)
-                yield entry
+            yield from scan_manifest(file, language=self.language)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -181,6 +180,32 @@ class LibriSpeech(Published):
     )
     split: Split = "test-clean"
     language: str | None = "en"
+
+
+@dataclass(kw_only=True, eq=False)
+class LibriSpeechPC(Loader):
+    """LibriSpeech's recordings with punctuation and case (openslr.org/145): a manifest per split,
+    its paths relative to LibriSpeech/."""
+
+    kind = "librispeech_pc"
+
+    manifests: Path
+    split: Split = "test-clean"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.manifests = Path(self.manifests).expanduser()
+
+    def scan(self) -> Iterator[Utterance | UserError]:
+        root = need_folder(self.path, "LibriSpeech", "LibriSpeech")
+        need_folder(self.manifests, "LibriSpeech-PC")
+        splits = [file.stem for file in self.manifests.glob("*.json")]
+        need_split(self.manifests, self.split, splits, "LibriSpeech-PC")
+        manifest = self.manifests / f"{self.split}.json"
+        for each in scan_manifest(manifest, folder=root, language="en"):
+            if isinstance(each, Utterance):
+                each = replace(each, speaker=each.id.partition("-")[0])
+            yield each
 
 
 @dataclass(kw_only=True, eq=False)

@@ -15,8 +15,7 @@ from streaming_asr.corpora import Folder, Manifest
 from streaming_asr.corpora.kaldi import Kaldi
 from streaming_asr.corpora.lhotse import LhotseCuts
 from streaming_asr.corpora.manifest import read_manifest, write_manifest
-from streaming_asr.corpora.nemo import LibriSpeechPC
-from streaming_asr.corpora.published import LibriSpeech
+from streaming_asr.corpora.published import LibriSpeech, LibriSpeechPC
 from streaming_asr.corpora.shards import Shards
 from streaming_asr.corpora.tedlium import plain
 from streaming_asr.data.check import check, lines

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import soundfile
 
+from streaming_asr.corpora import Manifest
 from streaming_asr.corpora.alignments import Alignments, match, read_textgrid
 from streaming_asr.corpora.huggingface import HuggingFace
 from streaming_asr.corpora.kaldi import Kaldi
 from streaming_asr.corpora.lhotse import LhotseCuts
 from streaming_asr.corpora.manifest import scan_manifest
-from streaming_asr.corpora.nemo import Nemo
 from streaming_asr.corpora.shards import read_shards
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import TimedWord, Utterance
@@ -409,49 +409,44 @@ def test_a_damaged_manifest_of_cuts_is_one_sentence(tmp_path, name, content):
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("offset", "-1", "offset: -1.0 is no time"),
-        ("offset", '"x"', "offset: .* is no list of numbers"),
-        ("duration", "9" * 400, "duration: a number is too large"),
-        ("duration", "[1]", "duration: .* is no list of numbers"),
-        ("duration", "1e999", "duration: inf is no time"),
-        ("lang", "5", "lang is '5'; must be a text"),
-        ("lang", '["en"]', "lang is .*; must be a text"),
-        ("audio_filepath", "5", "audio_filepath is '5'; must be a text"),
-        ("audio_filepath", '"a\\u0000b"', "must be a text"),
-        ("audio_filepath", '"' + "a" * 300 + '.wav"', "is missing or empty"),
-        ("audio_filepath", "null", "no NeMo line with audio_filepath"),
-        ("channel_selector", "1", "channel_selector='1', and all channels are read as their mean"),
-        ("channel_selector", "[0, 1]", "channel_selector="),
-        ("text", "5", "no `text`"),
+        ("offset", "-1", "`offset` is -1"),
+        ("offset", '"x"', "`offset` is 'x'"),
+        ("duration", "9" * 400, "`duration` is 9"),
+        ("duration", "[1]", "`duration` is "),
+        ("duration", "null", "no `duration`; it has `audio_filepath`, `text`, `offset`; write"),
+        ("duration", "1e999", "`duration` is inf"),
+        ("lang", '["en"]', "`language` is .'en'.; write a text"),
+        ("audio_filepath", "5", "`audio_filepath` is 5"),
+        ("audio_filepath", '"a\\u0000b"', "points nowhere"),
+        ("audio_filepath", '"' + "a" * 300 + '.wav"', "points nowhere"),
+        ("audio_filepath", "null", "`audio_filepath` is None"),
+        ("channel_selector", "1", "`channel_selector` is 1; all channels are read as their mean"),
+        ("channel_selector", "[0, 1]", "`channel_selector` is "),
+        ("text", "5", "`text` is 5"),
         ("x", "[" * 100_000, "not JSON"),
     ],
     ids=lambda each: str(each)[:20],
 )
 def test_a_wrong_value_in_a_line_of_nemo_is_one_problem(tmp_path, key, value, problem):
     soundfile.write(tmp_path / "sound.wav", SOUND, 16_000)
-    good = '{"audio_filepath": "sound.wav", "text": "hello", "duration": 1.0}'
+    good = '{"audio_filepath": "sound.wav", "text": "hello", "offset": 0.5, "duration": 0.5}'
     bad = good[:-1] + f', "{key}": {value}' + "}"
     file = write(tmp_path / "m.json", f"{bad}\n{good}\n")
-    first, second = Nemo(path=file).scan()
+    first, second = scan_manifest(file)
     assert isinstance(first, UserError) and isinstance(second, Utterance)
+    assert (second.id, len(second.load())) == ("sound-00000500-000500", 8000)
     with pytest.raises(UserError, match=f"line 1.*{problem}"):
         raise first
 
 
-def test_an_id_of_nemo_that_is_zero_is_an_id(tmp_path):
+def test_an_id_that_is_zero_is_an_id_and_a_text_may_have_another_key(tmp_path):
     soundfile.write(tmp_path / "sound.wav", SOUND, 16_000)
-    rows = [{"audio_filepath": "sound.wav", "text": "a", "duration": 1, "id": i} for i in (0, 1)]
-    file = write(tmp_path / "m.json", "".join(json.dumps(row) + "\n" for row in rows))
-    assert [each.id for each in Nemo(path=file).utterances()] == ["0", "1"]
-
-
-@pytest.mark.parametrize(("key", "value"), [("offset", 1.5), ("channel_selector", 1)])
-def test_a_part_of_a_recording_in_a_manifest_is_refused(tmp_path, key, value):
-    soundfile.write(tmp_path / "sound.wav", SOUND, 16_000)
-    row = {"audio_filepath": "sound.wav", "text": "hello", key: value}
-    (each,) = scan_manifest(write(tmp_path / "m.jsonl", json.dumps(row)))
-    with pytest.raises(UserError, match=f"`{key}` is {value}; .*(data=nemo|file of its own)"):
-        raise each if isinstance(each, UserError) else AssertionError(each)
+    row = {"audio_filepath": "sound.wav", "orig_text": "A", "text": "a", "duration": 1}
+    file = write(tmp_path / "m.json", "".join(json.dumps(row | {"id": i}) + "\n" for i in (0, 1)))
+    found = Manifest(path=file, text_key="orig_text").utterances(limit=1)
+    assert [(each.id, each.text) for each in found] in ([("0", "A")], [("1", "A")])
+    with pytest.raises(UserError, match=r"line 1: no `text_pc`; name another with data\.text_key="):
+        Manifest(path=file, text_key="text_pc").utterances()
 
 
 @pytest.mark.parametrize(
