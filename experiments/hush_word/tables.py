@@ -35,11 +35,10 @@ WORDS = {
     "raw_1000": "samples, 1 s",
 }
 ABLATION = {
-    "UFAL's policy, padded": ("full", False, "none"),
-    "hush word (HW)": ("hush", False, "none"),
-    "beam pruning (BP), padded": ("full", True, "none"),
-    "HW + BP": ("hush", True, "none"),
-    "HW + BP + pipeline (PL)": ("hush", True, "1:1"),
+    "UFAL's policy, padded": ("full", False),
+    "hush word (HW)": ("hush", False),
+    "beam pruning (BP), padded": ("full", True),
+    "HW + BP": ("hush", True),
 }
 STREAMING = {
     "WER %": "wer",
@@ -133,8 +132,8 @@ PAGE = Page(
             "ablation",
             ["hush_word_ablation"],
             [
-                ({"system": name}, [{"padding": padding, "prune": prune, "pipeline": pipeline}])
-                for name, (padding, prune, pipeline) in ABLATION.items()
+                ({"system": name}, [{"padding": padding, "prune": prune}])
+                for name, (padding, prune) in ABLATION.items()
             ],
             {"word latency, mean s": "word_latency_committed_mean_ca_s", **STREAMING},
             widths,

@@ -1,11 +1,9 @@
-"""The hush word's method: cost, paddings, rounds, the pipeline, bad input."""
+"""The hush word's method: cost, paddings, rounds, bad input."""
 
 import functools
 import json
 import random
-from concurrent.futures import Future
 from contextlib import nullcontext
-from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -18,14 +16,11 @@ from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
 from experiments.hush_word.tables import reduce_ratio
-from streaming_asr import contract
 from streaming_asr.config.build import new_method
 from streaming_asr.contract import committed
 from streaming_asr.corpora import MINI, Mini
-from streaming_asr.corpora.audio import load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.method import NULL
-from streaming_asr.methods.hush_word import pipeline
 from streaming_asr.methods.hush_word.padding import (
     FILE_NAME,
     PADDINGS,
@@ -33,13 +28,11 @@ from streaming_asr.methods.hush_word.padding import (
     load_hush,
     make_padding,
 )
-from streaming_asr.methods.hush_word.pipeline import Worker, best_split, splits_of
 from streaming_asr.methods.hush_word.recogniser import StreamRecogniser
 from streaming_asr.methods.hush_word.search import ReferenceGuide, punctuation
 from streaming_asr.methods.hush_word.train import HushExample, HushWordRecipe, HushWords
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.simulate.recorder import StepRecorder
-from streaming_asr.streaming import load_method
 from streaming_asr.training.greedy import greedy
 from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.whisper.agreement import key
@@ -106,13 +99,17 @@ def encoder(kind, hush=None):
     return PaddedEncoder(whisper(), make_padding(kind, whisper(), weights=adapter))
 
 
+def encoded(encoder, mel):
+    return encoder.encode_parts([encoder.part(mel)])[0]
+
+
 @pytest.mark.parametrize("kind", PADDINGS)
 def test_frames_are_counted_as_they_are_computed(kind, hush):
     padded = encoder(kind, hush)
     for n in (320, 321, 5000, 48_000, padded.limit_samples):
         mel = padded.mel(noise(4.0)[:n])
         assert mel.shape[-1] <= 2 * whisper().context_frames
-        assert mel.shape[-1] == 2 * padded.encode(mel).shape[1]
+        assert mel.shape[-1] == 2 * encoded(padded, mel).shape[1]
         if n == 48_000:
             assert mel.shape[-1] == 2 * {"full": 200, "none": 150}.get(kind, 175)
 
@@ -125,7 +122,7 @@ def test_full_is_the_offline_encoder_and_the_others_append_before_the_features(h
     ours = {}
     for kind in PADDINGS:
         one = encoder(kind, hush)
-        ours[kind] = one.encode(one.mel(audio))
+        ours[kind] = encoded(one, one.mel(audio))
     assert torch.allclose(ours["full"], offline, atol=1e-5)
     for kind, joined in (
         ("none", samples),
@@ -248,105 +245,6 @@ def test_the_text_has_no_more_tokens_than_speech_of_that_length():
     stream, recorder = StreamRecogniser(method._shared), StepRecorder()
     stream.transcribe(noise(0.5, seed=1), prompt=None, language=None, recorder=recorder)
     assert recorder.drain()[1]["decode_steps"] == 14  # 28 a second
-
-
-# -- the pipeline -------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def pipelined():
-    method = method_of_folder(tiny(), beam=2, trim_s=3.0, pipeline="1:1")
-    yield method
-    method.close()
-
-
-@pytest.fixture(scope="module")
-def alone():
-    return method_of_folder(tiny(), beam=2, trim_s=3.0)
-
-
-def test_pipelined_rounds_say_the_same_one_round_later(pipelined, alone):
-    audio = noise(2.9, seed=8)
-    ours, theirs = (steps(method, audio)[:-1] for method in (pipelined, alone))
-    assert ours[0].partial == ours[0].committed == ()
-    assert any(update.partial for update in theirs)
-    contract.require_same(ours[1:], theirs[:-1], "a round later")
-
-
-class SameProcess:
-    """A pipeline's worker that works at once, in this process. gone: keeps no round; other: gives
-    each prefill another prompt, as after words have left the buffer."""
-
-    def __init__(self, method, *, gone=False, other=False):
-        self._worker = Worker(method._shared.whisper, method._shared.encoder)
-        self.gone, self.other, self.calls = gone, other, []
-
-    def submit(self, audio, prompt):
-        self.calls.append("prefill")
-        future = Future()
-        prefill = self._worker.prefill(len(self.calls), audio, prompt)
-        future.set_result(replace(prefill, prompt=(*prompt, 0)) if self.other else prefill)
-        return future
-
-    def token_times(self, *arguments):
-        times = self._worker.token_times(*arguments)
-        self.calls.append(len(times))
-        return None if self.gone else times
-
-
-@functools.cache
-def on_mini():
-    return load_method("hush_word", model="mini", chunk="1s")
-
-
-@pytest.mark.parametrize("options", [{}, {"gone": True}, {"other": True}])
-def test_the_workers_prompts_and_word_times_change_nothing(options, monkeypatch):
-    method = on_mini()
-    clip = load_audio(MINI.parent / "voices/audio/af_jessica-0.ogg")
-    theirs = steps(method, clip, 16_000, 16_000)
-    worker = SameProcess(method, **options)
-    monkeypatch.setattr(method, "_worker", worker)
-    ours = steps(method, clip, 16_000, 16_000)
-    contract.require_same(ours[1:-1], theirs[:-2], "a round later")
-    assert [w.text for w in committed(ours)] == [w.text for w in committed(theirs)]
-    assert [(w.start, w.end) for w in committed(ours)] == [
-        (w.start, w.end) for w in committed(theirs)
-    ]
-    n_tokens = [call for call in worker.calls if call != "prefill"]
-    assert worker.calls.count("prefill") == len(ours) and sum(n_tokens) > 0
-
-
-def test_auto_takes_the_split_with_the_shortest_round(monkeypatch):
-    assert splits_of(1) == [] and splits_of(2) == [(1, 1)]
-    assert splits_of(6) == [(1, 5), (2, 4), (4, 2), (5, 1)]
-    worker_s, decoding_s = {1: 8.0, 2: 5.0, 4: 3.0, 5: 2.5}, {5: 1.0, 4: 2.0, 2: 3.5, 1: 6.0}
-    assert best_split(splits_of(6), worker_s, decoding_s) == (4, 2)
-    assert best_split(splits_of(6), worker_s, dict.fromkeys((1, 2, 4, 5), 5.0)) == (2, 4)
-    threads, calls = [], []
-    monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    halves = (lambda: calls.append("worker"), lambda: calls.append("decoding"))
-    assert pipeline.profile(halves, 1) == (1, 1) and calls == threads == []
-    assert pipeline.profile(halves, 3) in splits_of(3)
-    assert threads == [1, 2, 1, 2, 3] and calls == ["worker"] * 4 + ["decoding"] * 4
-
-
-# The buffer is cut at 3 s, so that rounds are dropped on the way.
-PIPED = contract.Setting(CHUNK, FIRST, noise(5.2, seed=1), noise(1.7, seed=2))
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        contract.committed_only_grows,
-        contract.interleaved_streams_equal_each_alone,
-        contract.no_peeking,
-        contract.empty_silent_and_short_audio,
-        contract.any_delivery,
-        contract.word_times_are_monotone_and_inside_the_audio,
-    ],
-)
-def test_the_pipeline_keeps_the_contract(pipelined, check):
-    check(pipelined, PIPED)
 
 
 NO_WORDS = [

@@ -147,18 +147,13 @@ class PaddedEncoder:
         return padded_mel(on_device, self.padding, self.whisper.n_mels, self.whisper.context_frames)
 
     @torch.inference_mode()
-    def encode(self, mel: torch.Tensor) -> torch.Tensor:
-        """Encode (1, n_mels, 2 frames): (1, frames, d), all of them for the decoder to look at."""
-        return self.encode_parts([self.part(mel)])[0]
-
-    @torch.inference_mode()
     def part(self, mel: torch.Tensor) -> Part:
-        """Return what `encode` encodes as a part of a pass."""
+        """Return (1, n_mels, 2 frames) as a part of a pass of the encoder."""
         with self._uncompiled():
             return part_of(self.whisper.model, mel)
 
     def encode_parts(self, parts: Sequence[Part]) -> list[torch.Tensor]:
-        """Run a pass of the encoder over windows of many streams."""
+        """Encode windows of many streams in a pass: (1, frames, d) of each, padding included."""
         with self._uncompiled():
             return encode_parts(self.whisper.model, parts)
 
