@@ -19,7 +19,6 @@ PATTERNS = "*?[!"  # in a value that means several
 NONE = "~"  # in the data: nothing printed, or nothing of that kind in this project
 Selector = Mapping[str, Any]
 """Override key -> value, or a list of accepted ones; a value may be a pattern, or !value."""
-RUN = "streaming_asr.run"
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,8 @@ class PaperRow:
     """One row of a printed table.
 
     labels, values: as printed. select: what a cell's configuration must hold. named: what of it the
-    row's own labels ask for. more: what the command names besides. form: what the command in form
-    names in their place. missing: the label that this project has nothing for, if any. slip: what
-    is known to be wrong with the row.
+    row's own labels ask for. more: what the command names besides. missing: the label that this
+    project has nothing for, if any. slip: what is known to be wrong with the row.
     """
 
     labels: Mapping[str, str]
@@ -37,16 +35,12 @@ class PaperRow:
     select: Selector
     named: Selector
     more: Mapping[str, str] = field(default_factory=dict)
-    form: Mapping[str, str] = field(default_factory=dict)
     missing: str | None = None
     slip: str | None = None
-    program: str = RUN
 
-    def command(self, *, form: bool = False) -> str | None:
-        """Return the command that runs this row; None where no run can.
-
-        form: a row in form, whose data are to be had. DIR is where the corpus lies.
-        """
+    def command(self) -> str | None:
+        """Return the command that runs this row; None where no run can. DIR is where the corpus
+        lies."""
         if self.missing or "method" not in self.select:
             return None
         settings = dict(self.more)
@@ -54,12 +48,10 @@ class PaperRow:
             names = accepted if isinstance(accepted, list) else [accepted]
             if exact := [name for name in names if not any(mark in name for mark in PATTERNS)]:
                 settings[key] = exact[0]
-        if form:
-            settings |= self.form
         if "data" in settings:
             settings.setdefault("data.path", "DIR")
         parts = (f"{key}={settings[key]}" for key in sorted(settings, key=_order))
-        return f"python -m {self.program} " + " ".join(parts)
+        return "python -m streaming_asr.run " + " ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -156,10 +148,8 @@ def _table(raw: Mapping[str, Any], paper: Mapping[str, Any]) -> Table:
                 select={key: value for key, value in select.items() if not key.startswith("+")},
                 named=named,
                 more=more,
-                form=raw.get("form", {}),
                 missing=missing,
                 slip="; ".join(slips) or None,
-                program=raw.get("program", RUN),
             )
         )
     metric_names = paper["metrics"]

@@ -240,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--commands",
         action="store_true",
-        help="print the command of each row instead; with --form also of rows in form",
+        help="print the command of each row instead",
     )
     arguments = parser.parse_intermixed_args(argv)
     return exit_status(lambda: _show(arguments))
@@ -263,7 +263,7 @@ def _show(arguments: argparse.Namespace) -> None:
         settings = [str(each) for each in arguments.folders]
         if no_setting := [each for each in settings if "=" not in each]:
             raise UserError(f"{no_setting[0]}: --commands takes settings, as device=cuda")
-        _print_commands(tables, settings, form=arguments.form)
+        _print_commands(tables, settings)
         return
     cells = [cell for folder in arguments.folders for cell in read_results(folder)]
     print(paper.source)
@@ -285,22 +285,22 @@ def _show(arguments: argparse.Namespace) -> None:
         print(f"{note['where']}: {note['text']}")
 
 
-def commands(table: Table, *, form: bool) -> Iterator[tuple[PaperRow, str]]:
-    """Yield the rows that a run fills with their commands; form: also rows in form."""
-    if not table.comparable or (table.missing and not form):
+def commands(table: Table) -> Iterator[tuple[PaperRow, str]]:
+    """Yield the rows that a run fills with their commands."""
+    if not table.comparable or table.missing:
         return
     if not any(metric.ours for metric in table.metrics.values()):
         return
     for row in table.rows:
-        command = row.command(form=form)
-        if command is not None and not (table.missing and not row.form):
+        command = row.command()
+        if command is not None:
             yield row, command
 
 
-def _print_commands(tables: Sequence[Table], settings: Sequence[str], *, form: bool) -> None:
+def _print_commands(tables: Sequence[Table], settings: Sequence[str]) -> None:
     for table in tables:
         print(f"# Table {table.name}: {table.about}")
-        runnable = dict.fromkeys(command for _, command in commands(table, form=form))
+        runnable = dict.fromkeys(command for _, command in commands(table))
         for command in runnable:
             # A row's own setting of the same name stays.
             keys = {word.partition("=")[0] for word in command.split()}

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import corpora_layouts as layouts
-import numpy as np
 import pytest
 from places import ROOT
 from report_cells import SENTENCE, TAXI, write_cell
@@ -31,7 +30,6 @@ from experiments.real.tables import (
     short,
     with_holm,
 )
-from experiments.star.noisy import inject
 from experiments.tables import (
     DATA,
     PLACE,
@@ -410,17 +408,6 @@ def test_a_padding_has_its_work_and_the_papers_figures(tmp_path):
 
 
 # -- experiments/star --
-
-
-def test_noise_covers_its_share_of_the_recording_and_more_of_it_the_more():
-    audio = 0.1 * np.sin(np.arange(8000, dtype=np.float32))
-    assert np.array_equal(inject(audio, 0.0, "white", 1), audio)
-    for share in (0.1, 0.5):
-        changed = (inject(audio, share, "white", 1) != audio).nonzero()[0]
-        assert len(changed) > 0.98 * share * 8000
-        assert changed[-1] - changed[0] < share * 8000
-    added = (inject(audio, 0.5, "pink", 2) - audio)[inject(audio, 0.5, "pink", 2) != audio]
-    assert 0.5 < np.sqrt(np.mean(added**2)) / np.sqrt(np.mean(audio**2)) < 2
 
 
 def test_every_network_has_its_rate_and_seed(tmp_path):

@@ -17,8 +17,7 @@ from streaming_asr.method import Word
 from streaming_asr.methods.chunkformer import layers
 from streaming_asr.methods.chunkformer.context import SIDE, Context
 from streaming_asr.methods.chunkformer.ctc import Greedy, best_path
-from streaming_asr.methods.chunkformer.encoder import Network, Shape, encoder_flops
-from streaming_asr.methods.chunkformer.endless import EndlessCache, advance
+from streaming_asr.methods.chunkformer.encoder import EndlessCache, Network, Shape, encoder_flops
 from streaming_asr.methods.chunkformer.features import StreamingFbank, fbank, n_mel_frames
 from streaming_asr.text.subtitles import segments
 
@@ -87,7 +86,7 @@ def run(encoder, context, parts):
     caches = [EndlessCache.empty(encoder) for _ in parts[0]]
     positions = encoder.positions(context)
     given = [
-        advance(encoder, context, positions, caches, part, [i == len(parts) - 1] * len(part))
+        encoder.advance(context, positions, caches, part, [i == len(parts) - 1] * len(part))
         for i, part in enumerate(parts)
     ]
     return [list(column) for column in zip(*given, strict=True)], caches
@@ -121,7 +120,7 @@ def test_what_is_kept_does_not_grow_with_the_recording(network, context):
     part = frames(encoder, (15 + 8 * (4 * context.chunk - 1),))
     cache, positions = EndlessCache.empty(encoder), encoder.positions(context)
     for _ in range(24):
-        advance(encoder, context, positions, [cache], part, [False])
+        encoder.advance(context, positions, [cache], part, [False])
         held = [
             part
             for layer in cache.layers
@@ -143,7 +142,7 @@ def stream(encoder, context, whole, chunk):
         parts = [whole[i][start : start + context.chunk] for i in active]
         again = [max(0, len(part) - chunk) for part in parts]
         mine, last = [caches[i] for i in active], [True] * len(active)
-        out = advance(encoder, context, positions, mine, parts, last, again)
+        out = encoder.advance(context, positions, mine, parts, last, again)
         for i, rows in zip(active, out, strict=True):
             done[i].append(rows)
     return [torch.cat(parts) for parts in done]
@@ -190,7 +189,7 @@ def endless(encoder, context, mel):
     ends = [part is parts[-1] for part in parts]
     return torch.cat(
         [
-            advance(encoder, context, positions, [cache], [part], [end])[0]
+            encoder.advance(context, positions, [cache], [part], [end])[0]
             for part, end in zip(parts, ends, strict=True)
         ]
     )

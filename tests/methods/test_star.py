@@ -16,15 +16,22 @@ from traces import a_step
 import streaming_asr.train  # noqa: F401 (registers the schema of its configuration)
 from streaming_asr.config.build import new_method
 from streaming_asr.errors import UserError
-from streaming_asr.methods.star.anchors import accumulate, fixed, rescale, top_k
-from streaming_asr.methods.star.compressors import Compressed
+from streaming_asr.methods.star.compressors import (
+    Compressed,
+    Compressor,
+    Segmenter,
+    accumulate,
+    rescale,
+)
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
-from streaming_asr.methods.star.network import compressor, load_star
+from streaming_asr.methods.star.network import load_star
 from streaming_asr.methods.star.semantic import SemanticEncoder, visible
 from streaming_asr.methods.star.train import StarRecipe, boundary_loss
 from streaming_asr.metrics import Trace, compute, queued
 from streaming_asr.models.hash import weights_hash
 from streaming_asr.simulate.recorder import StepRecorder
+from streaming_asr.whisper.batched import encode_windows
+from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 
 AUDIO = noise(3.1, seed=4)
@@ -64,15 +71,10 @@ NETWORKS = {
     "residual": {"carry": True},
     "none": {"compressor": "none"},
 }
-SETTINGS = {
-    "wait 1": {"wait_k": 1},
-    "top k": {"rate": 12.0},
-}
 
 
-@pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS)
-def test_a_stream_in_chunks_equals_the_same_audio_at_once(options):
-    star = method(star_folder(), **options)
+def test_a_stream_in_chunks_equals_the_same_audio_at_once():
+    star = method(star_folder(), wait_k=1)
     words, state = stream(star, AUDIO)
     assert len(state.tokens) > 2 and np.std(state.log_probs) > 1e-2
     for samples in (1600, 777, 16_000):
@@ -92,7 +94,8 @@ def test_a_stream_equals_one_teacher_forced_pass_over_everything(network, wait_k
     ends = [10, *range(15, n_frames + 5, 5)]
     padded = np.pad(AUDIO, (0, ends[-1] * 320 + 200 - len(AUDIO)))
     with torch.inference_mode():
-        x = built.extractor.windows([torch.from_numpy(padded)], [ends])[0][:n_frames]
+        mel = log_mel(torch.from_numpy(padded), whisper.n_mels, block_ends=ends)
+        x = encode_windows(whisper.model, [mel], [ends])[0][:n_frames]
         found = built.compressor.compress(x)
         ids = [*state.prompt, *state.tokens]
         n_prompt = len(state.prompt)
@@ -111,7 +114,7 @@ def test_a_stream_equals_one_teacher_forced_pass_over_everything(network, wait_k
 
 def test_a_window_is_cut_and_the_stream_goes_on_the_same_however_it_arrives():
     audio = noise(11.0, seed=8)  # the model hears 4 s
-    for options in ({}, {"wait_k": 1}, {"rate": 10.0}):
+    for options in ({}, {"wait_k": 1}):
         star = method(star_folder(), **options)
         words, state = stream(star, audio)
         assert state.window_start > 200 and state.position <= 200 and len(words) > 10
@@ -121,13 +124,11 @@ def test_a_window_is_cut_and_the_stream_goes_on_the_same_however_it_arrives():
 
 
 def test_short_silent_and_empty_audio():
-    for options in ({}, {"rate": 1000.0}):
-        star = method(star_folder(), **options)
-        assert stream(star, np.zeros(0, np.float32))[0] == []
-        for audio in (AUDIO[:1], AUDIO[:300], np.zeros(16_000, np.float32)):
-            _, state = stream(star, audio)  # shorter than an anchor: its end is one
-            assert state.ends[-1] == max(1, -(-len(audio) // 320)) and state.cache.n_anchors >= 1
-    assert stream(method(star_folder(), rate=1000.0), AUDIO)[1].cache.n_anchors == 1
+    star = method(star_folder())
+    assert stream(star, np.zeros(0, np.float32))[0] == []
+    for audio in (AUDIO[:1], AUDIO[:300], np.zeros(16_000, np.float32)):
+        _, state = stream(star, audio)  # shorter than an anchor: its end is one
+        assert state.ends[-1] == max(1, -(-len(audio) // 320)) and state.cache.n_anchors >= 1
 
 
 def test_a_network_of_another_compressor_or_model_is_refused(tmp_path):
@@ -140,9 +141,11 @@ def test_a_network_of_another_compressor_or_model_is_refused(tmp_path):
     (tmp_path / "star.json").write_text(json.dumps({"compressor": "star", "layers": 2}))
     with pytest.raises(UserError, match="is missing; copy"):
         method(tmp_path)
-    (tmp_path / "star.json").write_text(json.dumps({"shift": 0.5}))
-    with pytest.raises(UserError, match=r"shift=0\.5, which commit 916c7372.*train the network"):
-        method(tmp_path)
+    for setting, commit in ({"shift": 0.5}, "916c7372"), ({"features": "wav2vec2"}, "12931f89"):
+        (tmp_path / "star.json").write_text(json.dumps(setting))
+        (text,) = (f"{key}={value}, which commit {commit}" for key, value in setting.items())
+        with pytest.raises(UserError, match=f"{text}.*train the network"):
+            method(tmp_path)
     (tmp_path / "star.json").write_text("{")
     with pytest.raises(UserError, match="not readable"):
         method(tmp_path)
@@ -213,19 +216,6 @@ def test_scores_are_rescaled_to_the_number_of_tokens():
     assert smoothed.tolist() == pytest.approx([1 + 0.5 / 2**10, 1 - 0.5 / 2**10])
 
 
-def test_top_k_takes_the_best_frames_in_order_and_the_last_one_always():
-    scores = torch.tensor([3.0, 1.0, 2.0, 0.0, -1.0])
-    assert top_k(scores, 2) == [0, 2, 4]  # k = ceil(5 / 2)
-    assert top_k(scores, 1) == [0, 1, 2, 3, 4]
-    assert top_k(scores, 100) == [4]
-    assert top_k(scores[:0], 2) == []
-
-
-def test_fixed_segments_count_from_the_beginning_of_the_window():
-    assert fixed(7, 3) == [2, 5]
-    assert fixed(4, 3, before=7) == [1]
-
-
 # ---- masks and the semantic encoder ----------------------------------------------------------
 
 
@@ -281,7 +271,8 @@ def test_an_anchor_may_come_in_as_the_mean_of_its_block():
 def make(name, stride=12, pool="frame", **options):
     torch.manual_seed(0)
     encoder = SemanticEncoder(D, 2, 32, 2, pool=pool)
-    made = compressor(name, D, encoder, **{"carry": False, **options})
+    encoder.mask = "history" if name == "none" else "compact"
+    made = Compressor(encoder, None if name == "none" else Segmenter(D), **options)
     randomise(made)
     made.stride = stride
     return made.eval().requires_grad_(False)
@@ -294,22 +285,6 @@ def joined(parts):
         [n for p in parts for n in p.ready],
         [n for p in parts for n in p.ends],
     )
-
-
-def test_neighbours_with_like_scores_do_not_all_become_anchors_unless_ranked():
-    made = make("star")
-    bumps = torch.full((60,), -6.0)
-    for centre in (7, 22, 37, 52):
-        bumps[centre - 2 : centre + 3] = torch.tensor([2.9, 3.1, 3.0, 3.2, 2.8])
-    bumps[5:10] += 0.5  # one of them a little higher
-    made.segmenter.forward = lambda x: bumps
-    at = {}
-    for made.select in ("accumulate", "top_k"):
-        at[made.select] = made.compress(features(60), rate=15.0).ends
-    gaps = {kind: [b - a for a, b in itertools.pairwise(ends)] for kind, ends in at.items()}
-    assert gaps["top_k"][:-1] == [1, 1]  # three frames of that one, none of the others
-    assert min(gaps["accumulate"][:-1]) > 5 and len(at["accumulate"]) in (4, 5)
-    assert at["accumulate"][-1] == at["top_k"][-1] == 60
 
 
 KINDS = {
@@ -418,7 +393,6 @@ def test_token_by_token_with_growing_anchors_equals_one_pass(whisper):
 def test_a_query_sees_the_segments_of_wait_k():
     ready = [1, 2, 3, 4]
     assert [seen(i, 3, 2, ready) for i in range(8)] == [2, 2, 2, 3, 4, 4, 4, 4]
-    assert seen(0, 3, None, ready) == 4
     assert [seen(i, 1, 1, [10, 20, 25]) for i in range(4)] == [10, 20, 25, 25]
 
 
@@ -475,11 +449,9 @@ def test_the_stages_one_after_the_other_and_what_each_trains(recipe, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"rate": 12.0},
         {"pool": "mean"},
         {"stage": "plain"},
         {"stage": "frozen"},
-        {"rate": 12.0, "select": "top_k"},
         {"carry": True},
     ],
     ids=str,
@@ -487,14 +459,10 @@ def test_the_stages_one_after_the_other_and_what_each_trains(recipe, tmp_path):
 def test_every_option_learns(recipe, options):
     made = recipe(**{"stage": "segmenter", **options})
     batch = made.draw(0, rank=0, world=1, progress=0.0)
-    assert (batch.wait_k is None) == ("rate" in options)
     loss, logs = made.loss(made.model, batch)
     loss.backward()
-    if "rate" in options:
-        assert 8 < logs["frames_per_vector"] <= 13
     scored = made.config.compressor != "none"
-    has_penalty = made.stage == "segmenter" and "select" not in options  # the k best have none
-    weight = 0.01 if has_penalty else 0.0
+    weight = 0.01 if made.stage == "segmenter" else 0.0
     assert float(loss.detach()) == pytest.approx(
         logs["nll"] + weight * logs["length_error"], rel=1e-5
     )
@@ -530,11 +498,6 @@ def test_the_loss_at_the_boundaries_is_least_where_the_alphas_are_one():
     assert float(boundary_loss(torch.zeros(4), [1])) == pytest.approx(4 * np.log(2))
     assert float(boundary_loss(torch.tensor([-30.0, 30.0, -30.0, 30.0]), [1, 3])) < 1e-6
     assert float(boundary_loss(torch.tensor([30.0, -30.0]), [1])) == pytest.approx(60)
-
-
-def test_audio_heard_as_a_whole_is_encoded_without_the_streams_mask(recipe):
-    masks = [recipe(rate=rate).network.compressor.encoder.mask for rate in (12.0, None)]
-    assert masks == ["history", "compact"]
 
 
 def test_a_start_with_another_compressor_is_refused(recipe, tmp_path):

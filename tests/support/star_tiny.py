@@ -37,10 +37,10 @@ def model_folder(d_model: int = 32) -> Path:
 
 
 @functools.cache
-def star_folder(wav2vec2: Any = None, d_model: int = 32, **config: Any) -> Path:
+def star_folder(d_model: int = 32, **config: Any) -> Path:
     """A folder that `method.weights` takes. The same arguments give the same folder."""
     whisper = load_whisper(model_folder(d_model))
-    network = StarNetwork(whisper, StarConfig(**{"layers": 2, **config}), wav2vec2)
+    network = StarNetwork(whisper, StarConfig(**{"layers": 2, **config}))
     randomise(network.compressor)
     folder = Path(tempfile.mkdtemp(prefix="tiny-star-"))
     save_network(network, folder)

@@ -83,34 +83,6 @@ def table(
     return Table(index.to(device), valid.to(device))
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """All a layer needs to know about a batch of chunks."""
-
-    queries: Table  # (M, chunk): into the frames that are computed
-    rows: Tensor  # (N,) the place of frame i of those among the M * chunk places of `queries`
-    keys: Table  # (M, left + chunk + right): into keys and values
-    taps: Table  # (M, 7 + chunk + 7): into the convolution's input
-
-
 def rows_of(queries: Table) -> Tensor:
     """Return the places (N,) of a flattened (M, chunk) table that hold a frame, in order."""
     return queries.valid.flatten().nonzero()[:, 0]
-
-
-def whole(lengths: Sequence[int], context: Context, device: torch.device | str = "cpu") -> Tables:
-    """Return the tables of a masked batch: all chunks of audios of `lengths` frames (II-B).
-
-    The convolution sees as far to the right as attention does, at most seven frames.
-    """
-    spans, base = [], 0
-    for length in lengths:
-        spans.append(Span(base, 0, length, range(0, length, context.chunk)))
-        base += length
-    queries = table(spans, 0, context.chunk, 0, device=device)
-    return Tables(
-        queries,
-        rows_of(queries),
-        table(spans, context.left, context.chunk, context.right, device=device),
-        table(spans, SIDE, context.chunk, SIDE, seen=min(context.right, SIDE), device=device),
-    )

@@ -21,8 +21,7 @@ from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.chunkformer.context import Context
 from streaming_asr.methods.chunkformer.ctc import FRAME_S, Greedy, best_path
-from streaming_asr.methods.chunkformer.encoder import encoder_flops
-from streaming_asr.methods.chunkformer.endless import EndlessCache, advance
+from streaming_asr.methods.chunkformer.encoder import EndlessCache, encoder_flops
 from streaming_asr.methods.chunkformer.features import (
     HOP_SAMPLES,
     WINDOW_SAMPLES,
@@ -189,8 +188,7 @@ class ChunkFormer(SharedPasses):
             for state, new in zip(active, frames, strict=True)
         )
         with active[0].recorder.part("encode"):
-            encoded = advance(
-                self._network.encoder,
+            encoded = self._network.encoder.advance(
                 self._context,
                 self._positions_for(longest),
                 [state.cache for state in active],

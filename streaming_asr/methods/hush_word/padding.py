@@ -22,7 +22,7 @@ from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.models.tensors import weights_at
 from streaming_asr.whisper.encoder import Part, encode_parts, part_of
-from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel_rows
+from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel
 from streaming_asr.whisper.load import Whisper
 
 PADDINGS = ("full", "none", "zeros", "noise", "hush")
@@ -104,27 +104,17 @@ def load_hush(path: str | Path, whisper: Whisper) -> Padding:
 def padded_mel(audio: torch.Tensor, padding: Padding, n_mels: int, context: int) -> torch.Tensor:
     """Return the log-mel of (batch, n) audio and what follows it, (batch, n_mels, 2 frames).
 
-    Zeros fill the last frame up. The padding's tail may have a batch axis of its own and a
-    gradient. Whisper's clamp goes by the loudest frame of all, the tail included: a loud tail would
-    change what the speech looks like.
+    Zeros fill the last frame up. The tail may have a gradient. Whisper's clamp goes by the loudest
+    frame of all, the tail included: a loud tail would change what the speech looks like.
     """
-    return padded_mels([audio], padding, n_mels, context)[0]
-
-
-def padded_mels(
-    audio: Sequence[torch.Tensor], padding: Padding, n_mels: int, context: int
-) -> list[torch.Tensor]:
-    """Return `padded_mel` of each of `audio`, (batch, n_i), computed together."""
-    batch = audio[0].shape[0]
     if padding.kind == "full":
-        n_samples = context * FRAME_SAMPLES
-        padded = [F.pad(samples, (0, n_samples - samples.shape[-1])) for samples in audio]
-        return log_mel_rows(padded, n_mels)
-    if padding.samples is not None:
-        tail = padding.samples.expand(batch, -1)
-        audio = [torch.cat([samples, tail], dim=-1) for samples in audio]
-    padded = [F.pad(samples, (0, -samples.shape[-1] % FRAME_SAMPLES)) for samples in audio]
-    return log_mel_rows(padded, n_mels)
+        n_lacking = context * FRAME_SAMPLES - audio.shape[-1]
+    else:
+        if padding.samples is not None:
+            tail = padding.samples.expand(audio.shape[0], -1)
+            audio = torch.cat([audio, tail], dim=-1)
+        n_lacking = -audio.shape[-1] % FRAME_SAMPLES
+    return log_mel(F.pad(audio, (0, n_lacking)), n_mels)
 
 
 class PaddedEncoder:

@@ -1,27 +1,60 @@
 """Compressors: feature frames to the few vectors that the decoder attends to.
 
-`star`  the semantic encoder's output at the anchors (section 2.2);
+`star`  the semantic encoder's output at the anchors (section 2.2). A segmenter scores every frame;
+        alpha = sigmoid(score) is summed up, and the frame that brings the sum to 1 is an anchor
+        (algorithm 1, line 6). The last frame is always one;
 `none`  every frame: the model without compression, with a decision at a fixed stride.
 
-Commit 916c7372 has the paper's other two, CIF and CNN. Both here have one interface. `compress`
-takes a whole window, in training with the number of tokens;
-`start` and `push` take it frame by frame and give what `compress` gives. What comes out is a
-`Compressed`: vectors, and segments, each of which lets one token be emitted.
+Commit 916c7372 has the paper's other two, CIF and CNN; commit 12931f89 compresses whole recordings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from streaming_asr.methods.star.anchors import accumulate, fixed, rescale, top_k
 from streaming_asr.methods.star.semantic import SemanticCache, SemanticEncoder
 
 COMPRESSORS = ("star", "none")
 FRAMES_PER_TOKEN = 12
 """The segmenter begins with scores that make an anchor this often."""
+TOLERANCE = 1e-6  # ten scores of 0.1 make 1
+SMOOTHING_ROUNDS = 10
+
+
+def accumulate(
+    alphas: Sequence[float], total: float = 0.0, *, carry: bool = False
+) -> tuple[list[int], float]:
+    """Return the indices of anchors among the alphas of frames, and the running sum at their end.
+
+    total: the running sum before these frames. carry: False sets the sum to 0 after an anchor, as
+    algorithm 1 (line 4) has it; True takes off 1 and keeps the residual, as the published
+    code does.
+    """
+    anchors = []
+    for i, alpha in enumerate(alphas):
+        total += alpha
+        if total >= 1.0 - TOLERANCE:
+            anchors.append(i)
+            total = max(0.0, total - 1.0) if carry else 0.0
+    return anchors, total
+
+
+def rescale(alpha: Tensor, n: float) -> Tensor:
+    """Return the scores (T,) multiplied so that they sum to `n` (equation 9).
+
+    Where one of them is then above 1, which would be two anchors in one frame, all are drawn
+    half-way to their mean, at most ten times; the sum stays.
+    """
+    scaled = alpha * (n / alpha.sum().clamp(min=1e-8))
+    for _ in range(SMOOTHING_ROUNDS):
+        if not bool((scaled > 1.0).any()):
+            break
+        scaled = 0.5 * scaled + 0.5 * scaled.mean()
+    return scaled
 
 
 @dataclass(slots=True)
@@ -70,85 +103,57 @@ class Segmenter(nn.Module):
 
 
 class Compressor(nn.Module):
-    """The interface of both.
+    """STAR: the encoder's output at the anchors, their raw scores injected (equations 2 to 5).
 
-    stride: of none, frames of a segment (section 4, fixed decision). select: of `star` with a rate,
-    how the anchors are chosen: accumulate, where the scores, scaled to T / rate in all, sum up to
-    one; top_k, the best ones (equation 3), which lie side by side where scores of neighbours are
-    alike.
+    segmenter: None takes every frame, with a segment each `stride` of them (section 4, fixed
+    decision). carry: see `accumulate`.
     """
 
-    def __init__(self, encoder: SemanticEncoder) -> None:
+    def __init__(
+        self, encoder: SemanticEncoder, segmenter: Segmenter | None, *, carry: bool = False
+    ) -> None:
         super().__init__()
         self.encoder = encoder
+        self.segmenter = segmenter
+        self.carry = carry
         self.stride = FRAMES_PER_TOKEN
-        self.select = "top_k"
 
-    def compress(
-        self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
-    ) -> Compressed:
-        """Compress a whole window x (T, d), T >= 1.
+    def compress(self, x: Tensor, n_tokens: float | None = None) -> Compressed:
+        """Compress a whole window x (T, d), T >= 1: a segment ends with each anchor, or stride, and
+        with the window.
 
-        n_tokens: in training, the scores are scaled so that they make so many segments. rate: the
-        form that is not streaming, frames per vector. With neither, what `push` gives.
+        n_tokens: in training, the scores are scaled so that they make so many segments. Without it
+        the result is what `push` gives.
         """
-        raise NotImplementedError
+        if self.segmenter is None:
+            h = self.encoder(x, _no_anchors(x))
+            return self._every_frame(self.start(), h, last=True)
+        # Detached as in the published code: features learn only from the encoder.
+        scores = self.segmenter(x.detach())
+        alpha = scores.float().sigmoid()
+        scaled = alpha if n_tokens is None else rescale(alpha, n_tokens)
+        anchors, _ = accumulate(scaled.detach().tolist(), carry=self.carry)
+        if anchors[-1:] != [len(x) - 1]:
+            anchors.append(len(x) - 1)  # the end of the audio closes a segment
+        is_anchor = _no_anchors(x)
+        is_anchor[anchors] = True
+        h = self.encoder(x, is_anchor)
+        error = None if n_tokens is None else (alpha.sum() - n_tokens).square()
+        ends = [i + 1 for i in anchors]
+        return Compressed(h[anchors], scores[anchors], list(range(1, len(ends) + 1)), ends, error)
 
     def start(self) -> CompressorState:
         """Return the state of a new window."""
         return CompressorState(self.encoder.start())
 
     def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
-        """Take in the next frames x (n, d), n >= 0; return vectors and segments now complete."""
-        raise NotImplementedError
+        """Take in the next frames x (n, d), n >= 0; return vectors and segments now complete.
 
-    def _no_anchors(self, x: Tensor) -> Tensor:
-        return torch.zeros(x.shape[0], dtype=torch.bool, device=x.device)
-
-
-class Anchors(Compressor):
-    """STAR: the encoder's output at the anchors, their raw scores injected (equations 2 to 5)."""
-
-    def __init__(self, encoder: SemanticEncoder, d: int, *, carry: bool = False) -> None:
-        super().__init__(encoder)
-        self.segmenter = Segmenter(d)
-        self.carry = carry
-
-    def length_error(self, alpha: Tensor, n: float) -> Tensor:
-        """Return (sum of alpha (T,) - n)^2, a scalar (equation 10)."""
-        return (alpha.sum() - n).square()
-
-    def compress(
-        self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
-    ) -> Compressed:
-        """See `Compressor`: a segment ends with each anchor and with the window."""
-        # Detached as in the published code: features learn only from the encoder.
-        scores = self.segmenter(x.detach())
-        alpha = scores.float().sigmoid()
-        n_frames = x.shape[0]
-        n_segments = n_frames / rate if rate is not None else n_tokens
-        if rate is not None and self.select == "top_k":
-            anchors = top_k(scores, rate)
-        elif rate is not None:
-            scaled = rescale(alpha, n_frames / rate)
-            anchors, _ = accumulate(scaled.detach().tolist(), carry=True)
-        else:
-            scaled = alpha if n_tokens is None else rescale(alpha, n_tokens)
-            anchors, _ = accumulate(scaled.detach().tolist(), carry=self.carry)
-        is_anchor = self._no_anchors(x)
-        is_anchor[anchors] = True
-        if not anchors or anchors[-1] != n_frames - 1:
-            # The end of the audio closes a segment.
-            anchors = [*anchors, n_frames - 1]
-            is_anchor[-1] = True
-        h = self.encoder(x, is_anchor)
-        error = None if n_segments is None else self.length_error(alpha, n_segments)
-        ends = [i + 1 for i in anchors]
-        ready = list(range(1, len(ends) + 1))
-        return Compressed(h[anchors], scores[anchors], ready, ends, error)
-
-    def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
-        """See `Compressor`; `last` may come with no frames, after the window's last ones."""
+        `last` may come with no frames, after the window's last ones.
+        """
+        if self.segmenter is None:
+            h = self.encoder.append(state.cache, x, _no_anchors(x)) if len(x) else x
+            return self._every_frame(state, h, last=last)
         scores = self.segmenter(x)
         alphas = scores.float().sigmoid().tolist()
         anchors, state.total = accumulate(alphas, state.total, carry=self.carry)
@@ -162,39 +167,29 @@ class Anchors(Compressor):
             x, scores = state.tail
             SemanticEncoder.drop_last(state.cache)
             n, n_before = 1, n_before - 1
-        is_anchor = self._no_anchors(x)
-        is_anchor[anchors] = True
         if closes:
-            anchors = [*anchors, n - 1]
-            is_anchor[-1] = True
+            anchors.append(n - 1)
+        is_anchor = _no_anchors(x)
+        is_anchor[anchors] = True
         h = self.encoder.append(state.cache, x, is_anchor) if n else x
         state.n_frames = n_before + n
         if n:
-            state.open = not anchors or anchors[-1] != n - 1
+            state.open = anchors[-1:] != [n - 1]
             state.tail = (x[-1:], scores[-1:])
         ends = [n_before + i + 1 for i in anchors]
         ready = [state.n_vectors + i + 1 for i in range(len(anchors))]
         state.n_vectors += len(anchors)
         return Compressed(h[anchors], scores[anchors], ready, ends)
 
-
-class Uncompressed(Compressor):
-    """No compression: all frames, a segment every `stride` of them (section 4, fixed decision)."""
-
-    def compress(
-        self, x: Tensor, n_tokens: float | None = None, rate: float | None = None
-    ) -> Compressed:
-        return self._all(self.start(), self.encoder(x, self._no_anchors(x)), True)
-
-    def push(self, state: CompressorState, x: Tensor, *, last: bool) -> Compressed:
-        h = self.encoder.append(state.cache, x, self._no_anchors(x)) if len(x) else x
-        return self._all(state, h, last)
-
-    def _all(self, state: CompressorState, h: Tensor, last: bool) -> Compressed:
+    def _every_frame(self, state: CompressorState, h: Tensor, *, last: bool) -> Compressed:
         """Return all encoded frames h (n, d); at the `last` ones an incomplete segment ends too."""
-        n, stride = h.shape[0], self.stride
-        ends = [state.n_frames + i + 1 for i in fixed(n, stride, state.n_frames)]
-        state.n_frames += n
-        if last and state.n_frames % stride:
+        before = state.n_frames
+        state.n_frames += h.shape[0]
+        ends = [end for end in range(before + 1, state.n_frames + 1) if end % self.stride == 0]
+        if last and state.n_frames % self.stride:
             ends.append(state.n_frames)
-        return Compressed(h, h.new_zeros(n), ends, ends)
+        return Compressed(h, h.new_zeros(h.shape[0]), ends, ends)
+
+
+def _no_anchors(x: Tensor) -> Tensor:
+    return torch.zeros(x.shape[0], dtype=torch.bool, device=x.device)

@@ -203,14 +203,12 @@ def _cross_bias(scores: Tensor, visible: Sequence[int]) -> Tensor:
     return scores[None].masked_fill(index[None] >= limit, -torch.inf)
 
 
-def seen(position: int, n_prompt: int, wait_k: int | None, ready: Sequence[int]) -> int:
+def seen(position: int, n_prompt: int, wait_k: int, ready: Sequence[int]) -> int:
     """Return how many vectors the decoder sees at a position (infinite lookback, equation 6).
 
     The position predicts token t = position - (n_prompt - 1) and sees the segments
-    0 .. t + wait_k - 1, as many as there are; with wait_k None, all. ready: for each segment, the
-    vectors that it and those before it have.
+    0 .. t + wait_k - 1, as many as there are. ready: for each segment, the vectors that it and
+    those before it have.
     """
-    if wait_k is None:
-        return ready[-1]
     t = max(0, position - (n_prompt - 1))
     return ready[min(t + wait_k, len(ready)) - 1]

@@ -22,27 +22,51 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
 from streaming_asr.errors import check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
-from streaming_asr.methods.star.compressors import Compressed
+from streaming_asr.methods.star.compressors import CompressorState
 from streaming_asr.methods.star.decoder import AnchorCache, AnchorDecoder, seen
 from streaming_asr.methods.star.network import load_star
-from streaming_asr.methods.star.state import StarState
-from streaming_asr.whisper.encoder import Part
+from streaming_asr.whisper.encoder import StreamingEncoder, encode_parts
+from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
+from streaming_asr.whisper.flops import block_flops
 from streaming_asr.whisper.seam import Seam
 from streaming_asr.whisper.settings import Chunked, trained
 from streaming_asr.whisper.together import Passes, SharedPasses, Wanted
-from streaming_asr.whisper.window import FRAME_S
+from streaming_asr.whisper.window import FRAME_S, BlockWindow
 from streaming_asr.whisper.words import TokenWord, probability_of
 
-TOKENS_PER_SEGMENT, TOKENS_PER_FRAME, SPARE_TOKENS = 1.25, 0.25, 10
+TOKENS_PER_SEGMENT, SPARE_TOKENS = 1.25, 10
 """A window has at most 10 tokens more than 1.25 for each segment, which is good for one, and which
-algorithm 1 loses a sixth of: a text that goes on repeats itself. Audio compressed as a whole: 12.5
-a second, far above what is spoken."""
+algorithm 1 loses a sixth of: a text that goes on repeats itself."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StarState(BlockWindow):
+    """One stream. Frames are of 20 ms; positions in the window unless noted."""
+
+    encoder: StreamingEncoder
+    compressor: CompressorState
+    cache: AnchorCache
+    prompt: list[int]
+
+    ready: list[int] = field(default_factory=list)
+    """For each segment, the vectors the decoder has when it is complete."""
+    ends: list[int] = field(default_factory=list)
+    """For each segment, its end."""
+
+    tokens: list[int] = field(default_factory=list)
+    n_fed: int = 0
+    """Positions of prompt and tokens that are in the decoder's cache."""
+    log_probs: list[float] = field(default_factory=list)
+    n_committed: int = 0
+    """Words of the window that are committed."""
+    finished: bool = False
 
 
 @dataclass(kw_only=True, eq=False)
@@ -50,18 +74,18 @@ class Star(SharedPasses, Chunked):
     """The method. Weights and settings; what belongs to a stream is in its `StarState`.
 
     weights: a folder of the network; None: untrained, for trials. wait_k: anchors before the first
-    token. compressor: star | none, checked against the network's. rate: not streaming, frames per
-    anchor of the audio as a whole; everything is committed at the end. Raises UserError on settings
-    out of range and where the network does not fit.
+    token. compressor: star | none, checked against the network's. Raises UserError on settings out
+    of range and where the network does not fit.
     """
 
     weights: str | None
     wait_k: int
     compressor: str | None
-    rate: float | None
+
+    lookahead_samples = LOOKAHEAD_SAMPLES
 
     def __post_init__(self) -> None:
-        check_range(1, wait_k=self.wait_k, rate=self.rate)
+        check_range(1, wait_k=self.wait_k)
         super().__post_init__()
         self._whisper, network = load_star(
             self.model_path,
@@ -70,25 +94,27 @@ class Star(SharedPasses, Chunked):
             dtype=self.dtype,
             compressor=self.compressor,
         )
-        self._compressor, self._extractor = network.compressor, network.extractor
-        self.lookahead_samples = self._extractor.lookahead_samples
+        self._compressor = network.compressor
         self._decoder = AnchorDecoder(self._whisper.model)
-        self._seam = Seam.of(self._extractor.context_frames, self._chunk_frames, self._first_frames)
+        self._seam = Seam.of(self._whisper.context_frames, self._chunk_frames, self._first_frames)
 
     # ---- the protocol -----------------------------------------------------------------------
 
     def start(self, *, language: str | None = None, recorder: Recorder = NULL) -> StarState:
         """Return the state of a new stream. `language` is for multilingual models (default en)."""
+        whisper = self._whisper
+        shape = (whisper.n_mels, 2 * whisper.context_frames + 1)
         return StarState(
-            features=self._extractor.start(),
+            encoder=StreamingEncoder(whisper.model),
+            mel=torch.zeros(shape, device=whisper.device),
+            features=StreamingLogMel(whisper.n_mels, device=whisper.device),
             compressor=self._compressor.start(),
             cache=AnchorCache(self._decoder),
-            prompt=self._whisper.prompt(language),
+            prompt=whisper.prompt(language),
             language=language,
             recorder=recorder,
             chunk_frames=self._chunk_frames,
             next_end=self._first_frames,
-            lookahead=self.lookahead_samples,
         )
 
     @torch.inference_mode()
@@ -99,11 +125,9 @@ class Star(SharedPasses, Chunked):
         while state.block_is_there():
             length = self._chunk_frames if state.n_taken else self._first_frames
             if state.position + length > self._seam.limit:
-                committed += yield from self._next_window(state)
+                yield from self._next_window(state)
             with state.recorder.part("feature"):
-                self._extractor.take(state.features, state.take_samples())
-            end = state.next_end - state.window_start
-            state.next_end += self._chunk_frames
+                end = state.take_block()
             yield from self._encode(state, [end])
             self._decode(state)
             committed += self._commit(state, everything=False)
@@ -122,40 +146,22 @@ class Star(SharedPasses, Chunked):
         """Encode the window's blocks that end at `ends`, and compress their frames into anchors."""
         start, stop = state.position, ends[-1]
         with state.recorder.part("encode"):
-            x = self._extractor.encode(state.features, ends)
-        if isinstance(x, Part):
-            (x,) = yield Wanted("encode", self._extractor.run, x)
-        state.encoded(ends, self._extractor.flops(start, ends))
+            mel = mel_of_frames(state.mel, start, stop)[None]
+            part = state.encoder.part(mel, start, ends)
+        (x,) = yield Wanted("encode", partial(encode_parts, self._whisper.model), part)
+        state.encoded(ends, block_flops(self._whisper.config, start, ends))
         # The last block is filled up with zeros, which no anchor may hold.
         n_real = max(0, min(state.n_real, stop) - start)
         self._compress(state, x[:n_real] if state.ended else x, last=False)
 
     def _compress(self, state: StarState, x: torch.Tensor | None, *, last: bool) -> None:
         """Compress the next frames (n, d), None for no new ones, into anchors for the decoder."""
-        if self.rate is not None:
-            self._compress_whole(state, x, last=last)
-            return
         if last and state.position == 0:
             return  # no audio
         with state.recorder.part("encode"):
             if x is None:
                 x = self._decoder.embedding.new_zeros(0, self._decoder.embedding.shape[1])
             compressed = self._compressor.push(state.compressor, x, last=last)
-        self._take_in(state, compressed)
-
-    def _compress_whole(self, state: StarState, x: torch.Tensor | None, *, last: bool) -> None:
-        """Keep the next frames (n, d), None for no new ones; with `last` compress all of them."""
-        if x is not None:
-            state.uncompressed.append(x)
-        if last and state.uncompressed:
-            with state.recorder.part("encode"):
-                frames = torch.cat(state.uncompressed)
-                state.uncompressed = []
-                compressed = self._compressor.compress(frames, rate=self.rate)
-            self._take_in(state, compressed)
-
-    def _take_in(self, state: StarState, compressed: Compressed) -> None:
-        """Give new vectors to the decoder's cross-attention, and their segments to the state."""
         with state.recorder.part("decode"):
             self._decoder.append(state.cache, compressed.vectors, compressed.scores)
         state.ready += compressed.ready
@@ -169,22 +175,17 @@ class Star(SharedPasses, Chunked):
 
         ended: no more audio comes, or none into this window.
         """
-        wait_k = None if self.rate is not None else self.wait_k
         n_prompt = len(state.prompt)
-        n_expected = TOKENS_PER_SEGMENT * len(state.ready)
-        if self.rate is not None:
-            n_expected = TOKENS_PER_FRAME * state.position
-        max_tokens = self._decoder.max_tokens - n_prompt
-        max_tokens = min(max_tokens, SPARE_TOKENS + math.ceil(n_expected))
+        n_expected = math.ceil(TOKENS_PER_SEGMENT * len(state.ready))
+        max_tokens = min(self._decoder.max_tokens - n_prompt, SPARE_TOKENS + n_expected)
         with state.recorder.part("decode"):
             while state.ready and not state.finished and len(state.tokens) < max_tokens:
-                waits = wait_k is None or len(state.ready) < len(state.tokens) + wait_k
-                if waits and not ended:
+                if not ended and len(state.ready) < len(state.tokens) + self.wait_k:
                     return
                 # The first pass feeds the prompt, later ones one token each.
                 sequence = [*state.prompt, *state.tokens]
                 visible = [
-                    seen(position, n_prompt, wait_k, state.ready)
+                    seen(position, n_prompt, self.wait_k, state.ready)
                     for position in range(state.n_fed, len(sequence))
                 ]
                 hidden = self._decoder.step(state.cache, sequence[state.n_fed :], visible)
@@ -228,26 +229,16 @@ class Star(SharedPasses, Chunked):
 
     # ---- beyond the context -----------------------------------------------------------------
 
-    def _next_window(self, state: StarState) -> Passes[list[Word]]:
+    def _next_window(self, state: StarState) -> Passes[None]:
         """Begin a new window within this one, so that no word is lost at the seam.
 
         The frames after the seam are encoded and compressed again, and their tokens forced on the
-        decoder. Returns the words committed by it. With a rate the window is transcribed to its end
-        and the new one begins there.
+        decoder.
         """
-        committed: list[Word] = []
-        if self.rate is not None:
-            self._compress_whole(state, None, last=True)
-            self._decode(state, ended=True)
-            committed = self._commit(state, everything=True)
-            start, first_token, n_before = state.position, len(state.tokens), state.n_committed
-        else:
-            with state.recorder.part("finalise"):
-                start, first_token, n_before = self._cut(state)
         with state.recorder.part("finalise"):
+            start, first_token, n_before = self._cut(state)
             n_frames_again = state.position - start
-            self._extractor.move(state.features, start)
-            ends = state.begin_window(start, self._chunk_frames)
+            ends = state.shift(start, self._chunk_frames)
             state.compressor = self._compressor.start()
             state.cache = AnchorCache(self._decoder)
             state.ready, state.ends, state.n_fed = [], [], 0
@@ -259,7 +250,6 @@ class Star(SharedPasses, Chunked):
         if n_frames_again:
             yield from self._encode(state, ends)
             self._decode(state)
-        return committed
 
     def _cut(self, state: StarState) -> tuple[int, int, int]:
         """Return the next window's first frame and token, and the committed words before them.

@@ -19,15 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streaming_asr.errors import UserError, check_one_of, check_range
-from streaming_asr.methods.star.compressors import Anchors
 from streaming_asr.methods.star.decoder import AnchorDecoder, seen
-from streaming_asr.methods.star.features import EXTRACTORS
 from streaming_asr.methods.star.network import (
     CONFIG_FILE,
     StarConfig,
@@ -40,7 +37,8 @@ from streaming_asr.training.recipe import CHUNKS_S, BlockRecipe, published_name,
 from streaming_asr.training.windows import Window
 from streaming_asr.training.word_tokens import tokens_in_frames
 from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
-from streaming_asr.whisper.features import FRAME_SAMPLES, LOOKAHEAD_SAMPLES
+from streaming_asr.whisper.batched import encode_windows
+from streaming_asr.whisper.features import FRAME_SAMPLES
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.window import FRAME_S
 
@@ -53,14 +51,14 @@ LENGTH_WEIGHT = 0.01
 class StarBatch:
     """Windows and the text of each."""
 
-    audio: list[Tensor]  # (n,) samples, whole blocks and the look-ahead
+    mels: list[Tensor]  # (n_mels, 2F + 1) each
     ends: list[list[int]]  # block ends in frames
     n_real: list[int]  # frames that carry audio
     texts: list[list[int]]
-    wait_k: int | None  # None: every token sees every anchor
+    wait_k: int
     stride: int | None  # frames of a segment, of the model without compression
     bounds: list[list[int]]  # the frame in which each token ends
-    features: list[Tensor] = field(default_factory=list)  # (T, d), in the place of the audio
+    features: list[Tensor] = field(default_factory=list)  # (T, d), instead of `mels`
 
 
 class StarModel(nn.Module):
@@ -76,24 +74,18 @@ class StarModel(nn.Module):
         weight = next(self.parameters())
         if batch.features:  # kept in fp16
             return [x.to(weight) for x in batch.features]
-        audio = [x.to(weight.device) for x in batch.audio]
-        return self.network.extractor.windows(audio, batch.ends)
+        mels = [mel.to(weight.device) for mel in batch.mels]
+        return encode_windows(self.whisper, mels, batch.ends)
 
     def forward(
-        self,
-        batch: StarBatch,
-        *,
-        rate: float | None,
-        rescale: bool,
-        train_features: bool,
-        boundaries: bool,
+        self, batch: StarBatch, *, rescale: bool, train_features: bool, boundaries: bool
     ) -> tuple[Tensor, Tensor, float, Tensor]:
         """Return four figures of a batch: NLL, length error, frames per vector, boundary loss.
 
         The NLL is per token; the length error is the mean of `Compressed.length_error`; the
-        boundary loss is `boundary_loss` per token, 0 without `boundaries`. rate: frames per vector
-        of windows compressed as a whole. rescale: the scores are scaled to the number of tokens,
-        else they are as in a stream. train_features: gradients reach the extractor.
+        boundary loss is `boundary_loss` per token, 0 without `boundaries`. rescale: the scores are
+        scaled to the number of tokens, else they are as in a stream. train_features: gradients
+        reach the encoder.
         """
         decoder = AnchorDecoder(self.whisper)
         compressor = self.network.compressor
@@ -109,11 +101,11 @@ class StarModel(nn.Module):
         for x, n_real, text, bounds in zip(
             features, batch.n_real, batch.texts, batch.bounds, strict=True
         ):
-            if boundaries and isinstance(compressor, Anchors):
+            if boundaries and compressor.segmenter is not None:
                 scores = compressor.segmenter(x[:n_real].detach())
                 boundary = boundary + boundary_loss(scores, bounds)
-            n_tokens = float(len(text) + 1) if rescale and not rate else None
-            compressed = compressor.compress(x[:n_real], n_tokens, rate)
+            n_tokens = float(len(text) + 1) if rescale else None
+            compressed = compressor.compress(x[:n_real], n_tokens)
             ids = [*self._prompt, *text]
             visible = [seen(i, n_prompt, batch.wait_k, compressed.ready) for i in range(len(ids))]
             hidden = decoder.forward(ids, compressed.vectors, compressed.scores, visible)
@@ -142,10 +134,6 @@ class StarRecipe(BlockRecipe):
     layers: int
     pool: str
     carry: bool
-    select: str
-    features: str
-    wav2vec2: str | None  # folder or hub name, for features=wav2vec2 (experiments.star.wav2vec2)
-    rate: float | None  # frames per vector, audio compressed as a whole (figure 4); None: stream
     waits: Sequence[int]  # what wait-k is drawn from: not in the paper, whose published mask has 3
     rescale: bool  # the scores to the number of tokens (paper); False: as a stream has them
     strides: Sequence[int]  # frames per segment that the stage plain draws from (figure 6)
@@ -159,9 +147,7 @@ class StarRecipe(BlockRecipe):
     def __post_init__(self) -> None:
         check_one_of(STAGES, stage=self.stage)
         self.train_features = self.stage == "plain"
-        if self.stage == "plain":
-            self.rate = None
-        if self.stage == "segmenter" and self.rate is None and not self.rescale:
+        if self.stage == "segmenter" and not self.rescale:
             raise UserError(
                 "stage=segmenter rescale=false: equation 10 needs scores scaled to the number of "
                 "tokens; leave it out, or take stage=frozen"
@@ -175,9 +161,6 @@ class StarRecipe(BlockRecipe):
             layers=self.layers,
             pool=self.pool,
             carry=self.carry,
-            rate=self.rate,
-            select=self.select,
-            features=self.features,
         )
         has_network = begun is not None and (begun / CONFIG_FILE).is_file()
         if begun is not None and has_network:
@@ -191,14 +174,7 @@ class StarRecipe(BlockRecipe):
 
         torch.manual_seed(self.seed)
         self.whisper = load_whisper(self.model_path)
-        extractor = None
-        if self.features != "whisper":
-            copy = None if begun is None else begun / self.features
-            source = str(copy) if copy is not None and copy.is_dir() else self.wav2vec2
-            if source is None:
-                raise UserError("features=wav2vec2: name its folder or hub name with wav2vec2=")
-            extractor = EXTRACTORS[self.features](source, self.whisper)
-        network = StarNetwork(self.whisper, config, extractor)
+        network = StarNetwork(self.whisper, config)
         if begun is not None and has_network:
             fill(network, begun, partly=True)
         self.lora = with_lora(self.whisper.model, self.rank, LINEAR, start=begun)
@@ -209,12 +185,9 @@ class StarRecipe(BlockRecipe):
 
     def _freeze(self) -> None:
         """Freeze the weights that the stage does not train."""
-        trained = self.network.trained
         for name, weight in self.lora.named_parameters():
-            if ".encoder." in name and (trained is not None or not self.train_features):
+            if ".encoder." in name and not self.train_features:
                 weight.requires_grad_(False)
-        if trained is not None:
-            trained.train_weights(self.train_features)
         if self.stage == "frozen":
             for name, weight in self.network.named_parameters():
                 if ".segmenter." in name:
@@ -227,21 +200,21 @@ class StarRecipe(BlockRecipe):
         shared = self.rng(step)  # one chunk for all ranks: equal work
         chunk, first_chunk = random_chunk(shared)
         wait_k, stride = shared.choice(self.waits), shared.choice(self.strides)
-        audio, ends, n_real, bounds = [], [], [], []
+        mels, ends, n_real, bounds = [], [], [], []
         windows = self.windows(self.rng(step, rank), self.batch)
         for window in windows:
             block_ends = self.blocks(len(window.audio), chunk, first_chunk)
             n_frames = min(-(-len(window.audio) // FRAME_SAMPLES), block_ends[-1])
-            audio.append(self._filled_up(window.audio, block_ends))
+            mels.append(self.mel(window.audio, block_ends))
             ends.append(block_ends)
             n_real.append(n_frames)
             bounds.append(self._bounds(window, n_frames))
         return StarBatch(
-            audio,
+            mels,
             ends,
             n_real,
             self.tokens(windows),
-            wait_k if self.rate is None else None,
+            wait_k,
             stride if self.stage == "plain" else None,
             bounds,
         )
@@ -252,22 +225,12 @@ class StarRecipe(BlockRecipe):
         return [min(n_frames - 1, max(0, end - 1)) for _, _, end in placed]
 
     def precompute(self, batch: StarBatch) -> StarBatch:
-        """Return the batch, with frozen features (fp16) in place of the audio."""
+        """Return the batch, with frozen features (fp16) in place of the mels."""
         if self.train_features:
             return batch
         with torch.no_grad():
             features = [x.half().cpu() for x in self.model.features(batch)]
-        return replace(batch, audio=[], features=features)
-
-    @staticmethod
-    def _filled_up(samples: np.ndarray, ends: Sequence[int]) -> Tensor:
-        """Return the samples with zeros behind them, (n,), as whole blocks and a look-ahead need.
-
-        ends: where the blocks end, in frames.
-        """
-        n = ends[-1] * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
-        taken = torch.from_numpy(samples[:n])
-        return F.pad(taken, (0, n - len(taken)))
+        return replace(batch, mels=[], features=features)
 
     # -- training -------------------------------------------------------------------------------
 
@@ -275,13 +238,11 @@ class StarRecipe(BlockRecipe):
         """Return the loss and what to log of it.
 
         The loss is the NLL; where the segmenter learns, plus the weighted length error (equation
-        11) and boundary loss. The k best frames of a recording (`select=top_k` at a rate) do not
-        depend on the scores' sum: the paper and the authors' code have no length error there.
+        11) and boundary loss.
         """
         learns_scores = self.stage == "segmenter"  # else nothing that could change them is trained
         nll, length_error, frames_per_vector, boundary = model(
             batch,
-            rate=self.rate,
             rescale=self.rescale,
             train_features=self.train_features,
             boundaries=learns_scores and self.boundary_weight > 0,
@@ -296,14 +257,12 @@ class StarRecipe(BlockRecipe):
             return nll, logs
         if self.boundary_weight > 0:
             logs["boundary_loss"] = float(boundary.detach())
-        chooses_by_rank = self.select == "top_k" and self.rate is not None
-        length_weight = 0.0 if chooses_by_rank else LENGTH_WEIGHT
-        return nll + length_weight * length_error + self.boundary_weight * boundary, logs
+        return nll + LENGTH_WEIGHT * length_error + self.boundary_weight * boundary, logs
 
     def evaluate(self) -> dict[str, float]:
-        """Return the figures of streaming dev at `dev_wait_k`, or as a whole at the rate: among
-        them the WER in percent and the frames per vector."""
-        figures, counts = self.stream_dev("star", wait_k=self.dev_wait_k, rate=self.rate)
+        """Return figures of streaming dev at `dev_wait_k`, as the WER in percent and the frames per
+        vector."""
+        figures, counts = self.stream_dev("star", wait_k=self.dev_wait_k)
         rate = counts["frames_real"] / max(1, counts["anchors"])
         return {**figures, "frames_per_vector": rate}
 

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 from streaming_asr.corpora.shards import ShardItem
 from streaming_asr.errors import check_one_of, check_range
-from streaming_asr.method import NULL
 from streaming_asr.methods.u2.head import (
     HEAD_FILE,
     MODEL_FOLDER,
@@ -36,6 +35,7 @@ from streaming_asr.methods.u2.head import (
 )
 from streaming_asr.methods.u2.network import TwoPassModel, U2Batch, spoken_classes
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
+from streaming_asr.training.greedy import greedy
 from streaming_asr.training.recipe import (
     CHUNKS_S,
     BlockRecipe,
@@ -45,12 +45,9 @@ from streaming_asr.training.recipe import (
     text_of,
 )
 from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
-from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import SAMPLE_RATE
 from streaming_asr.whisper.load import Whisper
-from streaming_asr.whisper.search import BeamSearch
-from streaming_asr.whisper.together import alone
 from streaming_asr.whisper.window import FRAME_S
 
 STAGES = ("attention", "frames", "ctc", "hybrid")
@@ -175,18 +172,13 @@ class U2Recipe(BlockRecipe):
         with tempfile.TemporaryDirectory() as folder:
             self.save(Path(folder))
             whisper = load_trained(self.model_path, folder, device=str(self.device))
-        search = BeamSearch(Decoder(whisper), whisper.eot, beam=1)
         texts = []
         for utterance in self.dev:
             audio = utterance.load()[: int(whisper.context_s * SAMPLE_RATE)]
             ends = self.blocks(len(audio), self.chunk, self.first_chunk)
-            mel = self.mel(audio, ends)
-            cache = DecoderCache(search.decoder)
-            hidden = encode_masked(whisper.model, mel[None].to(whisper.device), ends=ends)
-            search.decoder.append_frames(cache, hidden, 0)
-            passes = search.passes(cache, self.prompt, ends[-1], whisper.max_tokens, NULL)
-            hypothesis = alone(passes, NULL)
-            texts.append(whisper.tokenizer.decode(list(hypothesis.tokens)).strip())
+            mel = self.mel(audio, ends).to(whisper.device)
+            frames = encode_masked(whisper.model, mel[None], ends=ends)
+            texts.append(greedy(whisper, frames, self.prompt, whisper.max_tokens))
         return texts
 
     def save(self, folder: Path) -> None:
