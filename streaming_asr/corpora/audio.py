@@ -6,11 +6,9 @@ their samples are exact. FFmpeg (PyAV) reads everything else, on the time line o
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -34,7 +32,7 @@ from streaming_asr.corpora.headers import (
     wav_goes_on,
     wav_parts,
 )
-from streaming_asr.corpora.media import MAX_PEAK, file_of, has_gap, refusing
+from streaming_asr.corpora.media import MAX_PEAK, has_gap, refusing
 from streaming_asr.errors import UserError
 from streaming_asr.method import SAMPLE_RATE, Samples
 
@@ -154,8 +152,7 @@ def _is_counted_cached(path: str, changed_ns: int, n_bytes: int) -> bool:
 def _soundfile(source: IO[bytes]) -> Any:
     import soundfile
 
-    descriptor = source if isinstance(source, io.BytesIO) else source.fileno()
-    return soundfile.SoundFile(descriptor, closefd=False)
+    return soundfile.SoundFile(source.fileno(), closefd=False)
 
 
 def _is_exact(file: Any) -> bool:
@@ -523,27 +520,22 @@ def doubts(samples: Samples) -> str | None:
     return None
 
 
-def duration_s(path: str | Path | io.BytesIO) -> float:
+def duration_s(path: str | Path) -> float:
     """Return the length in seconds that the header of a recording states, 0.0 where it states none,
     does not count all samples, or cannot be read.
 
     That is no error here: one bad file should not keep a corpus from being listed. Loading raises.
     """
-    if isinstance(path, str | Path) and not os.path.isfile(path):
+    if not os.path.isfile(path):
         return 0.0
-    with suppress(Exception), file_of(path) as source:
+    with suppress(Exception), Path(path).open("rb", buffering=0) as source:
         if len(wav_parts(source)) > 1 or wav_goes_on(source) or is_chained_ogg(source):
             return 0.0
         source.seek(0)
         with suppress(Exception), _soundfile(source) as file:
             if _is_exact(file):
                 return _plausible(float(file.frames / file.samplerate))
-        if isinstance(path, str | Path):
-            return _plausible(next(apart("media:length_s", path)))
-        with tempfile.NamedTemporaryFile() as copy:
-            copy.write(path.getvalue())
-            copy.flush()
-            return _plausible(next(apart("media:length_s", copy.name)))
+        return _plausible(next(apart("media:length_s", path)))
     return 0.0
 
 

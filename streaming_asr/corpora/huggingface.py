@@ -1,31 +1,28 @@
 """Data sets in the form of Hugging Face datasets (needs the package: pip install datasets).
 
 `path` is a folder that `save_to_disk` wrote, a local folder of parquet files, or a name on the
-hub. The audio column is taken undecoded and read by soundfile: datasets' own decoding needs
-torchcodec.
+hub. The audio column is taken undecoded: datasets' own decoding needs torchcodec.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
-import numpy as np
-
-from streaming_asr.corpora.audio import duration_s, to_mono_16k
+from streaming_asr.corpora.audio import duration_s, load_audio
 from streaming_asr.corpora.loader import Loader, recorded
 from streaming_asr.errors import UserError
 from streaming_asr.machine import no_way
-from streaming_asr.method import SAMPLE_RATE, Samples
+from streaming_asr.method import Samples
 from streaming_asr.utterance import Utterance
 
 TEXTS = ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_transcription")
 SPEAKERS = ("speaker_id", "speaker", "client_id")
-MAX_HZ = 1_000_000
 IDS = ("id", "utt_id", "segment_id", "original_full_path")
 
 
@@ -81,21 +78,18 @@ class HuggingFace(Loader):
                 "speaker": None if speaker_column is None else str(row[speaker_column]),
                 "language": self.language,
             }
-            if audio.get("array") is not None:
-                try:
-                    samples = partial(_load_array, table, i, self.audio_column, name)
-                    length_s = len(samples()) / SAMPLE_RATE
-                except UserError as error:
-                    yield UserError(f"{where}: {error}")
-                    continue
+            if (content := audio.get("bytes")) is not None:
+                samples = partial(_load, table, i, self.audio_column, name)
+                with _written(content) as copy:
+                    length_s = duration_s(copy)
                 yield Utterance(name, text, samples, length_s, **fields)
-            elif audio.get("bytes") is not None:
-                samples = partial(_load_bytes, table, i, self.audio_column, name)
-                length_s = duration_s(io.BytesIO(audio["bytes"]))
-                yield Utterance(name, text, samples, length_s, **fields)
+            elif audio.get("path"):
+                yield recorded(Path(audio["path"]), text, where, name=name, **fields)
             else:
-                file = Path(audio.get("path") or "nowhere")
-                yield recorded(file, text, where, name=name, **fields)
+                yield UserError(
+                    f"{where}: {name} has no recording in column {self.audio_column}, which holds "
+                    "files as datasets.Audio writes them; cast the column to it"
+                )
 
     def _table(self) -> Any:
         """Return the `datasets.Dataset` of the split, its audio undecoded. Raises UserError where
@@ -132,32 +126,20 @@ class HuggingFace(Loader):
         return table
 
 
-def _load_array(table: Any, index: int, column: str, name: str) -> Samples:
-    """Return the audio, (n,) at 16 kHz, of a row with samples and their rate. Raises UserError."""
-    audio = table[index][column]
-    rate = audio.get("sampling_rate")
-    try:
-        data = np.atleast_2d(np.asarray(audio["array"], dtype=np.float32))
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{name}: its array is no list of numbers ({error}); replace it") from error
-    if data.ndim != 2:
-        raise UserError(f"{name}: its array has {data.ndim} dimensions; samples have one or two")
-    if not data.size or not np.isfinite(data).all():
-        raise UserError(f"{name}: its array is empty or holds other than finite numbers")
-    if not isinstance(rate, int) or not 0 < rate <= MAX_HZ:
-        raise UserError(f"{name}: sampling_rate is {str(rate)[:60]}; must be a whole number of Hz")
-    # Some sets have a row for each channel, others a column; there are more samples than channels.
-    return to_mono_16k(data.T if data.shape[0] < data.shape[1] else data, rate, name)
+@contextmanager
+def _written(content: bytes) -> Iterator[str]:
+    """Yield the path of a file with the content, as long as the block lasts."""
+    with NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        yield file.name
 
 
-def _load_bytes(table: Any, index: int, column: str, name: str) -> Samples:
+def _load(table: Any, index: int, column: str, name: str) -> Samples:
     """Return the audio, (n,) at 16 kHz, of a row with an encoded file; it stays on disk until it is
     asked for. Raises UserError."""
-    import soundfile
-
-    content = table[index][column]["bytes"]
-    try:
-        data, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
-    except (soundfile.SoundFileError, OSError) as error:
-        raise UserError(f"{name}: not readable as audio ({error}); replace it") from error
-    return to_mono_16k(data, rate, name)
+    with _written(table[index][column]["bytes"]) as file:
+        try:
+            return load_audio(file)
+        except UserError as error:
+            raise UserError(str(error).replace(file, name)) from error

@@ -183,16 +183,6 @@ def _parts(file: IO[bytes]) -> list[tuple[int, int]]:
 
 
 @contextmanager
-def file_of(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield the open file at a path; a file that is open already as it is."""
-    if isinstance(source, str | Path):
-        with Path(source).open("rb", buffering=0) as file:
-            yield file
-    else:
-        yield source
-
-
-@contextmanager
 def _opened(file: IO[bytes], path: str | Path, begin: int, size: int) -> Iterator[_Media]:
     """Open the part of a file for FFmpeg and yield it. `path` is used for messages, and for the
     formats that only the name shows. Raises UserError for a text and PyAV's errors."""

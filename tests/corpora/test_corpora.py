@@ -235,7 +235,7 @@ def test_without_lhotse_its_cuts_say_what_to_install(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("saved", [True, False], ids=["save_to_disk", "parquet"])
-def test_hugging_faces_data_sets_are_decoded_by_soundfile(tmp_path, monkeypatch, saved):
+def test_hugging_faces_data_sets_are_read_undecoded(tmp_path, monkeypatch, saved):
     import datasets
 
     files = [sound(tmp_path / f"set/test/{i}.flac", 0.5, seed=i) for i in range(2)]

@@ -471,24 +471,13 @@ def test_a_wrong_value_in_a_line_of_a_shard_is_one_error(tmp_path, change, probl
         read_shards(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("audio", "problem"),
-    [
-        ({"array": [0.1] * 8000, "sampling_rate": 8000}, None),
-        ({"array": [[0.1] * 8000, [0.3] * 8000], "sampling_rate": 8000}, None),
-        ({"array": [], "sampling_rate": 8000}, "its array is empty"),
-        ({"array": [0.1, float("nan")], "sampling_rate": 8000}, "other than finite numbers"),
-        ({"array": [0.1] * 800, "sampling_rate": 0}, "sampling_rate is 0"),
-    ],
-)
-def test_rows_of_arrays_are_read_without_a_decoder(tmp_path, audio, problem):
+def test_a_row_without_a_recording_and_a_damaged_one_are_problems(tmp_path):
     datasets = pytest.importorskip("datasets")
-    table = datasets.Dataset.from_dict({"audio": [audio], "text": ["hello"], "id": [0]})
+    rows = [{"bytes": None, "path": None}, {"bytes": bytes(50), "path": None}]
+    table = datasets.Dataset.from_dict({"audio": rows, "text": ["a", "b"], "id": [0, 1]})
     datasets.DatasetDict({"test": table}).save_to_disk(tmp_path / "set")
-    (each,) = HuggingFace(path=tmp_path / "set").scan()
-    if problem is not None:
-        with pytest.raises(UserError, match=problem):
-            raise each if isinstance(each, UserError) else AssertionError(each)
-        return
-    assert isinstance(each, Utterance)
-    assert (each.id, each.duration_s, len(each.load())) == ("0", 1.0, 16_000)
+    missing, damaged = HuggingFace(path=tmp_path / "set").scan()
+    assert isinstance(missing, UserError) and "row 0: 0 has no recording in column" in str(missing)
+    assert isinstance(damaged, Utterance) and damaged.duration_s == 0.0
+    with pytest.raises(UserError, match=r"^1: not readable as audio"):
+        damaged.load()
