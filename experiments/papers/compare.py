@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # What --form leaves out of a match: what mini has others of. data.split stays: both have clean
 # and other; so do weights that a row's own label asks for (an aligner's, a compressor's).
 WORLD = frozenset(
-    {"model", "data", "data.form", "data.language", "data.year", "first_chunk", "method.weights"}
+    {"model", "data", "data.form", "data.language", "first_chunk", "method.weights"}
     | {"guard", "device", "data.join_s"}
 )
 PACKAGED = "streaming_asr/data/"  # in the path of weights that lie in the package

@@ -10,12 +10,6 @@ Multilingual LibriSpeech (Pratap et al. 2020; openslr.org/94), lower case withou
     mls_<language>/<split>/transcripts.txt                  "id<TAB>text"
     mls_<language>/<split>/audio/<speaker>/<book>/<speaker>_<book>_<utterance>.flac   (or .opus)
 
-FLEURS (Conneau et al. 2022), as its repository on the hub lies on disk; a sentence is read by up to
-three speakers, who have no names:
-
-    data/<language>/{train,dev,test}.tsv            without a header
-    data/<language>/audio/<split>/<file>.wav        extracted from audio/<split>.tar.gz
-
 Common Voice (Ardila et al. 2020); columns are taken by their names, which differ between releases:
 
     cv-corpus-<version>/<language>/{train,dev,test,validated,other,invalidated}.tsv
@@ -41,14 +35,13 @@ from streaming_asr.corpora.loader import Loader, Split, is_there, need_folder, n
 from streaming_asr.corpora.manifest import scan_manifest
 from streaming_asr.corpora.rows import text_rows
 from streaming_asr.errors import UserError
-from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.text.languages import language_code
 from streaming_asr.utterance import Utterance
 
 MLS = ["dutch", "english", "french", "german", "italian", "polish", "portuguese", "spanish"]
 Row = dict[str, str]
 """Fields of a line: `text`, those that `Layout.audio` uses, and speaker, locale, and the length in
-samples or in ms where the table has them."""
+ms where the table has them."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +103,7 @@ class Published(Loader):
                     file,
                     row["text"],
                     where,
-                    duration_s=_length_s(row),
+                    duration_s=float(row.get("ms", 0)) / 1000,
                     speaker=row.get("speaker") or None,
                     language=row.get("locale") or self.language or root.name,
                 )
@@ -232,45 +225,6 @@ class Mls(Published):
 
 
 @dataclass(kw_only=True, eq=False)
-class Fleurs(Published):
-    """Read sentences in 102 languages; `language` is FLEURS' name, as de_de."""
-
-    layout = Layout(
-        name="fleurs_{language}",
-        title="FLEURS",
-        folder="data",
-        tables="{split}.tsv",
-        line=r"[^\t]*\t(?P<file>[^\t]*)\t(?P<text>[^\t]*)(\t[^\t]*){2}\t(?P<samples>\d+)(\t.*)?",
-        form="`id file text normalised characters samples gender`, TABs between",
-        audio="audio/{split}/{file}",
-    )
-
-    def root(self) -> Path:
-        return super().root() / str(self.language)
-
-    def scan(self) -> Iterator[Utterance | UserError]:
-        if not self._manifests():
-            self._check_folder(self.root())
-        yield from super().scan()
-
-    def _check_folder(self, root: Path) -> None:
-        """Raise UserError where the language's folder is missing, or the split's recordings are
-        still in an archive."""
-        if not root.is_dir():
-            folders = [each for each in root.parent.iterdir() if (each / "audio").is_dir()]
-            languages = sorted(folder.name for folder in folders)
-            raise UserError(
-                f"data.language={self.language}: {root.parent} has no such folder; there are: "
-                f"{', '.join(languages) or 'none'}"
-            )
-        audio = root / "audio" / self.split
-        if not audio.is_dir() and audio.with_name(f"{self.split}.tar.gz").is_file():
-            raise UserError(
-                f"{audio}: not extracted; run: tar -xzf {self.split}.tar.gz in {audio.parent}"
-            )
-
-
-@dataclass(kw_only=True, eq=False)
 class CommonVoice(Published):
     """Read sentences; `path` is the folder of one language, or of a release with `language`."""
 
@@ -302,11 +256,6 @@ class CommonVoice(Published):
             row["ms"] = ms if re.fullmatch(r"\d{1,9}(\.\d+)?", ms) else "0"  # 0: unknown
             row["speaker"] = row.get("client_id", "")
             yield where, row
-
-
-def _length_s(row: Row) -> float:
-    """Return the length of a row's recording in seconds, 0.0 where the table has none."""
-    return float(row.get("ms", 0)) / 1000 or int(row.get("samples", 0)) / SAMPLE_RATE
 
 
 def named_rows(table: Path) -> Iterator[tuple[str, Row]]:

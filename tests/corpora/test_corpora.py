@@ -1,6 +1,4 @@
-import shutil
 import sys
-from functools import partial
 from pathlib import Path
 
 import corpora_layouts as layouts
@@ -116,23 +114,6 @@ def test_mls_in_flac_and_opus(tmp_path):
         corpus("mls", tmp_path, "language=klingon")
 
 
-def test_earnings_21_and_its_selection(tmp_path):
-    root = layouts.earnings(tmp_path, 21)
-    first, _ = corpus("earnings21", root).utterances()
-    assert (first.id, first.text, first.words) == ("4320211", "Good morning, NexGEn.", None)
-    assert first.duration_s == pytest.approx(1.0, abs=0.1) and first.load().size > 15_000
-    assert only(corpus("earnings21", root, "split=eval10").utterances()).id == "4320211"
-
-
-def test_earnings_22_takes_its_words_from_the_aligned_transcripts(tmp_path):
-    root = layouts.earnings(tmp_path, 22)
-    first, second = corpus("earnings22", tmp_path).utterances()
-    assert first.text == 'Good morning, "NexGEn."'
-    assert first.words[1] == TimedWord("morning,", 0.3, 0.55)
-    assert second.words is None
-    assert only(corpus("earnings22", root, "split=subset10").utterances()).id == "4387332"
-
-
 def test_common_voice_reads_columns_by_name_and_quotes_as_they_are(tmp_path):
     root = layouts.common_voice(tmp_path)
     first, second = corpus("common_voice", root).utterances()
@@ -141,19 +122,6 @@ def test_common_voice_reads_columns_by_name_and_quotes_as_they_are(tmp_path):
     assert second.duration_s == pytest.approx(0.72, abs=0.1)  # from the file's header
     release = corpus("common_voice", root.parent, "language=de").utterances()
     assert [u.id for u in release] == ["common_voice_de_1", "common_voice_de_2"]
-
-
-def test_fleurs_keeps_every_reading_of_a_sentence(tmp_path):
-    layouts.fleurs(tmp_path)
-    first, second = corpus("fleurs", tmp_path, "language=cmn_hans_cn").utterances()
-    assert (first.id, second.id, first.text) == ("8417", "9232", "这并不是告别。")
-    assert (first.language, first.duration_s) == ("zh", 0.5)
-    with pytest.raises(UserError, match=r"data\.language=de_de: .* there are: cmn_hans_cn"):
-        corpus("fleurs", tmp_path, "language=de_de").utterances()
-    shutil.rmtree(tmp_path / "data/cmn_hans_cn/audio/test")
-    (tmp_path / "data/cmn_hans_cn/audio/test.tar.gz").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"tar -xzf test\.tar\.gz"):
-        corpus("fleurs", tmp_path, "language=cmn_hans_cn").utterances()
 
 
 def test_nemos_lines_are_cut_out_of_their_recording(tmp_path):
@@ -385,10 +353,9 @@ def empty(path):
     path.write_bytes(b"")
 
 
-EARNINGS = partial(layouts.earnings, year=21)
 READER = "LibriSpeech/test-clean/1089/134686"
 TED = "TEDLIUM_release-3/legacy/test"
-DE, CMN = ("language=de",), ("language=cmn_hans_cn",)
+DE = ("language=de",)
 COMMON_VOICE = "cv-corpus-17.0/de/clips"
 HALF = [
     ("librispeech", layouts.librispeech, remove, f"{READER}/1089-134686-0001.flac", ()),
@@ -396,9 +363,7 @@ HALF = [
     ("tedlium", layouts.tedlium, empty, f"{TED}/sph/AimeeMullins_2009P.sph", ()),
     ("tedlium", layouts.tedlium, remove, f"{TED}/stm/AimeeMullins_2009P.stm", ()),
     ("mls", layouts.mls, empty, "mls_german/test/audio/252/3/252_3_000000.flac", DE),
-    ("earnings21", EARNINGS, remove, "earnings21/media/4387332.mp3", ()),
     ("common_voice", layouts.common_voice, remove, f"{COMMON_VOICE}/common_voice_de_2.mp3", ()),
-    ("fleurs", layouts.fleurs, remove, "data/cmn_hans_cn/audio/test/9232.wav", CMN),
     ("nemo", layouts.nemo, remove, "wavs/call.wav", ()),
     ("kaldi", layouts.kaldi, remove, "sph/rec2.sph", ()),
 ]
@@ -436,13 +401,6 @@ def test_an_utterance_without_text_is_named(tmp_path):
     [
         ("mls", "german", "mls_german/test/transcripts.txt", "1_2\tja", "`speaker_book_utterance"),
         ("mls", "german", "mls_german/test/transcripts.txt", "1_2_3\t ", "the text not empty"),
-        (
-            "fleurs",
-            "de_de",
-            "data/de_de/test.tsv",
-            "7\ta.wav\tJa.\tja\tj a\tlang",
-            "samples gender",
-        ),
         ("common_voice", "de", "de/test.tsv", "ann\t\tJa.", "no path; extract"),
     ],
 )
@@ -459,19 +417,11 @@ def test_a_manifest_takes_the_place_of_any_published_layout(tmp_path):
     sound(tmp_path / "a.wav")
     row = '{"id": "a", "audio_filepath": "a.wav", "text": "ja"}'
     manifest = write(tmp_path / "dev.jsonl", row)
-    for name in ("librispeech", "mls", "fleurs", "common_voice"):
+    for name in ("librispeech", "mls", "common_voice"):
         language = () if name == "librispeech" else ("language=de",)
         for path in (tmp_path, manifest):
             one = only(corpus(name, path, "split=dev", *language).utterances())
             assert (one.id, one.language) == ("a", "de" if language else "en")
-
-
-def test_a_git_lfs_pointer_is_no_recording(tmp_path):
-    root = layouts.earnings(tmp_path, 21)
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n"
-    (root / "media/4320211.mp3").write_text(pointer)
-    with pytest.raises(UserError, match="git lfs pull"):
-        corpus("earnings21", root).utterances()
 
 
 @pytest.mark.parametrize("decode", [True, False])

@@ -14,15 +14,12 @@ from streaming_asr.corpora.shards import Shards
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
-TEXTS = {".tsv", ".csv", ".txt", ".stm", ".json", ".jsonl", ".nlp", ".TextGrid", ""}
+TEXTS = {".tsv", ".csv", ".txt", ".stm", ".json", ".jsonl", ".TextGrid", ""}
 CORPORA = {
     "librispeech": (layouts.librispeech, []),
     "tedlium": (layouts.tedlium, []),
     "mls": (layouts.mls, ["language=german"]),
-    "earnings21": (lambda root: layouts.earnings(root, 21), ["split=eval10"]),
-    "earnings22": (lambda root: layouts.earnings(root, 22), []),
     "common_voice": (layouts.common_voice, []),
-    "fleurs": (layouts.fleurs, ["language=cmn_hans_cn"]),
     "nemo": (layouts.nemo, []),
     "kaldi": (layouts.kaldi, []),
 }

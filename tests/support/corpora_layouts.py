@@ -143,33 +143,6 @@ def mls(root: Path) -> Path:
     return root
 
 
-def earnings(root: Path, year: int) -> Path:
-    base = root / f"earnings{year}"
-    header = "token|speaker|ts|endTs|punctuation|case|tags|wer_tags"
-    body = ["Good|0||||UC|[]|[]", "morning|0|||,|LC|['5:TIME']|['5']", "NexGEn|1|||.|MC|[]|[]"]
-    for name in ("4320211", "4387332"):
-        sound(base / "media" / f"{name}.mp3", 1.0, 24_000)
-        write(base / "transcripts" / "nlp_references" / f"{name}.nlp", header, *body)
-    if year == 21:
-        write(
-            base / "eval10-file-metadata.csv",
-            "file_id,audio_length,sample_rate,company_name",
-            "4320211,1.0,24000,Monro Inc",
-        )
-    else:
-        write(
-            base / "transcripts/force_aligned_nlp_references/4320211.aligned.nlp",
-            "token|speaker|ts|endTs|punctuation|prepunctuation|case|tags|oldTs|oldEndTs|ali_comment",
-            "Good|0|0.1|0.3|||UC|[]|||",
-            "morning|0|0.3|0.55|,||LC|[]|||",
-            'NexGEn|1|0.6|0.9|."|"|MC|[]|||',
-        )
-        subset = base / "subset10"
-        sound(subset / "media" / "4387332.mp3", 1.0)
-        write(subset / "verbatim_transcripts/nlp_references/4387332.nlp", header, *body)
-    return base
-
-
 def common_voice(root: Path) -> Path:
     base = root / "cv-corpus-17.0" / "de"
     columns = "client_id\tpath\tsentence_id\tsentence\tup_votes\tdown_votes\tage\tlocale\tsegment"
@@ -184,16 +157,6 @@ def common_voice(root: Path) -> Path:
     for i in (1, 2):
         sound(base / "clips" / f"common_voice_de_{i}.mp3", 0.72, 32_000, seed=i)
     return base
-
-
-def fleurs(root: Path) -> Path:
-    base = root / "data" / "cmn_hans_cn"
-    rows = []
-    for i, file in enumerate(("8417.wav", "9232.wav")):
-        sound(base / "audio" / "test" / file, 0.5, seed=i)
-        rows.append(f"1803\t{file}\t这并不是告别。\t这 并 不 是 告 别\t这 | 并 |\t8000\tFEMALE")
-    write(base / "test.tsv", *rows)
-    return root
 
 
 def nemo(root: Path) -> Path:
