@@ -24,7 +24,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import check_file, write_text, yaml_of
+from streaming_asr.files import check_file, json_of, write_text, yaml_of
 
 EVENTS, RESULT, UTTERANCES = "events.jsonl", "metrics.json", "utterances.jsonl"
 FAILED, SEGMENTS, PIECES, SAVED = "failed.json", "segments.tsv", "pieces", ".hydra"
@@ -104,12 +104,7 @@ def header_of(folder: Path) -> dict[str, Any] | None:
 
 def result_of(folder: Path) -> dict[str, Any]:
     """Return the content of metrics.json; {} where there is none that can be read."""
-    try:
-        check_file(folder / RESULT)
-        result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return result if isinstance(result, dict) else {}
+    return json_of(folder / RESULT)
 
 
 def finished(folder: Path, hashes: Mapping[str, str], metrics_version: int) -> bool:
@@ -180,11 +175,7 @@ def check_links(folder: Path) -> None:
 
 def saved_code(folder: Path) -> dict[str, str]:
     """Return the digest of each module of a cell's code; {} of a cell that saved none."""
-    try:
-        content = json.loads((folder / SAVED / CODE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return json_of(folder / SAVED / CODE)
 
 
 def save_configuration(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:

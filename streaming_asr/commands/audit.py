@@ -67,7 +67,6 @@ PATIENCE_S = (10.0, 600.0)  # to connect, and for the text of an upload of any l
 TRIES = 3  # recordings; where none of the first came back, the others are not sent
 MARGIN_S = 1.0  # of sound around a place
 OUTPUT = Path("outputs", "audit")  # of the page
-USUAL = {"data": "voices", "limit": "20", "chunk": "100ms", "first_chunk": "100ms"}
 # What a cell sets that its offline pass does not take.
 OWN = re.compile(r"(method|chunk|first_chunk|feed|batch|streams|name|tracker|pieces?)(\.|=|$)")
 NAME, NUMBER, LANGUAGE = r"\w[\w.+-]*", r"\d+|null", r"[\w-]+"
@@ -210,14 +209,9 @@ def _of_server(arguments: argparse.Namespace) -> tuple[Path, Path]:
     from streaming_asr.metrics.table import CU, EVERYTHING, INSIDE, STEPS, unmeasured
 
     line = CommandLine([*arguments.config_dir, *arguments.settings])
-    line.default_data()
-    line.default(**USUAL)
     host = re.sub(r"\W+", "_", parts_of_url(arguments.what, arguments.what).netloc)
-    fixed = {"method": "remote", "method.url": f"'{arguments.what}'", "feed": "realtime"}
-    fixed |= {"tracker": "none", "name": f"'audit/{host}'"}
-    for key in fixed:
-        line.pop(key)
-    line.default(**fixed)
+    line.pop("name")
+    line.to_server(arguments.what, limit="20", name=f"'audit/{host}'")
     if arguments.batch is not None:
         batch = one_cell(arguments.batch)
         return _run(line.argv), batch

@@ -1,11 +1,10 @@
-"""Merges an adapter into its model for other programs: Hugging Face's form and CTranslate2's.
+"""Merges an adapter into its model for other programs.
 
-    streaming-asr export OUT method=whisperrt model=mini chunk=300ms
-        [--ctranslate2] [--results outputs/table1]
+    streaming-asr export OUT method=whisperrt model=mini chunk=300ms [--results outputs/table1]
 
 The settings are those of `run`, which finds the adapter by them. OUT becomes a Hugging Face folder
-with a card (README.md: base model, adapter, training, data, what it reached) and, if asked, the
-same model for CTranslate2 and faster-whisper in OUT/ctranslate2.
+with a card (README.md: base model, adapter, training, data, what it reached). `streaming-asr get
+OUT to=FOLDER form=ctranslate2` writes it for CTranslate2 and faster-whisper.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import replacing
 from streaming_asr.terminal import add_config_dir, command_parser, exit_status, loading
 
-CT2 = "ctranslate2"
 # What a LoRA folder holds; anything else in one is more than can be merged.
 MERGEABLE = frozenset(
     {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "training.json"}
@@ -29,12 +27,11 @@ CARD = "export_card.md.j2"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    about = "Merge an adapter into its model; write Hugging Face's form and CTranslate2's."
+    about = "Merge an adapter into its model; write Hugging Face's form."
     parser = command_parser("streaming-asr export", about)
     parser.add_argument("out", type=Path, help="the folder to write; must not hold files yet")
     parser.add_argument("settings", nargs="*", help="as of run: method=whisperrt model=mini ...")
     add_config_dir(parser)
-    parser.add_argument("--ctranslate2", action="store_true", help="also OUT/ctranslate2")
     parser.add_argument("--results", type=Path, help="results of run for the card")
     arguments = vars(parser.parse_intermixed_args(argv))
     arguments["config_dir"] = next(iter(arguments["config_dir"][1:]), None)
@@ -46,7 +43,6 @@ def export(
     settings: Sequence[str],
     *,
     config_dir: str | None = None,
-    ctranslate2: bool = False,
     results: Path | None = None,
 ) -> None:
     """Write `out`, all of it or nothing. Raises UserError."""
@@ -65,25 +61,20 @@ def export(
     adapter = None if config.method.get("weights") is None else Path(config.method.weights)
     if adapter is not None:
         _check_mergeable(adapter)
-    elif not ctranslate2 and "method.weights=none" not in settings:
+    elif "method.weights=none" not in settings:
         raise UserError(
             f"method={config.method._target_.split('.')[-2]}: has no adapter here, so there is "
             "nothing to merge; name a method and a model that have one, as method=whisperrt "
-            "model=tiny.en, or give --ctranslate2 to convert the unmodified model"
+            "model=tiny.en; `streaming-asr get` writes the unmodified model"
         )
     reached = _cells(results, adapter) if results else []
 
     with replacing(out) as folder:
         _write_model(folder, config, adapter)
-        if ctranslate2:
-            from streaming_asr.methods.ufal.convert import convert
-            from streaming_asr.models.find import Found
-
-            convert(Found(folder, False, "out"), folder / CT2)
         (folder / "README.md").write_text(
-            card(config, settings, adapter, reached, ctranslate2), encoding="utf-8"
+            card(config, settings, adapter, reached), encoding="utf-8"
         )
-    print(f"exported: {out}" + (f" and {out / CT2}" if ctranslate2 else ""))
+    print(f"exported: {out}")
     print(f"run it:   python -m streaming_asr.run {_use(config, out)}")
 
 
@@ -123,13 +114,7 @@ def _write_model(folder: Path, config: Any, adapter: Path | None) -> None:
 # -- the card -------------------------------------------------------------------------------
 
 
-def card(
-    config: Any,
-    settings: Sequence[str],
-    adapter: Path | None,
-    reached: Sequence[Any],
-    ctranslate2: bool,
-) -> str:
+def card(config: Any, settings: Sequence[str], adapter: Path | None, reached: Sequence[Any]) -> str:
     """Return the card in Markdown: what it is, its use, how it was trained, what it reached."""
     from jinja2 import Environment, FileSystemLoader
 
@@ -145,7 +130,6 @@ def card(
             method=str(config.method._target_).split(".")[2],
             adapted=adapter is not None,
             use=_use(config, Path("<this folder>")),
-            ctranslate2=CT2 if ctranslate2 else "",
             settings=" ".join(settings),
             method_settings={k: v for k, v in config.method.items() if k[0] != "_"},
             reached=trained.pop("reached", {}),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streaming_asr.chunking import parse_duration
+from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import SLIP_S, EventWriter, read_log
 from streaming_asr.files import write_text
@@ -43,8 +44,6 @@ examples
   streaming-asr load ws://127.0.0.1:8000/v1/realtime streams=1,2,4,8
   streaming-asr load ws://127.0.0.1:8000/v1/listen method.protocol=deepgram budget=5s"""
 
-OWN = {"streams": "1,2,4,8", "budget": "3s", "table": None}
-USUAL = {"data": "voices", "limit": "4", "chunk": "100ms", "first_chunk": "100ms"}
 HEADS = ("streams", "sessions", "errors", "lag p50 s", "lag p95 s", "fed late s")
 SPREAD_S = 1.0  # over which the streams begin
 
@@ -75,12 +74,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _load(arguments: list[str]) -> int:
-    url, options, settings = _parsed(arguments)
-    try:
-        counts, budget_s = _counts(options["streams"]), parse_duration(options["budget"]) / 1000
-    except UserError as error:
-        raise UserError(str(error).replace("chunk=", "budget=")) from error
-    method, utterances, chunk = _composed(url, settings)
+    if not arguments or "://" not in arguments[0].partition("=")[0]:
+        raise UserError(
+            "load: needs the server's address first, as in "
+            "streaming-asr load ws://127.0.0.1:8000/v1/realtime"
+        )
+    url, line = arguments[0], CommandLine(arguments[1:])
+    counts = _counts(line.pop("streams", "1,2,4,8") or "")
+    budget_s = parse_duration(line.pop("budget", "3s") or "", "budget") / 1000
+    table = line.pop("table")
+    method, utterances, chunk = _composed(url, line)
     rows: list[LoadRow] = []
     audio_s = sum(each.duration_s for each in utterances)
     print(f"plays {audio_s:.0f} s of audio to {url} for each number of streams", flush=True)
@@ -94,27 +97,11 @@ def _load(arguments: list[str]) -> int:
     print(f"{most} within a lag p95 of {budget_s:g} s without an error, of those tried")
     if any(row.slip_s > SLIP_S for row in rows):
         print("audio was fed late: this machine was too busy to measure so many streams")
-    if options["table"] is not None:
+    if table is not None:
         lines = [HEADS, ["---"] * len(HEADS), *(row.texts() for row in rows)]
-        write_text(Path(options["table"]), "".join(f"| {' | '.join(line)} |\n" for line in lines))
-        print(f"table: {options['table']}")
+        write_text(Path(table), "".join(f"| {' | '.join(line)} |\n" for line in lines))
+        print(f"table: {table}")
     return 0 if within else 1
-
-
-def _parsed(arguments: list[str]) -> tuple[str, dict[str, Any], dict[str, str]]:
-    """Return the address, this command's settings and those of the run."""
-    if not arguments or "://" not in arguments[0].partition("=")[0]:
-        raise UserError(
-            "load: needs the server's address first, as in "
-            "streaming-asr load ws://127.0.0.1:8000/v1/realtime"
-        )
-    pairs = [each.partition("=") for each in arguments[1:]]
-    for key, equals, _ in pairs:
-        if not equals:
-            raise UserError(f"{key}: not key=value; --help shows the settings")
-    settings = {key: value for key, _, value in pairs}
-    options = {key: settings.pop(key, usual) for key, usual in OWN.items()}
-    return arguments[0], options, settings
 
 
 def _counts(text: str) -> list[int]:
@@ -124,13 +111,13 @@ def _counts(text: str) -> list[int]:
     return counts
 
 
-def _composed(url: str, settings: dict[str, str]) -> tuple[Any, list[Utterance], int]:
+def _composed(url: str, line: CommandLine) -> tuple[Any, list[Utterance], int]:
     """Return the method, the recordings and the samples sent at once."""
     from streaming_asr.config.build import build
     from streaming_asr.config.settle import compose
 
-    fixed = {"method": "remote", "method.url": f"'{url}'", "feed": "realtime", "tracker": "none"}
-    config = compose([f"{k}={v}" for k, v in {**USUAL, **settings, **fixed}.items()])
+    line.to_server(url, limit="4")
+    config = compose(line.settings, config_dir=line.config_dir)
     utterances = build(config.data).utterances(config.limit)
     if not any(each.words for each in utterances):
         raise UserError(

@@ -88,8 +88,11 @@ def compose_raw(
     lines = full.hydra.overrides
     lines.hydra = [_line(each) for each in parsed if each.is_hydra_override()]
     lines.task = [_line(each) for each in parsed if not each.is_hydra_override()]
-    for key in _with_nul(OmegaConf.to_container(full, resolve=False)):
-        raise UserError(f"{key}: holds a NUL character, which no path or name has; leave it out")
+    for key, value in leaves(OmegaConf.to_container(full, resolve=False)):
+        if isinstance(value, str) and "\0" in value:
+            raise UserError(
+                f"{key}: holds a NUL character, which no path or name has; leave it out"
+            )
     if isinstance(verbose := full.hydra.verbose, int) and not isinstance(verbose, bool):
         raise UserError(f"hydra.verbose={verbose}: must be true, false or the name of a logger")
     if full.hydra.job.chdir:
@@ -419,17 +422,14 @@ def _no_such_key(setting: str, key: str, config: DictConfig, config_name: str) -
 # -- what Hydra and OmegaConf raise ---------------------------------------------------------
 
 
-def _with_nul(node: Any, key: str = "") -> Iterator[str]:
-    """Yield the keys, as `method.beam`, of the texts below `node` that hold a NUL character.
-
-    key: of the node itself, '' for the whole configuration.
-    """
+def leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each value below `node` that is neither a mapping nor a list, behind its key, as
+    `method.beam`. key: of the node itself, '' for the whole configuration."""
     if isinstance(node, dict | list):
-        children = node.items() if isinstance(node, dict) else enumerate(node)
-        for name, value in children:
-            yield from _with_nul(value, f"{key}.{name}" if key else str(name))
-    elif isinstance(node, str) and "\0" in node:
-        yield key
+        for name, value in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from leaves(value, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, node
 
 
 @contextmanager

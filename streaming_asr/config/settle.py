@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from streaming_asr.chunking import check_feed, first_chunk_ms, format_duration, parse_duration
 from streaming_asr.config.command_line import MANIFESTS
-from streaming_asr.config.compose import compose_raw, explained
+from streaming_asr.config.compose import compose_raw, explained, leaves
 from streaming_asr.config.prompt import settle_prompt
 from streaming_asr.config.schema import RunConfig, check_settings
 from streaming_asr.config.types import check_arguments
@@ -90,7 +90,9 @@ def _settle(config: DictConfig, hydra_node: Any) -> DictConfig:
     _leave_out_model(config)
     settle_prompt(config, method_name)
     OmegaConf.resolve(config)
-    _check_finite(OmegaConf.to_container(config))
+    for key, value in leaves(OmegaConf.to_container(config)):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{key}={value}: must be a finite number")
     for group in ("method", "data"):
         target = OmegaConf.select(config, f"{group}._target_")
         if not isinstance(target, str):
@@ -204,15 +206,6 @@ def _example(key: str, choices: Mapping[str, Any]) -> str:
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     match = re.search(rf"^{name}: \?\?\? # ([^\s,]+)", text, re.M)
     return f", as {key}={match[1]}" if match else ""
-
-
-def _check_finite(value: Any, key: str = "") -> None:
-    """Raise UserError for a setting that no result could hold."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{key}={value}: must be a finite number")
-    if isinstance(value, dict | list):
-        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            _check_finite(inner, f"{key}.{name}" if key else str(name))
 
 
 def _check_data(config: DictConfig, choices: Mapping[str, Any]) -> None:

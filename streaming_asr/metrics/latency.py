@@ -207,20 +207,30 @@ def token_delays_ms(trace: Trace, clock: str) -> list[float]:
 
 
 def average_lagging(delays: Sequence[float], n_reference: int, duration: float) -> float | None:
-    """Return AL (Ma et al. 2019, STACL, equation 7) as SimulEval's ALScorer computes it.
+    """Return AL (Ma et al. 2019, STACL, equation 7) as SimulEval's ALScorer computes it: the mean
+    lag behind an oracle that emits `n_reference` words evenly over the duration.
 
-    `delays` and `duration` share a unit, which is the answer's. The oracle emits `n_reference`
-    words evenly over the duration; words after the first one at or past the end do not count.
-    None without words, reference or duration.
+    `delays` and `duration` share a unit, which is the answer's. Words after the first one at or
+    past the end do not count. None without words, reference or duration.
     """
-    return _lagging(delays, n_reference, duration)
+    if not delays or n_reference == 0 or duration <= 0:
+        return None
+    # If all words come after the end, SimulEval gives the first one's delay.
+    if delays[0] > duration:
+        return delays[0]
+    lags = []
+    for i, delay in enumerate(delays):
+        lags.append(delay - i * duration / n_reference)
+        if delay >= duration:
+            break
+    return sum(lags) / len(lags)
 
 
 def length_adaptive_average_lagging(
     delays: Sequence[float], n_reference: int, duration: float
 ) -> float | None:
     """Return LAAL (Papi et al. 2022; Polak et al. 2022), AL at the pace of the longer text."""
-    return _lagging(delays, max(len(delays), n_reference), duration)
+    return average_lagging(delays, max(len(delays), n_reference), duration)
 
 
 def yet_another_average_lagging(
@@ -243,22 +253,6 @@ def yet_another_average_lagging(
         delay - i * pace for i, delay in enumerate(takewhile(lambda delay: delay < end, delays))
     ]
     return sum(lags) / len(lags) if lags else None
-
-
-def _lagging(delays: Sequence[float], n_words: int, duration: float) -> float | None:
-    """Return the mean lag behind an oracle that emits `n_words` evenly over `duration`, up to and
-    including the first word at or past the end (AL, and LAAL by its `n_words`)."""
-    if not delays or n_words == 0 or duration <= 0:
-        return None
-    # If all words come after the end, SimulEval gives the first one's delay.
-    if delays[0] > duration:
-        return delays[0]
-    lags = []
-    for i, delay in enumerate(delays):
-        lags.append(delay - i * duration / n_words)
-        if delay >= duration:
-            break
-    return sum(lags) / len(lags)
 
 
 def differentiable_average_lagging(delays: Sequence[float], duration: float) -> float | None:

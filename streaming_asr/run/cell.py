@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -186,9 +185,6 @@ def run_cell(
             result = folders.result_of(folder)
             if is_piece:
                 return _join(job) or result
-            if "WANDB_SWEEP_ID" in os.environ:  # an agent waits for the numbers of every cell
-                with job.tracked(folder) as track:
-                    _send(track, folder, result, job.config)
             return result
         work = _prepared(job)  # a refused run leaves no run of W&B
         folders.save_configuration(folder, config, hydra_node.overrides.task)

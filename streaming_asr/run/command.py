@@ -74,7 +74,7 @@ def _main(line: CommandLine, present: Present) -> int:
             f"hydra/launcher={launcher}: there is no sbatch here; give the command on a machine "
             "that submits to Slurm, or take hydra/launcher=joblib"
         )
-    plan = planned(line, or_mini=True)
+    plan = planned(line)
     if plan.sweep is None and plan.launcher != "basic":
         raise UserError(f"hydra/launcher={plan.launcher}: starts a sweep's jobs; add -m")
     for note in plan.notes:

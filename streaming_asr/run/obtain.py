@@ -162,29 +162,12 @@ def _get(paths: Set[str]) -> bool:
     return bool(missing)
 
 
-def planned(line: CommandLine, *, or_mini: bool = False) -> Plan:
-    """Return the plan of a command line, after obtaining the models of its cells.
-
-    or_mini: if the default model cannot be obtained, take model=mini data=mini instead and print a
-    sentence about it; only if the command line names neither a model nor other data. Raises
-    UserError, for wrong settings before anything is downloaded.
-    """
+def planned(line: CommandLine) -> Plan:
+    """Return the plan of a command line, after obtaining the models of its cells. Raises UserError,
+    for wrong settings before anything is downloaded."""
     first_plan = plan(line)
     configs = [cell.config for cell in first_plan.cells if cell.config is not None]
-    try:
-        return plan(line) if obtain_models(configs) else first_plan
-    except UserError as error:
-        names_model = any(map(line.get, ("model", "model.path", "experiment")))
-        if not or_mini or names_model or line.get("data") not in (None, "mini"):
-            raise
-        print(
-            f"{REAL} cannot be had here ({error}); this run takes model=mini data=mini, a toy that "
-            "recognises only its own synthetic voices.",
-            file=sys.stderr,
-            flush=True,
-        )
-        line.default(model="mini", data="mini")
-        return plan(line)
+    return plan(line) if obtain_models(configs) else first_plan
 
 
 def get_real() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from streaming_asr.metrics import METRICS
 from streaming_asr.score import compare, imports, latencies, longform, retime
 from streaming_asr.score.columns import column_of, metric_named, short_names_of
 from streaming_asr.score.folder import find_cells, score_folder
-from streaming_asr.score.own import Own, add, chosen_columns
+from streaming_asr.score.own import chosen_columns, with_own
 from streaming_asr.score.results import drawn_over, lost, read_results
 from streaming_asr.score.table import SORT_HELP, WIDE_HELP, print_table
 from streaming_asr.terminal import add_json, command_parser, exit_status, show_table
@@ -102,16 +101,11 @@ def _score(argv: Sequence[str]) -> int:
     refused = []
     for cell in find_cells(arguments.folder):
         try:
-            document = score_folder(cell, normaliser=arguments.normaliser)
-            scored[cell] = add(document, cell, owns, arguments.normaliser) if owns else document
+            scored[cell] = score_folder(cell, normaliser=arguments.normaliser)
         except UserError as error:  # one damaged log does not keep the others from their numbers
             refused.append(error)
     results = read_results(arguments.folder) if scored else []
-    for k, result in enumerate(results):
-        if owns and (scored_again := scored.get(result.folder)):
-            added = {name: scored_again["metrics"][name] for name in _names(owns)}
-            metrics = {**result.metrics, **added}
-            results[k] = replace(result, metrics=metrics, document=scored_again)
+    results = with_own(results, owns, arguments.normaliser)
     if arguments.json is not None:
         give_json({"runs": [result.row() for result in results]}, arguments.json)
     if results and arguments.json != "-":
@@ -120,10 +114,6 @@ def _score(argv: Sequence[str]) -> int:
     for reason in refused:
         print(f"error: {reason}", file=sys.stderr)
     return 2 if refused else 0
-
-
-def _names(owns: Sequence[Own]) -> list[str]:
-    return [each.metric.name for each in owns]
 
 
 def _print_remarks(scored: Mapping[Path, dict[str, Any]]) -> None:

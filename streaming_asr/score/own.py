@@ -86,28 +86,6 @@ def own_metric(text: str, option: str) -> Own:
     return Own(metric, function, text)
 
 
-def add(
-    result: dict[str, Any], cell: Path, owns: Sequence[Own], normaliser: str | None
-) -> dict[str, Any]:
-    """Return the result of a cell with the means of these metrics over its recordings, and their
-    intervals. Nothing is written. Raises UserError where a function fails."""
-    log = read_log(cell / EVENTS)
-    rates: dict[str, Rate] = {each.metric.name: each.rate for each in owns}
-    sample = Sample.of(traces(log, normaliser), log=log, rates=rates)
-    values = {}
-    for name, pairs in sample.rates.items():
-        n = sum(weight for _, weight in pairs)
-        values[name] = sum(value for value, _ in pairs) / n if n else None
-    bounds = intervals(replace(sample, latencies=None))["metrics"]
-    drawn = {name: bounds[name] for name in values if name in bounds}
-    of_result = result["intervals"]
-    return {
-        **result,
-        "metrics": result["metrics"] | values,
-        "intervals": {**of_result, "metrics": of_result["metrics"] | drawn},
-    }
-
-
 def chosen_columns(text: str, option: str) -> tuple[list[Column], list[Own]]:
     """Return the columns that `text` names, each once, and the metrics of one's own. Raises
     UserError for an unknown name, with `option`."""
@@ -126,12 +104,26 @@ def chosen_columns(text: str, option: str) -> tuple[list[Column], list[Own]]:
     return [*(wer | columns).values()], owns
 
 
-def with_own(results: Sequence[Result], owns: Sequence[Own]) -> list[Result]:
-    """Return the results with these metrics. Raises UserError as `add` does."""
-    again = []
-    for result in results:
-        if owns and result.metrics:
-            document = add(dict(result.document), result.folder, owns, None)
-            result = replace(result, metrics=document["metrics"], document=document)
-        again.append(result)
-    return again
+def with_own(
+    results: Sequence[Result], owns: Sequence[Own], normaliser: str | None = None
+) -> list[Result]:
+    """Return the results with the means of these metrics over their recordings, and the intervals.
+    Nothing is written. normaliser: default that of each run. Raises UserError where a function
+    fails."""
+    return [_with(each, owns, normaliser) if owns and each.metrics else each for each in results]
+
+
+def _with(result: Result, owns: Sequence[Own], normaliser: str | None) -> Result:
+    log = read_log(result.folder / EVENTS)
+    rates: dict[str, Rate] = {each.metric.name: each.rate for each in owns}
+    sample = Sample.of(traces(log, normaliser), log=log, rates=rates)
+    values = {}
+    for name, pairs in sample.rates.items():
+        n = sum(weight for _, weight in pairs)
+        values[name] = sum(value for value, _ in pairs) / n if n else None
+    bounds = intervals(replace(sample, latencies=None))["metrics"]
+    drawn = {name: bounds[name] for name in values if name in bounds}
+    metrics = {**result.metrics, **values}
+    before = result.document["intervals"]
+    of_own = {"metrics": metrics, "intervals": {**before, "metrics": before["metrics"] | drawn}}
+    return replace(result, metrics=metrics, document={**result.document, **of_own})

@@ -56,12 +56,8 @@ class Tracker:
     def __init__(self, run: Any = None) -> None:
         self._run = run
         self._curves: set[str] = set()
-        self._alive = run is not None
-
-    @property
-    def alive(self) -> bool:
+        self.alive = run is not None
         """Whether what is sent arrives anywhere."""
-        return self._alive
 
     def log(self, values: Mapping[str, float], *, step: int) -> None:
         """Add one point to each named curve at a training step."""
@@ -163,20 +159,20 @@ class Tracker:
         if self._run is None:
             return
         offline = self._run.offline
-        self._alive = True  # after a failed call too: what arrived before it is worth keeping
+        self.alive = True  # after a failed call too: what arrived before it is worth keeping
         self._guard("finish", lambda: self._run.finish(exit_code=int(failed)))
-        if (offline or not self._alive) and sweep not in _announced:
+        if (offline or not self.alive) and sweep not in _announced:
             _announced.add(sweep)
             command = f"streaming-asr sync {shlex.quote(str(sweep))}"
             print(f"W&B runs are kept offline; to upload them: {command}")
 
     def _guard(self, what: str, send: Callable[[], None]) -> None:
-        if not self._alive:
+        if not self.alive:
             return
         try:
             send()
         except Exception as error:  # the run's result must not depend on any of them
-            self._alive = False
+            self.alive = False
             _warn(f"{what} failed", error)
 
 
@@ -187,7 +183,6 @@ def tracker(
     folder: Path | str,
     experiment: str | None = None,
     cell: str | None = None,
-    run_id: str | None = None,
 ) -> Iterator[Tracker]:
     """Yield the tracker that `config.tracker` names and close it on every way out.
 
@@ -196,8 +191,8 @@ def tracker(
     The run's configuration also gets `chunk_ms`, a number, and its type of job is the method.
     experiment: the group the run belongs to; default the configuration's `name`.
     WANDB_PROJECT, WANDB_RUN_GROUP and WANDB_TAGS are taken where no project, name or tags are set.
-    cell: the run's name; default the folder's. run_id: W&B's name of the run; default one of its
-    own, or WANDB_RUN_ID with the folder in it.
+    cell: the run's name; default the folder's. W&B's own name of it has WANDB_RUN_ID, if that is
+    set, and the folder.
     WANDB_MODE=disabled is tracker=none, WANDB_MODE=offline is mode=offline.
     """
     settings = config.get("tracker") or {}
@@ -208,9 +203,10 @@ def tracker(
     folder = Path(folder)
     track = Tracker()
     if name == "wandb" and os.environ.get("WANDB_MODE") != "disabled":
-        group = group_of(experiment or config.get("name"))
-        run_id = run_id or _run_id(folder)
-        track = Tracker(_start(config, settings, folder, group, cell or folder.name, run_id))
+        group = experiment or config.get("name")
+        if group in (None, UNNAMED):
+            group = os.environ.get("WANDB_RUN_GROUP") or group
+        track = Tracker(_start(config, settings, folder, group, cell or folder.name))
     failed = True
     try:
         yield track
@@ -225,7 +221,6 @@ def _start(
     folder: Path,
     group: str | None,
     name: str,
-    run_id: str | None,
 ) -> Any:
     """Return a run of W&B, or None where there can be none, with a warning."""
     try:
@@ -244,13 +239,13 @@ def _start(
     for mode in (first_mode,) if first_mode == "offline" else (first_mode, "offline"):
         try:
             return wandb.init(
-                project=settings.get("project") or default_project(),
+                project=settings.get("project") or os.environ.get("WANDB_PROJECT") or PROJECT,
                 entity=settings.get("entity"),
                 tags=list(settings.get("tags") or _default_tags()),
                 mode=mode,
                 group=group,
                 name=name,
-                id=run_id,
+                id=_run_id(folder),
                 dir=str(folder),
                 config={**config, **_numbers(config)},
                 job_type=(config.get("method") or {}).get("name"),
@@ -273,26 +268,14 @@ def _start(
     return None
 
 
-def default_project() -> str:
-    """Return the project of runs that name none."""
-    return os.environ.get("WANDB_PROJECT") or PROJECT
-
-
-def group_of(name: str | None) -> str | None:
-    """Return the group of the runs of an experiment: its name, or WANDB_RUN_GROUP where it has the
-    name that every run has by default."""
-    return os.environ.get("WANDB_RUN_GROUP") or name if name in (None, UNNAMED) else name
-
-
 def _default_tags() -> list[str]:
     return [tag for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag]
 
 
 def _run_id(folder: Path) -> str | None:
     """Return WANDB_RUN_ID with the cell's folder in it, so that cells are runs of their own; None
-    where it is not set, and where an agent of W&B sets it for each cell."""
-    run_id = os.environ.get("WANDB_RUN_ID")
-    if not run_id or "WANDB_SWEEP_ID" in os.environ:
+    where it is not set."""
+    if not (run_id := os.environ.get("WANDB_RUN_ID")):
         return None
     return f"{run_id}-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:8]}"
 

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from tiny import tiny_folder
 from transformers import WhisperForConditionalGeneration
 
+from streaming_asr.commands import get
 from streaming_asr.commands.export import main
 from streaming_asr.whisper.load import load_whisper
 
@@ -53,14 +54,16 @@ def test_ctranslate2_computes_with_the_merged_weights(adapter, tmp_path):
     import ctranslate2
 
     out = tmp_path / "out"
-    assert main([str(out), *settings(adapter), "--ctranslate2"]) == 0
-    model = ctranslate2.models.Whisper(str(out / "ctranslate2"), compute_type="float32")
+    assert main([str(out), *settings(adapter)]) == 0
+    assert get.main([str(out), f"to={tmp_path}", "form=ctranslate2"]) == 0
+    converted = tmp_path / "out-ctranslate2"
+    model = ctranslate2.models.Whisper(str(converted), compute_type="float32")
     torch.manual_seed(3)
     mel = torch.randn(1, 80, 400)
     encoded = model.encode(ctranslate2.StorageView.from_array(mel.numpy()), to_cpu=True)
     expected = oracle(load_whisper(tiny_folder(), adapter=adapter)).model.encoder(mel)[0]
     np.testing.assert_allclose(np.array(encoded), expected.numpy(), atol=1e-4)
-    assert (out / "ctranslate2" / "tokenizer.json").is_file()
+    assert (converted / "tokenizer.json").is_file()
 
 
 def test_the_card_tells_configuration_data_and_metrics(adapter, tmp_path):

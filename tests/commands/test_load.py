@@ -101,7 +101,7 @@ def test_the_command_prints_and_writes_the_table(tmp_path, corpus, capsys):
     [
         ([], "needs the server's address first"),
         (["streams=1"], "needs the server's address first"),
-        (["ws://x", "4"], "4: not key=value"),
+        (["ws://x", "4"], "4: settings are written key=value"),
         (["ws://x", "streams=4,2"], "numbers from 1, each more than the last"),
         (["ws://x", "streams=0"], "numbers from 1"),
         (["ws://x", "streams=some"], "numbers from 1"),

@@ -468,25 +468,15 @@ def test_real_whisper_is_taken_and_obtained_unless_another_is_asked_for(monkeypa
     assert "tiny.en: licence MIT" in capsys.readouterr().err
 
 
-def test_where_the_default_model_cannot_be_had_run_takes_mini_and_says_so(monkeypatch, capsys):
+def test_where_a_model_cannot_be_had_run_says_so(monkeypatch):
     def refuse(model):
         raise UserError("no network")
 
     monkeypatch.setattr(get, "find_here", lambda name: None)
     monkeypatch.setattr(get, "find", refuse)
     monkeypatch.setattr(get, "get_model", refuse)
-    line = CommandLine(["method=whisperrt", "chunk=1s"])
-    (cell,) = get.planned(line, or_mini=True).cells
-    assert cell.config is not None
-    assert (cell.config.model.name, cell.config.data._target_) == (
-        "mini",
-        "streaming_asr.corpora.Mini",
-    )
-    assert line.settings == ["method=whisperrt", "chunk=1s", "model=mini", "data=mini"]
-    assert capsys.readouterr().err.count("tiny.en cannot be had here (no network)") == 1
-    for named in ("model=tiny.en", "data=voices", "experiment=real"):
-        with pytest.raises(UserError, match="no network"):
-            get.planned(CommandLine([named, "chunk=1s"]), or_mini=True)
+    with pytest.raises(UserError, match="no network"):
+        get.planned(CommandLine(["method=whisperrt", "chunk=1s"]))
 
 
 @pytest.mark.parametrize(

@@ -1,115 +1,14 @@
-"""W&B's sweeps and uploads: its own command line against a stand-in for its server."""
+"""Uploads to W&B: its own command line against a stand-in for its server."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
-
 import pytest
-import yaml
-from places import HANG_S, ROOT
 from run_fakes import arguments
-from wandb_server import records, stand_in
+from wandb_server import stand_in
 
 from streaming_asr.commands import sync
 from streaming_asr.run import command as run
 from streaming_asr.track.tracker import tracker
-
-SWEEP = ROOT / "docs" / "wandb_sweep.yaml"
-WANDB = Path(sys.executable).with_name("wandb")
-
-
-class Sweep:
-    """The server's side: keeps the sweep it is given, hands out its first cell, then ends."""
-
-    def __init__(self, cell: dict[str, str]) -> None:
-        self.cell = cell
-        self.config = ""
-        self.n_beats = 0
-
-    def __call__(self, query: str, variables: dict[str, Any]) -> Any:
-        if "UpsertSweep" in query:
-            self.config = variables["config"]
-            project = {"id": "1", "name": "p", "entity": {"id": "1", "name": "me"}}
-            return {"upsertSweep": {"sweep": {"name": "abc", "project": project},
-                                    "configValidationWarnings": []}}  # fmt: skip
-        if "CreateAgent" in query:
-            return {"createAgent": {"agent": {"id": "agent"}}}
-        if "Heartbeat" in query:
-            self.n_beats += 1
-            args = {name: {"value": value} for name, value in self.cell.items()}
-            run = {"type": "run", "run_id": "run1", "program": "streaming_asr.run", "args": args}
-            is_running = "run1" in json.loads(variables["runState"])
-            orders = [run] if self.n_beats == 1 else [] if is_running else [{"type": "exit"}]
-            return {"agentHeartbeat": {"agent": {"id": "agent"}, "commands": json.dumps(orders)}}
-        if "SweepWithRuns" in query:
-            return {"project": {"sweep": {
-                "id": "1", "name": "abc", "method": "grid", "state": "RUNNING",
-                "config": self.config, "createdAt": "", "heartbeatAt": "", "updatedAt": "",
-                "earlyStopJobRunning": False, "bestLoss": None, "controller": None,
-                "scheduler": None, "runs": {"edges": []},
-            }}}  # fmt: skip
-        return {"viewer": {"id": "1", "entity": "me", "username": "me", "flags": "{}",
-                           "teams": {"edges": []}}}  # fmt: skip
-
-
-@pytest.mark.slow
-def test_the_documented_sweep_is_made_and_its_agent_runs_a_cell(tmp_path):
-    flag, conf, *settings = arguments(tmp_path, "limit=1")
-    sweep = yaml.safe_load(SWEEP.read_text())
-    # The documented file, with a method without weights and kept offline.
-    kept = [each for each in settings if not each.startswith(("chunk=", "tracker="))]
-    sweep["command"][4:4] = [flag, conf]
-    at = sweep["command"].index("tracker.mode=online")
-    sweep["command"][at : at + 1] = [*kept, "tracker.mode=offline"]
-    sweep["command"][1] = sys.executable  # ${interpreter} is the python of the path
-    sweep["parameters"].pop("method")
-    file = tmp_path / "sweep.yaml"
-    file.write_text(yaml.safe_dump(sweep))
-    environment = {
-        **os.environ,
-        **{
-            f"WANDB_{name}_DIR": str(tmp_path / name.lower())
-            for name in ("CACHE", "CONFIG", "DATA")
-        },
-        "WANDB_DIR": str(tmp_path),
-        "WANDB_API_KEY": "a" * 40,
-        "WANDB_ERROR_REPORTING": "false",
-    }
-    with stand_in(Sweep({"chunk": "300ms"})) as address:
-        environment["WANDB_BASE_URL"] = address
-        for command in (["sweep", "--project", "p", str(file)], ["agent", "me/p/abc"]):
-            done = subprocess.run([WANDB, *command], cwd=tmp_path, env=environment, timeout=HANG_S,
-                                  capture_output=True, text=True)  # fmt: skip
-            assert done.returncode == 0, done.stderr
-    found = [path.parent for path in tmp_path.glob("outputs/wandb_sweep/*/metrics.json")]
-    assert found, done.stdout + done.stderr
-    (cell,) = found
-    assert "chunk=300ms" in cell.name
-    wer = json.loads((cell / "metrics.json").read_text())["metrics"]["wer"]
-    (log,) = cell.glob("wandb/offline-run-*/*.wandb")
-    runs = [r.run for r in records(log) if r.WhichOneof("record_type") == "run"]
-    assert (runs[0].sweep_id, runs[0].run_id) == ("abc", "run1")
-    sent = {
-        item.key: json.loads(item.value_json)
-        for record in records(log)
-        if record.WhichOneof("record_type") == "summary"
-        for item in record.summary.update
-        if item.key
-    }
-    assert sent["wer"] == wer
-    live = [
-        json.loads(item.value_json)
-        for record in records(log)
-        if record.WhichOneof("record_type") == "history"
-        for item in record.history.item
-        if item.nested_key == ["wer_so_far"]
-    ]
-    assert live == [wer]
 
 
 def test_a_sweep_goes_up_in_one_command(tmp_path, monkeypatch, capfd):
