@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ from streaming_asr.config.settle import detect_by_default, time_words_by_default
 from streaming_asr.config.weights import unheard
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, UtteranceLog
-from streaming_asr.live.engine import Engine, LiveStep
-from streaming_asr.live.streams import LiveStream
-from streaming_asr.live.worker import Worker
-from streaming_asr.method import SAMPLE_RATE, Word, revise
+from streaming_asr.live.streams import LiveStep, LiveStream
+from streaming_asr.live.worker import Engine, Worker
+from streaming_asr.method import SAMPLE_RATE, Word
 from streaming_asr.metrics import METRICS_VERSION
 from streaming_asr.run.method import method_of
 from streaming_asr.run.plan import Plan, Planned
@@ -31,7 +29,7 @@ from streaming_asr.text.subtitles import add_timed
 
 @dataclass
 class LiveCell:
-    """One method of a session and its text so far."""
+    """One method of a session and its stream."""
 
     folder: Path
     engine: Engine
@@ -40,11 +38,7 @@ class LiveCell:
     stream: LiveStream = field(init=False)
     language: str | None = None  # of the settings, or as the method detected it
     notice: str | None = None  # a warning for the user about that language
-    committed: list[Word] = field(default_factory=list)
-    partial: list[Word] = field(default_factory=list)
     latest: LiveStep | None = None
-    is_paced: bool = True  # whether the audio comes in real time, not as fast as possible
-    unsent: deque[tuple[LiveStep, bool]] = field(default_factory=deque)  # as `take_unsent` returns
     done: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -66,7 +60,7 @@ class LiveCell:
         grows: bool,
         language: str | None = None,
         prompt: str | None = None,
-        on_step: Callable[[LiveCell], None] = lambda cell: None,
+        on_step: Callable[[LiveCell, LiveStep], None] = lambda cell, live_step: None,
         on_end: Callable[[LiveCell], None] = lambda cell: None,
     ) -> None:
         """Open the stream `name` of the log.
@@ -75,20 +69,14 @@ class LiveCell:
         called in the inference thread.
         """
         self.set_language(language or self.language)
-        self.is_paced = grows
 
         def take_step(_: LiveStream, live_step: LiveStep) -> None:
-            step = live_step.step
-            is_first = not self.committed
-            self.unsent.append((live_step, is_first))
-            revise(self.committed, step.retracted, map(Word, step.committed))
-            self.partial, self.latest = list(map(Word, step.partial)), live_step
-            if step.language is not None:
-                self.set_language(step.language)
-            on_step(self)
+            self.latest = live_step
+            if live_step.step.language is not None:
+                self.set_language(live_step.step.language)
+            on_step(self, live_step)
 
         def end(*_: object) -> None:
-            self.partial = []
             self.done.set()
             on_end(self)
 
@@ -97,10 +85,9 @@ class LiveCell:
             on_step=take_step, on_end=end,
         )  # fmt: skip
 
-    def take_unsent(self) -> tuple[LiveStep, bool] | None:
-        """Return (the oldest step that was not returned yet, whether no text was committed before
-        it); None where there is none."""
-        return self.unsent.popleft() if self.unsent else None
+    @property
+    def committed(self) -> Sequence[Word]:
+        return self.stream.committed
 
     @property
     def model(self) -> str:
@@ -125,7 +112,8 @@ class LiveCell:
             return "listening"
         step_ms = self.latest.step.compute_s * 1000
         behind_s, cost = self.latest.behind_s, rtf([self.log])
-        text = f"{behind_s:.2f} s behind · " if self.is_paced else ""
+        # Audio that comes as fast as possible is never late.
+        text = f"{behind_s:.2f} s behind · " if self.stream.grows else ""
         text += f"step {step_ms:.0f} ms · RTF {cost:.2f}"
         return text if self.language is None else f"{self.language} · {text}"
 

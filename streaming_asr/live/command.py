@@ -402,7 +402,7 @@ def _panel(cell: LiveCell) -> Any:
 
     committed = display_text(cell.committed)[-SHOWN_CHARACTERS:]
     text = Text(committed, style="bold")
-    guess = "".join(word.text for word in cell.partial)
+    guess = "".join(word.text for word in cell.stream.partial)
     text.append(guess if committed else guess.lstrip(), style="dim not bold italic")
     if cell.notice is not None:
         text.append(f"\n{cell.notice}", style="dim not bold")

@@ -11,22 +11,39 @@ whole pass, because each of them waits for all of it.
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streaming_asr.chunking import Schedule
-from streaming_asr.events.log import UtteranceLog
+from streaming_asr.events.log import Step, UtteranceLog
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.simulate.stepper import StreamRecord
 from streaming_asr.text.spoken import WordsAlone
 
+if TYPE_CHECKING:
+    from streaming_asr.live.worker import Engine, Worker
+
 MAX_STEP_S = 10.0
-MAX_REPLAY_S = 120.0  # of audio; a longer stream shares no pass, since a replay would take long
+
+
+@dataclass(frozen=True)
+class LiveStep:
+    """The event of a step, and the delays at its end."""
+
+    step: Step
+    behind_s: float  # since the newest audio of the step arrived
+    queued_s: float  # audio that has arrived and is in no step yet
+    is_first: bool  # whether no text was committed before it
+
+    @property
+    def text(self) -> str:
+        """Return the committed text, at the start of a stream without the space before it."""
+        text = "".join(self.step.committed)
+        return text.lstrip() if self.is_first else text
 
 
 class LiveStream(StreamRecord):
@@ -39,21 +56,16 @@ class LiveStream(StreamRecord):
 
     def __init__(
         self,
+        worker: Worker,
+        engine: Engine,
         name: str,
-        schedule: Schedule,
-        condition: threading.Condition,
         *,
         language: str | None,
         prompt: str | None = None,
         grows: bool,
-        is_kept: bool,
-        leave: Callable[[LiveStream], None],
-        on_step: Callable[[LiveStream, Any], None],
+        on_step: Callable[[LiveStream, LiveStep], None],
         on_end: Callable[[LiveStream, str | None], None],
     ) -> None:
-        """condition: guards all streams of a worker. is_kept: whether the audio is kept for a
-        replay, as of a stream that may share passes. leave: removes the stream from the worker;
-        called with the condition held."""
         super().__init__(
             UtteranceLog(
                 utt=name,
@@ -62,17 +74,15 @@ class LiveStream(StreamRecord):
                 language=language,
                 prompt=prompt,
                 feed="best_effort" if grows else "fixed",
-                lookahead_samples=schedule.lookahead,
+                lookahead_samples=engine.schedule.lookahead,
             )
         )
-        self.grows, self.on_step, self.on_end = grows, on_step, on_end
+        self.engine, self.grows, self.on_step, self.on_end = engine, grows, on_step, on_end
         self.state: Any = None
         self.words_alone = WordsAlone()
-        # The audio of each step so far; None for a stream that shares no pass.
-        self.replay_audio: list[Samples] | None = [] if is_kept else None
         self.ended = self.closed = False
-        self._schedule = schedule
-        self._condition, self._leave = condition, leave
+        self._worker, self._condition = worker, worker.condition
+        self._schedule = engine.schedule
         self._pieces: deque[tuple[Samples, float]] = deque()  # pending audio, its arrival
         self._n_pending = 0  # samples that have arrived and are in no step yet
         self._arrival_s = perf_counter()  # of the newest audio, as all times here
@@ -110,11 +120,12 @@ class LiveStream(StreamRecord):
             self.closed = self.ended = True
             # The callbacks refer to this stream in a circle. Without them and these its memory is
             # free at once, not when the garbage collector runs.
-            self.ready_since = self.state = self.replay_audio = None
+            self.ready_since = self.state = None
             self.on_step, self.on_end = _nothing, _nothing
             self._pieces.clear()
             self._n_pending = 0
-            self._leave(self)
+            if self in self._worker.streams:
+                self._worker.streams.remove(self)
 
     def _update_ready(self) -> None:
         """Set `ready_since`, and wake the worker when the stream becomes ready: when the next
@@ -167,14 +178,6 @@ class LiveStream(StreamRecord):
         if self.ended and self.grows and self._n_pending <= max_samples:
             return arrived
         return min(end, arrived, self.received + max_samples)
-
-    def keep(self, audio: Samples) -> None:
-        """Keep the audio of a step, (n,), for a replay; a stream over MAX_REPLAY_S keeps none."""
-        pieces = self.replay_audio  # another thread may set it to None
-        if pieces is not None:
-            pieces.append(audio)
-        if self.received > MAX_REPLAY_S * SAMPLE_RATE:
-            self.replay_audio = None
 
 
 def _nothing(*_: object) -> None:

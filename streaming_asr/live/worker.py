@@ -1,18 +1,52 @@
-"""The inference thread of live streams."""
+"""The inference thread of live streams.
+
+Streams of one `Batched` method whose audio is there share a call of it (a pass). A pass that raises
+may leave its states half advanced, so all of its streams end with the error.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
+import numpy as np
+
+from streaming_asr.chunking import Schedule
 from streaming_asr.errors import UserError
-from streaming_asr.live.engine import Engine
-from streaming_asr.live.streams import LiveStream
+from streaming_asr.live.streams import LiveStep, LiveStream
+from streaming_asr.method import Batched, Method
+from streaming_asr.simulate.stepper import Pass, Stepper
 
 MAX_TOGETHER = 16  # streams in one call of the method
 
 log = logging.getLogger(__name__)
+
+
+class Engine:
+    """A method that many live streams share; chunk, first_chunk: in samples, as all streams have
+    them."""
+
+    def __init__(
+        self,
+        name: str,
+        method: Method[Any],
+        chunk: int,
+        first_chunk: int,
+        synchronise: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.name, self.method = name, method
+        self.schedule = Schedule(chunk, first_chunk, method.lookahead_samples)
+        self.stepper = Stepper(method, synchronise, together=True)
+        self.max_together = MAX_TOGETHER if isinstance(method, Batched) else 1
+
+    def warm_up(self) -> None:
+        """Make three steps of silence, since the first use of anything is slow."""
+        states = self.stepper.start()
+        for n_samples, last in ((self.schedule.after(0), 0), (self.schedule.chunk, 0), (0, 1)):
+            self.stepper.step(states, [np.zeros(n_samples, np.float32)], [bool(last)])
 
 
 class Worker:
@@ -20,27 +54,17 @@ class Worker:
     with other ready streams of its method if that is `Batched`. Use as a context manager."""
 
     def __init__(self) -> None:
-        self.condition = threading.Condition()
-        self.streams: dict[LiveStream, Engine] = {}
+        self.condition = threading.Condition()  # guards all streams
+        self.streams: list[LiveStream] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="inference", daemon=True)
 
     def open(self, engine: Engine, name: str, **settings: Any) -> LiveStream:
         """Return a new stream; the settings are those of `LiveStream`."""
-        stream = LiveStream(
-            name,
-            engine.schedule,
-            self.condition,
-            is_kept=engine.batched is not None,
-            leave=self._leave,
-            **settings,
-        )
+        stream = LiveStream(self, engine, name, **settings)
         with self.condition:
-            self.streams[stream] = engine
+            self.streams.append(stream)
         return stream
-
-    def _leave(self, stream: LiveStream) -> None:
-        self.streams.pop(stream, None)
 
     def __enter__(self) -> Worker:
         self._thread.start()
@@ -60,52 +84,60 @@ class Worker:
                     self.condition.wait()
                 if self._stopping:
                     return
-                engine = self.streams[ready[0]]
-            self._advance(engine, ready)
+            self._advance(ready[0].engine, ready)
 
     def _ready(self) -> list[LiveStream]:
-        """Return the streams of the next step, all of one engine; [] where none is ready. A stream
-        that keeps no audio for a replay is stepped by itself."""
+        """Return the streams of the next step, all of one engine; [] where none is ready."""
         waiting = sorted(
             (stream for stream in self.streams if stream.ready_since is not None),
             key=lambda stream: stream.ready_since or 0.0,
         )
-        if not waiting:
-            return []
-        first = waiting[0]
-        if first.replay_audio is None:
-            return [first]
-        engine = self.streams[first]
-        together = [s for s in waiting if self.streams[s] is engine and s.replay_audio is not None]
-        return together[:MAX_TOGETHER]
+        together = [stream for stream in waiting if stream.engine is waiting[0].engine]
+        return together[: together[0].engine.max_together] if together else []
 
-    def _advance(self, engine: Engine, ready: list[LiveStream]) -> None:
+    def _advance(self, engine: Engine, ready: Sequence[LiveStream]) -> None:
         """Make one step of each stream, call their callbacks, and end those that have ended."""
-
-        def fail(stream: LiveStream, error: Exception) -> None:
-            self._fail(engine, stream, error)
-
-        try:
-            results = engine.advance(ready, fail)
-        except Exception as error:  # outside of any step, as of a device that is lost
-            for stream in ready:
-                fail(stream, error)
+        # A stream may be abandoned at any moment, which deletes its state; so they are held here.
+        state_of = {stream: state for stream in ready if (state := self._state(stream)) is not None}
+        if not state_of:
             return
-        for stream, result in results:
+        try:
+            audio, last, arrival_s = zip(*(stream.take() for stream in state_of), strict=True)
+            result = engine.stepper.step(list(state_of.values()), audio, last)
+        except Exception as error:
+            for stream in state_of:
+                self._fail(stream, error)
+            return
+        now_s = perf_counter()
+        for i, stream in enumerate(state_of):
+            try:
+                live_step = _noted(stream, result, i, last[i], now_s - arrival_s[i])
+            except ValueError as error:
+                self._fail(stream, error)
+                continue
             if stream.closed:
                 stream.state = None
             else:
-                stream.on_step(stream, result)
-            if result.step.kind == "flush":
+                stream.on_step(stream, live_step)
+            if last[i]:
                 self._finish(stream, None)
 
-    def _fail(self, engine: Engine, stream: LiveStream, error: Exception) -> None:
+    def _state(self, stream: LiveStream) -> Any:
+        """Return the state of a stream, which a new one begins with; None where that fails."""
+        if stream.state is None:
+            try:
+                (stream.state,) = stream.engine.stepper.start(1, *stream.options)
+            except Exception as error:
+                self._fail(stream, error)
+        return stream.state
+
+    def _fail(self, stream: LiveStream, error: Exception) -> None:
         """End a stream as failed, and log the error, with a traceback if it is no UserError."""
         if stream.closed:
             stream.state = None
             return
         is_user_error = isinstance(error, UserError)
-        name = f"{engine.name}, {stream.log.utt}"
+        name = f"{stream.engine.name}, {stream.log.utt}"
         log.warning("%s failed: %s", name, error, exc_info=None if is_user_error else error)
         self._finish(stream, str(error) if is_user_error else f"{type(error).__name__}: {error}")
 
@@ -113,7 +145,20 @@ class Worker:
         """Remove a stream that has ended or failed; call its `on_end` unless it was abandoned."""
         was_closed, on_end = stream.closed, stream.on_end
         stream.abandon()
+        stream.partial = ()
         if error is not None:
             stream.log.status, stream.log.error = "failed", error
         if not was_closed:
             on_end(stream, error)
+
+
+def _noted(stream: LiveStream, result: Pass, i: int, last: bool, behind_s: float) -> LiveStep:
+    """Log and return the step of `stream`, the i-th of a pass. Its `wall` is the time of the whole
+    pass, for which it waited; its other times and its counts are an equal share. Raises ValueError
+    as `StreamRecord.note` does."""
+    times_ns, counts = result.share_of(i)
+    is_first = not stream.committed
+    update = stream.words_alone.of(result.updates[i])
+    step = stream.note(update, times_ns | {"wall": result.wall_ns}, counts, last)
+    stream.log.steps.append(step)
+    return LiveStep(step, behind_s, stream.queued_s, is_first)

@@ -12,14 +12,13 @@ from pathlib import Path
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from streaming_asr.events.log import read_log
@@ -48,6 +47,7 @@ def application(service: Service) -> Starlette:
     """Return the ASGI application."""
 
     async def page(request: Request) -> Response:
+        check_host(request)
         text = PAGE.read_text(encoding="utf-8").replace(PALETTE_HERE, PALETTE)
         text = text.replace(PRIVACY_HERE, escape(service.privacy))
         text = text.replace(SCRIPT_HERE, SCRIPT.read_text(encoding="utf-8"))
@@ -85,7 +85,12 @@ def application(service: Service) -> Starlette:
         saved_as = {"Content-Disposition": f'attachment; filename="{session}-{name}-{file}"'}
         return PlainTextResponse(await asyncio.to_thread(_content, path, file), headers=saved_as)
 
+    def check_host(connection: Request | WebSocket) -> None:
+        if not service.settings.answers(connection.headers.get("host", "")):
+            raise Refused(400, "invalid_host", f"{connection.url.path}: Invalid host header")
+
     def check(connection: Request | WebSocket) -> None:
+        check_host(connection)
         if (refused := service.settings.refusal(connection.headers)) is not None:
             code = "unauthorized" if refused[0] == 401 else "origin_not_allowed"
             service.refused.labels(code).inc()
@@ -137,66 +142,32 @@ def application(service: Service) -> Starlette:
                 allow_headers=["*"],
                 expose_headers=["Content-Disposition"],
             ),
-            Middleware(JSONErrors),
-            Middleware(
-                TrustedHostMiddleware, allowed_hosts=service.settings.hosts, www_redirect=False
-            ),
+            # Here and not below, or starlette would answer outside of CORSMiddleware.
+            Middleware(ExceptionMiddleware, handlers={Exception: _fault}),
         ],
-        exception_handlers={Refused: _answer},
+        exception_handlers={Refused: _answer, HTTPException: _answer},
     )
 
 
-class JSONErrors:
-    """Middleware that gives every error the form of OpenAI's: the errors that starlette answers in
-    plain text, and exceptions that no route catches, which are logged."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request, as ASGI applications do."""
-        # The start of an answer in plain text is held back until its body has come, since its
-        # headers state the body's length.
-        plain_start: Message | None = None
-        has_begun = False
-
-        async def send_json(message: Message) -> None:
-            nonlocal plain_start, has_begun
-            if message["type"].endswith("http.response.start") and message["status"] >= 400:
-                content_type = Headers(raw=message["headers"]).get("content-type", "")
-                if content_type.startswith("text/plain"):
-                    plain_start = message
-                    return
-            has_begun = True
-            if plain_start is not None:
-                reason = f"{scope['path'][:100]}: {message.get('body', b'').decode()}"
-                refused = Refused(plain_start["status"], "invalid", reason)
-                body = JSONResponse({"error": refused.body}).body
-                plain_start["headers"] = [
-                    *((key, value) for key, value in plain_start["headers"] if key == b"allow"),
-                    (b"content-type", b"application/json"),
-                    (b"content-length", str(len(body)).encode()),
-                ]
-                message["body"] = body
-                await send(plain_start)
-                plain_start = None
-            await send(message)
-
-        try:
-            await self.app(scope, receive, send_json)
-        except Exception as error:
-            if scope["type"] != "http" or has_begun:
-                raise
-            log.exception("%s %s", scope["method"], scope["path"])
-            reason = f"a fault of this server, see its log ({type(error).__name__})"
-            failure = Refused(500, "internal_error", reason)
-            await JSONResponse({"error": failure.body}, 500)(scope, receive, send)
-
-
 async def _answer(request: Request, error: Exception) -> Response:
+    """Return an error in the form of OpenAI's, also of what starlette raises, as for a path that is
+    no route."""
+    if isinstance(error, HTTPException):
+        reason = f"{request.url.path[:100]}: {error.detail}"
+        refused = Refused(error.status_code, "invalid", reason)
+        return JSONResponse({"error": refused.body}, error.status_code, error.headers)
     assert isinstance(error, Refused)
     log.warning("%s %s: %s", request.method, request.url.path, error)
     return JSONResponse({"error": error.body}, error.status)
+
+
+async def _fault(connection: Request | WebSocket, error: Exception) -> Response:
+    """Log an exception that no route catches, and return the answer."""
+    if not isinstance(connection, Request):
+        raise error
+    log.error("%s %s", connection.method, connection.url.path, exc_info=error)
+    reason = f"a fault of this server, see its log ({type(error).__name__})"
+    return JSONResponse({"error": Refused(500, "internal_error", reason).body}, 500)
 
 
 def _content(path: Path, file: str) -> bytes:
@@ -221,7 +192,7 @@ def _content(path: Path, file: str) -> bytes:
 async def _refuse(socket: WebSocket, error: Refused) -> None:
     """Refuse a WebSocket. A browser does not show a page the body of a refused handshake. So a
     client that has the right to connect is accepted, gets the error as an event, and is closed."""
-    if error.status in (401, 403, 404):
+    if error.status in (401, 403, 404) or error.code == "invalid_host":
         await socket.send_denial_response(JSONResponse({"error": error.body}, error.status))
         return
     offered = socket.scope.get("subprotocols") or []

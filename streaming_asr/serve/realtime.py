@@ -33,6 +33,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from streaming_asr.corpora.audio import Resampler
 from streaming_asr.live.cells import LiveCell
+from streaming_asr.live.streams import LiveStep
 from streaming_asr.method import SAMPLE_RATE, Samples, display_text
 from streaming_asr.serve.service import Refused, Service
 from streaming_asr.serve.turns import SAMPLES_PER_MS, Turns, turn_detection
@@ -44,17 +45,6 @@ USUAL_HZ = 24_000
 G711_HZ = 8_000
 G711 = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}  # libsndfile's names
 RATES = {"audio/pcm": range(8_000, 48_001)} | dict.fromkeys(G711, range(G711_HZ, G711_HZ + 1))
-# The flat fields of OpenAI's beta, by what they are called in audio.input.
-FLAT = {
-    "input_audio_format": "format",
-    "input_audio_transcription": "transcription",
-    "turn_detection": "turn_detection",
-}
-BETA_FORMATS = {
-    "pcm16": {"type": "audio/pcm", "rate": USUAL_HZ},
-    "g711_ulaw": {"type": "audio/pcmu"},
-    "g711_alaw": {"type": "audio/pcma"},
-}
 # What the server itself reports of a session; a client may send it back.
 REPORTED = frozenset({"id", "object", "extensions", "expires_at", "client_secret"})
 MAX_UNSENT = 512  # events
@@ -111,7 +101,6 @@ class ConversationItem:
         self.recording: list[Samples] | None = None  # its pieces, where the server stores audio
         self.n_open = 0  # methods that have not ended
         self.is_logged = True  # whether the logs of all methods that have ended were written
-        self.resampler: Resampler | None = None
         self.done = asyncio.Event()
 
     def feed(self, samples: Samples) -> None:
@@ -123,9 +112,6 @@ class ConversationItem:
 
     def end(self) -> None:
         """End the audio of all methods."""
-        if self.resampler is not None:
-            self.feed(self.resampler.of_frame(None))
-            self.resampler = None
         for cell in self.cells.values():
             cell.stream.end()
 
@@ -148,6 +134,7 @@ class RealtimeSession:
         self._event_id: str | None = None  # of the client's event that is handled now
         self._received_s = 0.0  # audio
         self._incomplete = b""  # the first bytes of a sample whose end is still to come
+        self._resampler: Resampler | None = Resampler()  # None: the audio is at 16 kHz
         self._turns: Turns | None = None  # finds the items; None: the client commits them
         self._outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_UNSENT)
         self._closing = asyncio.Event()
@@ -290,18 +277,13 @@ class RealtimeSession:
                 for cell in self.item.cells.values():
                     cell.stream.abandon()
                 self.item = None
+            rest, self._incomplete = self._rest(), b""
             if self._turns is not None:
-                await asyncio.to_thread(self._turns.end)
-            self._incomplete = b""
+                await asyncio.to_thread(self._turns.end, rest)
             self._emit("input_audio_buffer.cleared")
         elif kind == "session.update":
             self._update(event.get("session"))
             self._emit("session.updated", session=self._described())
-        elif kind == "transcription_session.update":
-            reason = "transcription_session.update: is called session.update now, with"
-            raise Refused(
-                400, "unknown_event", f'{reason} {{"session": {{"type": "transcription", ...}}}}'
-            )
         else:
             reason = f"type={str(kind)[:100]!r}: no such event; there are session.update and"
             raise Refused(
@@ -319,23 +301,30 @@ class RealtimeSession:
         n_bytes = len(data) - len(data) % self.format.sample_bytes  # of complete samples
         self._incomplete = data[n_bytes:]
         samples, rate = self.format.samples(data[:n_bytes]), self.format.rate
-        self._received_s += len(samples) / rate
+        n_samples = len(samples)
+        self._received_s += n_samples / rate
+        if self._resampler is not None:
+            samples = self._resampler.of_samples(samples, rate)
         if self._turns is not None:  # in a thread: a minute of audio takes a quarter of a second
             self._add_turns(await asyncio.to_thread(self._turns.push, samples))
             return
         if self.item is None:
             self.item = self._begin()
-        self.item.n_received += len(samples)
-        if self.item.resampler is not None:
-            samples = self.item.resampler.of_samples(samples, rate)
+        self.item.n_received += n_samples
         self.item.feed(samples)
+
+    def _rest(self) -> Samples:
+        """Return the samples, (n,), that the resampler still holds; the next audio follows no
+        other."""
+        resampler = self._resampler
+        self._resampler = None if self.format.rate == SAMPLE_RATE else Resampler()
+        return np.zeros(0, np.float32) if resampler is None else resampler.of_frame(None)
 
     def _add_turns(self, stretches: Sequence[Stretch]) -> None:
         """Begin, continue and end items with the speech that was found."""
         for stretch in stretches:
             if stretch.begins:
                 self.item = self._begin()
-                self.item.resampler = None
                 begin_ms = stretch.start // SAMPLES_PER_MS
                 self._emit_speech("started", self.item, audio_start_ms=begin_ms)
             assert self.item is not None
@@ -356,15 +345,13 @@ class RealtimeSession:
         did."""
         if self._turns is None or self.item is None:
             return False
-        self._add_turns(await asyncio.to_thread(self._turns.end))
+        self._add_turns(await asyncio.to_thread(self._turns.end, self._rest()))
         return True
 
     def _begin(self) -> ConversationItem:
         """Return a new item, with a stream of each of the session's methods."""
         self._n_items += 1
         item = ConversationItem(f"item_{self._n_items}_{secrets.token_hex(4)}")
-        if self.format.rate != SAMPLE_RATE:
-            item.resampler = Resampler()
         for name in self.models:
             item.cells[name] = self.service.open(
                 self.id,
@@ -384,8 +371,10 @@ class RealtimeSession:
         """End the audio of the open item, which is finished in the background."""
         item, self.item = self.item, None
         assert item is not None
-        if self._incomplete and self._turns is None:
-            log.warning("%s: half a sample at the end of %s is left out", self.id, item.id)
+        if self._turns is None:
+            item.feed(self._rest())
+            if self._incomplete:
+                log.warning("%s: half a sample at the end of %s is left out", self.id, item.id)
             self._incomplete = b""
         self.unfinished.add(item)
         for name in item.cells:
@@ -393,11 +382,11 @@ class RealtimeSession:
         item.end()
 
     def _update(self, session: Any) -> None:
-        """Change the session's settings, in the form of OpenAI's API or the flat form of its beta;
-        settings that are not there stay. Raises Refused, before any change, for a wrong value and
-        for a setting that is not supported."""
+        """Change the session's settings, in the form of OpenAI's API; settings that are not there
+        stay. Raises Refused, before any change, for a wrong value and for a setting that is not
+        supported."""
         session = _object(session, "session")
-        _check_keys(session, "", {"type", "audio", "include", *FLAT, *REPORTED})
+        _check_keys(session, "", {"type", "audio", "include", *REPORTED})
         if session.get("type") not in (None, "transcription"):
             reason = (
                 f"session.type={str(session['type'])[:100]}: this server transcribes only; give"
@@ -405,14 +394,8 @@ class RealtimeSession:
             raise Refused(400, "invalid_session", f"{reason} transcription")
         audio = _object(session.get("audio"), "audio")
         _check_keys(audio, "audio.", {"input"})
-        fields = dict(_object(audio.get("input"), "audio.input"))
+        fields = _object(audio.get("input"), "audio.input")
         _check_keys(fields, "audio.input.", {"format", "transcription", "turn_detection"})
-        for flat, key in FLAT.items():
-            if flat in session and key in fields:
-                reason = f"{flat}: is in audio.input.{key} too; give it once"
-                raise Refused(400, "invalid_session", reason)
-            if flat in session:
-                fields[key] = session[flat]
         # A field that is not there stays; null ends the server's detection.
         detection = self._turns.settings if self._turns is not None else None
         if "turn_detection" in fields:
@@ -434,8 +417,10 @@ class RealtimeSession:
         if self.item is not None and settings != old:
             raise Refused(400, "session_busy", "commit before changing the settings of the audio")
         if (form, detection) != (self.format, before):
-            self._turns = Turns(detection, form.rate) if detection is not None else None
+            self._turns = Turns(detection) if detection is not None else None
         self.format, self.models, self.language, self.prompt = form, models, language, prompt
+        if self.item is None:
+            self._rest()
         self.sends_steps = STEPS in include
 
     def _transcription(self, fields: Any) -> tuple[list[str], str | None, str | None]:
@@ -452,12 +437,10 @@ class RealtimeSession:
         return models, self.service.language(models, language), prompt
 
     def _format(self, fields: Any) -> AudioFormat:
-        """Return the audio format of an object `format` or a name of OpenAI's beta; the session's
-        for None. Raises Refused for one that is not supported."""
+        """Return the audio format of an object `format`; the session's for None. Raises Refused
+        for one that is not supported."""
         if fields is None:
             return self.format
-        if isinstance(fields, str):
-            fields = BETA_FORMATS.get(fields, {"type": fields})
         fields = _object(fields, "format")
         _check_keys(fields, "audio.input.format.", {"type", "rate"})
         kind, rate = fields.get("type"), fields.get("rate")
@@ -508,19 +491,13 @@ class RealtimeSession:
         """Return the id of a method's part of an item for the client."""
         return item.id if len(item.cells) == 1 else f"{item.id}.{method}"
 
-    def _step(self, item: ConversationItem, cell: LiveCell) -> None:
-        """Send the events of a method's oldest step that was not sent. This is called once for each
-        step, maybe after later steps were made."""
-        unsent = cell.take_unsent()
-        if unsent is None:
-            return
-        live_step, is_first = unsent
+    def _step(self, item: ConversationItem, cell: LiveCell, live_step: LiveStep) -> None:
+        """Send the events of a step, maybe after later steps were made."""
         step = live_step.step
-        delta = "".join(step.committed)
         part: dict[str, Any] = {"item_id": self._name(item, cell.title), "content_index": 0}
+        delta = "".join(step.committed)
         if delta:
-            text = delta.lstrip() if is_first else delta
-            self._emit(f"{TRANSCRIPTION}.delta", **part, delta=text)
+            self._emit(f"{TRANSCRIPTION}.delta", **part, delta=live_step.text)
         if self.sends_steps:
             self._emit(
                 STEPS,

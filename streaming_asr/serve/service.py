@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from streaming_asr.cells.folder import EVENTS
 from streaming_asr.config.settle import check_known
 from streaming_asr.errors import UserError
 from streaming_asr.live.cells import LiveCell
+from streaming_asr.live.streams import LiveStep
 from streaming_asr.live.worker import Worker
 from streaming_asr.machine import give_back_memory
 from streaming_asr.method import SAMPLE_RATE, Samples
@@ -188,7 +190,7 @@ class Service:
         language: str | None,
         prompt: str | None,
         grows: bool,
-        on_step: Callable[[LiveCell], None],
+        on_step: Callable[[LiveCell, LiveStep], None],
         on_end: Callable[[LiveCell], None],
     ) -> LiveCell:
         """Start a stream of the method `name` for a session, and return its cell.
@@ -200,15 +202,14 @@ class Service:
         folder = self.root / session / shared.folder.name
         cell = LiveCell(folder, shared.engine, shared.header, name)
 
-        def call_in_loop(callback: Callable[[LiveCell], None], cell: LiveCell) -> None:
+        def call_in_loop(callback: Callable[..., None], *arguments: Any) -> None:
             with suppress(RuntimeError):  # the loop has ended, and with it all sessions
-                loop.call_soon_threadsafe(callback, cell)
+                loop.call_soon_threadsafe(callback, *arguments)
 
-        def step(cell: LiveCell) -> None:  # in the inference thread
-            assert cell.latest is not None
-            self.behind.labels(name).observe(cell.latest.behind_s)
-            self.step.labels(name).observe(cell.latest.step.compute_s)
-            call_in_loop(on_step, cell)
+        def step(cell: LiveCell, live_step: LiveStep) -> None:  # in the inference thread
+            self.behind.labels(name).observe(live_step.behind_s)
+            self.step.labels(name).observe(live_step.step.compute_s)
+            call_in_loop(on_step, cell, live_step)
 
         cell.begin(
             self.worker,
@@ -217,7 +218,7 @@ class Service:
             language=language,
             prompt=prompt,
             on_step=step,
-            on_end=lambda cell: call_in_loop(on_end, cell),
+            on_end=partial(call_in_loop, on_end),
         )
         if self.settings.keep_audio:
             cell.log.audio_path = str((self.root / session / f"{utterance}.wav").absolute())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from urllib.parse import urlsplit
@@ -71,17 +72,15 @@ class ServerSettings:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return {"127.0.0.1", "localhost", "[::1]", host}
 
-    @property
-    def hosts(self) -> list[str]:
-        """Return the names in a Host header that this server answers, ["*"] for any.
+    def answers(self, host: str) -> bool:
+        """Return whether this server answers a request whose Host header is `host`.
 
         Without this check, a foreign page could reach a server on this machine by a name of its own
         that resolves to this address (DNS rebinding). Such a page has no token, so a server that
         asks for one answers any name.
         """
-        if self.token:
-            return ["*"]
-        return [*self.own_names, *(urlsplit(url).hostname or "" for url in self.pages)]
+        names = {*self.own_names, *(urlsplit(url).hostname or "" for url in self.pages)}
+        return bool(self.token) or re.sub(r":\d*$", "", host.lower()) in names
 
     @property
     def is_loopback(self) -> bool:
@@ -96,7 +95,7 @@ class ServerSettings:
         """Return (HTTP status, reason) if a request with these headers is refused, else None.
 
         A browser sends the origin of its page, which must be `pages` or this server's own. The
-        latter is not compared with the Host header, which a foreign page can choose (`hosts`).
+        latter is not compared with the Host header, which a foreign page can choose (`answers`).
         """
         origin = headers.get("origin")
         origins = [*self.pages, *(f"http://{name}:{self.port}" for name in self.own_names)]

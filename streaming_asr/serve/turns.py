@@ -7,10 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from streaming_asr.config.settle import LEAST_SILENCE_MS, MAX_SILENCE_MS
-from streaming_asr.corpora.audio import Resampler
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.serve.service import Refused
 from streaming_asr.whisper.vad import (
@@ -74,14 +71,12 @@ def silero() -> Silero:
 class Turns:
     """Finds the turns in the audio of a session."""
 
-    def __init__(self, settings: TurnDetection, rate: int) -> None:
-        """rate: of the audio, in Hz."""
-        self.settings, self._rate = settings, rate
+    def __init__(self, settings: TurnDetection) -> None:
+        self.settings = settings
         self._offset = self._n_pushed = 0  # samples at 16 kHz: before this gate, and in it
         self._begin()
 
     def _begin(self) -> None:
-        self._resampler = None if self._rate == SAMPLE_RATE else Resampler()
         self._gate = Gate(
             silero().stream(),
             silence=self.settings.silence_duration_ms * SAMPLES_PER_MS,
@@ -89,24 +84,17 @@ class Turns:
             threshold=self.settings.threshold,
         )
 
-    def push(self, samples: Samples) -> list[Stretch]:
-        """Return the speech in (n,) more samples at the session's rate, at 16 kHz; stretches begin
-        at samples of the session's audio."""
-        if self._resampler is not None:
-            samples = self._resampler.of_samples(samples, self._rate)
-        return self._pushed(samples, last=False)
-
-    def end(self) -> list[Stretch]:
-        """Return the rest of the open turn, which ends here; the next audio begins another."""
-        rest = np.zeros(0, np.float32)
-        if self._resampler is not None:
-            rest = self._resampler.of_frame(None)
-        stretches = self._pushed(rest, last=True)
-        self._offset, self._n_pushed = self._offset + self._n_pushed, 0
-        self._begin()
-        return stretches
-
-    def _pushed(self, samples: Samples, *, last: bool) -> list[Stretch]:
+    def push(self, samples: Samples, *, last: bool = False) -> list[Stretch]:
+        """Return the speech in (n,) more samples at 16 kHz; stretches begin at samples of the
+        session's audio."""
         self._n_pushed += len(samples)
         speech = self._gate.push(samples, last=last)
         return [replace(stretch, start=stretch.start + self._offset) for stretch in speech]
+
+    def end(self, samples: Samples) -> list[Stretch]:
+        """Return the rest of the open turn, which ends with (n,) more samples; the next audio
+        begins another."""
+        stretches = self.push(samples, last=True)
+        self._offset, self._n_pushed = self._offset + self._n_pushed, 0
+        self._begin()
+        return stretches

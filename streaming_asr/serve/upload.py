@@ -27,6 +27,7 @@ from streaming_asr.corpora.audio import Reader
 from streaming_asr.corpora.decoder import apart
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.live.cells import LiveCell, timed_words
+from streaming_asr.live.streams import LiveStep
 from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
 from streaming_asr.serve.service import Refused, Service
 from streaming_asr.serve.settings import ServerSettings
@@ -79,15 +80,10 @@ class _Upload:
         self.cell.stream.end()
         return self.cell
 
-    def _step(self, cell: LiveCell) -> None:
+    def _step(self, _: LiveCell, live_step: LiveStep) -> None:
         """Add the text that a step has committed to `texts`."""
-        unsent = cell.take_unsent()
-        if unsent is None:
-            return
-        live_step, is_first = unsent
-        delta = "".join(live_step.step.committed)
-        if delta:
-            self.texts.put_nowait(delta.lstrip() if is_first else delta)
+        if live_step.text:
+            self.texts.put_nowait(live_step.text)
 
     def _end(self, service: Service, samples: Samples, cell: LiveCell) -> None:
         with suppress(UserError):  # a full disk ends the logging, not the answer

@@ -43,7 +43,6 @@ IDLE_OPTIONS = {
 }
 SWITCHES = ("use_", "lora_bias", "fan_in_", "ensure_")  # true or false, never null
 WEIGHTS_FILE = "adapter_model.safetensors"
-PICKLED_FILE = "adapter_model.bin"  # of older versions of peft
 
 
 def with_lora(
@@ -224,8 +223,7 @@ def _merge_peft(model: Any, path: Path) -> Any:
 
     content = read_config(path)
     check_base(content, model.config, path / CONFIG_FILE)
-    is_pickled = not (path / WEIGHTS_FILE).is_file() and (path / PICKLED_FILE).is_file()
-    tensors = load_tensors(path / (PICKLED_FILE if is_pickled else WEIGHTS_FILE))
+    tensors = load_tensors(path / WEIGHTS_FILE)
     longest_side = max((side for each in tensors.values() for side in each.shape), default=0)
     check_rank(content, longest_side, path / CONFIG_FILE)
     what = f"adapter {str(path)!r}"

@@ -18,7 +18,6 @@ from streaming_asr.whisper.encoder import (
     Attend,
     Part,
     encode,
-    encode_masked,
     encode_parts,
     merge_heads,
     part_of,
@@ -33,37 +32,24 @@ SLICE = 250
 def encode_windows(
     model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[int]]
 ) -> list[Tensor]:
-    """Return block-causal encodings, (F_i, d) each, of mels (n_mels, 2 F_i + 1).
+    """Return the block-causal encodings, (F_i, d) each, of windows of unequal lengths.
 
-    ends: for each window those of its blocks in encoder frames, the last one F_i. One by one on a
-    CPU, where the padding costs more than one pass saves: a step of U2's training on mini takes
-    1.45 times as long with it.
+    mels: (n_mels, 2 F_i + 1) each; ends: for each window those of its blocks in encoder frames, the
+    last one F_i. On a CPU, where padding costs more than it saves, the windows share only the
+    linear layers.
     """
-    windows = zip(mels, ends, strict=True)
     if mels[0].device.type == "cpu":
-        return [encode_masked(model, mel[None], ends=row_ends)[0] for mel, row_ends in windows]
+        parts = [
+            Part(part_of(model, mel[None]).frames, in_slices(row_ends))
+            for mel, row_ends in zip(mels, ends, strict=True)
+        ]
+        return [frames[0] for frames in encode_parts(model, parts)]
     encoded = _encode_padded(model, mels, ends)
     return [frames[: row_ends[-1]] for frames, row_ends in zip(encoded, ends, strict=True)]
 
 
-def encode_together(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> Tensor:
-    """Return the block-causal encodings of windows of unequal lengths in one pass: (B, F, d).
-
-    mels: (n_mels, 2 F_i + 1) each; ends: block ends in frames, the last one F_i; F is the largest.
-    What follows a window's last frame is padding that no frame of the window sees. On a CPU, where
-    padding costs more than it saves, the windows share only the linear layers.
-    """
-    if mels[0].device.type != "cpu":
-        return _encode_padded(model, mels, ends)
-    parts = [
-        Part(part_of(model, mel[None]).frames, in_slices(row_ends))
-        for mel, row_ends in zip(mels, ends, strict=True)
-    ]
-    return pad_sequence([frames[0] for frames in encode_parts(model, parts)], batch_first=True)
-
-
 def _encode_padded(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> Tensor:
-    """Return `encode_together`, (B, F, d), of windows padded first, one attention for all."""
+    """Return the encodings, (B, F, d), of windows padded first, one attention for all."""
     mel = pad_sequence([each.T for each in mels], batch_first=True).transpose(1, 2)
     # (B, F) on the CPU: on a GPU each window would wait for its answer. Padding value 1, not 0: a
     # frame of padding sees the first frame, so that no softmax is empty.
@@ -72,6 +58,12 @@ def _encode_padded(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[i
     until = until.to(mel.device, non_blocking=True)
     frames = torch.arange(until.shape[1], device=mel.device)
     return encode(model, mel, frames < until[:, None, :, None])
+
+
+def encode_together(model: Any, mels: Sequence[Tensor], ends: Sequence[Sequence[int]]) -> Tensor:
+    """Return `encode_windows` as one tensor, (B, F, d), where F is the largest; shorter windows are
+    padded at their end."""
+    return pad_sequence(encode_windows(model, mels, ends), batch_first=True)
 
 
 def in_slices(ends: Sequence[int], device: torch.device | str = "cpu") -> Attend:

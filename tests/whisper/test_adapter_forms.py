@@ -162,24 +162,6 @@ def test_a_model_with_another_output_layer_than_its_embedding_is_saved_whole(tmp
     assert not torch.equal(embedding, model().proj_out.weight)
 
 
-def test_a_pickled_adapter_is_merged_as_its_safetensors_are(tmp_path):
-    tensors = load_file(plain() / "adapter_model.safetensors")
-    shutil.copy(plain() / "adapter_config.json", tmp_path)
-    file = tmp_path / "adapter_model.bin"
-    torch.save(tensors, file)
-    expected, ours = (weights(merge_adapter(network(), each)) for each in (plain(), tmp_path))
-    assert all(torch.equal(expected[name], ours[name]) for name in expected)
-    torch.save(tensors | {"epoch": 3}, file)
-    with pytest.raises(UserError, match="epoch holds int, and weights are floating-point numbers"):
-        merge_adapter(network(), tmp_path)
-    torch.save(tensors, file)
-    whole = file.read_bytes()
-    for size in range(0, len(whole), len(whole) // 20):
-        file.write_bytes(whole[:size])
-        with pytest.raises(UserError, match="is not a plain file of tensors"):
-            merge_adapter(network(), tmp_path)
-
-
 # -- adapters of other models ---------------------------------------------------------------
 
 
