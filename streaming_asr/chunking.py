@@ -10,7 +10,7 @@ from decimal import Decimal
 from streaming_asr.errors import UserError, check_one_of
 from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 
-FEEDS = ("fixed", "best_effort", "realtime", "realtime_queue")
+FEEDS = ("fixed", "best_effort", "realtime")
 FRAME_MS = FRAME_SAMPLES * 1000 // SAMPLE_RATE  # every duration is a multiple of it
 FIRST_CHUNK_FRAMES = 30  # 600 ms: the first chunk is at least this long
 
@@ -75,19 +75,11 @@ def duration_key(name: str) -> str:
         return name
 
 
-def check_feed(feed: str, batch: int, streams: int | None = None) -> None:
-    """Raise UserError for an unknown feed, a batch below 1, a batch of streams that wait, and
-    streams that are below 1, fewer than the batch or not of the feed `realtime_queue`."""
+def check_feed(feed: str, batch: int) -> None:
+    """Raise UserError for an unknown feed, a batch below 1, and a batch of streams that wait."""
     check_one_of(FEEDS, feed=feed)
     if batch < 1:
         raise UserError(f"batch={batch}: must be 1 or more; leave batch out for its default")
-    if streams is not None:
-        if feed != "realtime_queue":
-            raise UserError(f"streams={streams}: many streams need feed=realtime_queue")
-        if streams < batch:
-            raise UserError(
-                f"streams={streams}: must be at least batch={batch}, which shares a step"
-            )
     if feed in ("best_effort", "realtime") and batch > 1:
         raise UserError(
             f"batch={batch} feed={feed}: such a stream waits for its own steps, "

@@ -272,10 +272,10 @@ def peer(bench: Bench, _: argparse.Namespace) -> None:
 
 
 def streams(bench: Bench, _: argparse.Namespace) -> None:
-    settings = ("method=whisperrt", "chunk=1s", "feed=realtime_queue")
+    settings = ("method=whisperrt", "chunk=1s", "batch=16")
     line = Line("streams of whisperrt 1 s on a core", "", "30")
     for side in bench.sides:
-        factor = bench.factor(side, *settings, "streams=16", "batch=16", limit="limit=16")
+        factor = bench.factor(side, *settings, limit="limit=16")
         line.values[side.name] = 1 / factor
     bench.lines.append(line)
 

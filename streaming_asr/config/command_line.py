@@ -21,7 +21,7 @@ MANIFESTS = (".jsonl", ".json")
 CONFIG_DIR = ("-cd", "--config-dir")
 PATHS = ("audio", "dev_manifest", "out", "output", "reference", "session", "train_data")
 # What has no effect on audio that is no corpus; `data.` means all settings of data.
-OF_A_CORPUS = ("data", "data.", "limit", "batch", "feed", "streams", "pieces", "piece")
+OF_A_CORPUS = ("data", "data.", "limit", "batch", "feed", "pieces", "piece")
 # What users look for under other names.
 ELSEWHERE = {
     "list": "`streaming-asr list` shows methods, models, corpora and experiments",

@@ -83,7 +83,6 @@ class RunConfig:
     limit: int | None = setting(MISSING, least=1)  # the first so many utterances
     batch: int = setting(MISSING, least=1)  # streams advanced together; latency is measured at 1
     feed: str = setting(MISSING, one_of=FEEDS)
-    streams: int | None = setting(MISSING, least=1)  # of feed=realtime_queue; default: batch
     pieces: int = setting(MISSING, least=1)  # jobs over which the utterances of a cell are split
     piece: int | None = MISSING  # which of them, from 1; a command with pieces runs them all
     language: str | None = MISSING  # of all utterances; null: the corpus's; detect: by Whisper

@@ -74,7 +74,7 @@ def _settle(config: DictConfig, hydra_node: Any) -> DictConfig:
         for key in ("name", "path"):  # ~model.path and an own file without it mean null
             config.model.setdefault(key, None)
     check_settings(config, RunConfig)
-    check_feed(config.feed, config.batch, config.streams)
+    check_feed(config.feed, config.batch)
     _check_silence(config)
     if config.piece is not None and not 1 <= config.piece <= config.pieces:
         raise UserError(f"piece={config.piece}: must be 1 to {config.pieces}; leave piece out")

@@ -288,8 +288,6 @@ def _simulate(job: Job, track: Callable[[], Tracker], work: Work) -> None:
                 chunk_samples=samples_of(config.chunk),
                 first_chunk_samples=samples_of(config.first_chunk),
                 batch=config.batch,
-                streams=config.streams,
-                seed=config.seed,
                 synchronise=synchronise,
                 on_warm=track,
                 on_utterance=closed_now,

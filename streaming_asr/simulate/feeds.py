@@ -22,11 +22,9 @@ from typing import Any
 import numpy as np
 
 from streaming_asr.chunking import Schedule, check_feed
-from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, Step
 from streaming_asr.method import NS_PER_SAMPLE, SAMPLE_RATE, Batched, LongForm, Method, Paced
 from streaming_asr.simulate.logbook import Logbook, RecordedStream
-from streaming_asr.simulate.queue import Queue
 from streaming_asr.simulate.recordings import groups
 from streaming_asr.simulate.stepper import Stepper
 from streaming_asr.utterance import Utterance
@@ -48,15 +46,12 @@ def simulate(
     on_progress: Callable[[Utterance, float], None] = lambda utterance, seconds: None,
     warm_up: bool = True,
     on_warm: Callable[[], object] = lambda: None,
-    streams: int | None = None,
-    seed: int = 0,
 ) -> None:
     """Run `method` over `utterances` and write every event.
 
     writer: of the log; utterances that it has closed already are skipped. batch: the streams of a
-    `Batched` method that advance together; each gets an equal share of a step's time. streams: of
-    the feed `realtime_queue` (by default `batch`), see queue.py; `seed` draws their offsets.
-    synchronise: waits for the device. on_warm: called once the method has run without an error.
+    `Batched` method that advance together; each gets an equal share of a step's time. synchronise:
+    waits for the device. on_warm: called once the method has run without an error.
     on_utterance(utterance, error): called as each one closes.
     on_progress(utterance, seconds): called after each step with the audio fed so far.
 
@@ -66,21 +61,15 @@ def simulate(
     run goes on. Raises UserError for settings that contradict each other and for a log that cannot
     be written.
     """
-    check_feed(feed, batch, streams)
+    check_feed(feed, batch)
     todo = [utterance for utterance in utterances if utterance.id not in writer.closed]
     if not todo:
         return
     step_samples = method.samples_together if isinstance(method, LongForm) else None
-    streams = streams or batch
     if step_samples is None:
         batch = batch if isinstance(method, Batched) else 1
         grouped = list(groups(todo, batch))
     else:
-        if feed == "realtime_queue":
-            raise UserError(
-                "feed=realtime_queue: this method takes whole recordings and no chunks; "
-                "leave feed out"
-            )
         grouped = list(groups(todo, step_samples, lambda u: round(u.duration_s * SAMPLE_RATE)))
         batch = max(map(len, grouped))
         chunk_samples = first_chunk_samples = step_samples
@@ -92,9 +81,6 @@ def simulate(
         if warm_up and step_samples is None:
             feeder.warm_up(todo[0].language)
         on_warm()
-        if feed == "realtime_queue":
-            Queue(feeder.stepper, book, schedule, batch, todo, streams, seed).serve()
-            return
         for group in grouped:
             if batch == 1 or book.opener(group[0]) is not None:
                 feeder.run_one(group[0])
@@ -150,10 +136,9 @@ class _Feeder:
         except Exception as error:
             book.fail_unopened(utterance, error, self.batch)
             return
-        book.open(row)
+        book.writer.open_utterance(row.log)
         book.memory.reset()
-        failure: str | None = None
-        steps = self._steps(row)
+        steps, failure = self._steps(row), None
         while True:
             try:
                 step = next(steps, None)
@@ -163,7 +148,7 @@ class _Feeder:
             if step is None:
                 break
             step.memory_bytes = book.memory.now_bytes()
-            book.write(row, step)
+            book.writer.step(utterance.id, step)
             book.report_progress(row)
         book.close(row, failure)
 
@@ -190,7 +175,10 @@ class _Feeder:
                 self.run_one(row.utterance)
             return
         for row in rows:
-            book.write_all(row, None)
+            book.writer.open_utterance(row.log)
+            for step in row.log.steps:
+                book.writer.step(row.utterance.id, step)
+            book.close(row, None)
 
     def _steps(self, row: RecordedStream) -> Iterator[Step]:
         """Yield the steps of a stream that shares none with others."""

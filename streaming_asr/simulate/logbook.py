@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import SLIP_S, EventWriter, Step, UtteranceLog
+from streaming_asr.events.log import SLIP_S, EventWriter, UtteranceLog
 from streaming_asr.machine import MemoryMeter, ran_out_of_memory
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.simulate.recordings import InMemory, OnDisk
@@ -84,21 +84,6 @@ class Logbook:
         audio = OnDisk(opener, at_most) if opener and at_most else InMemory(utterance.load())
         utterance.check_length(audio.n)
         return RecordedStream(utterance, audio, self.feed, batch, self.lookahead_samples)
-
-    def open(self, row: RecordedStream) -> None:
-        """Write the line that opens a stream."""
-        self.writer.open_utterance(row.log)
-
-    def write(self, row: RecordedStream, step: Step) -> None:
-        """Write a step of a stream that is open."""
-        self.writer.step(row.utterance.id, step)
-
-    def write_all(self, row: RecordedStream, failure: str | None) -> None:
-        """Write all lines of a stream that has ended."""
-        self.open(row)
-        for step in row.log.steps:
-            self.write(row, step)
-        self.close(row, failure)
 
     def report_progress(self, row: RecordedStream) -> None:
         """Call `on_progress` with the seconds of a stream that were fed, and sample the memory."""

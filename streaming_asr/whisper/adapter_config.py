@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,11 @@ MERGED_TYPES = ("LORA", "ADALORA")
 # These learn vectors that go before a layer's input.
 PROMPTS = ("PREFIX_TUNING", "PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING")
 PATTERNS = ("rank_pattern", "alpha_pattern")
+NUMBERS = ("r", "lora_alpha", "lora_dropout", "qalora_group_size")
+SWITCHES = (
+    *("use_rslora", "use_dora", "use_qalora", "lora_bias", "fan_in_fan_out"),
+    *("ensure_weight_tying", "inference_mode"),
+)
 COMPARED = ("model_type", "d_model", "encoder_layers", "decoder_layers", "num_mel_bins")
 OPENAI = {
     "tiny": (384, 4, 4, 80),
@@ -66,16 +70,11 @@ def _check_options(content: Mapping[str, Any], file: Path) -> None:
 
     A switch that is a text, as "false", would count as on.
     """
-    from peft import LoraConfig
-
-    for option in fields(LoraConfig):
-        name, default = option.name, option.default
-        if name not in content or name == "init_lora_weights":
-            continue
-        if isinstance(default, bool) and not isinstance(content[name], bool):
+    for name in SWITCHES:
+        if not isinstance(content.get(name, False), bool):
             raise UserError(f"{file}: {name} is {_short(content[name])}; must be true or false")
-        if type(default) in (int, float):
-            _check_number(name, content[name], file)
+    for name in NUMBERS:
+        _check_number(name, content.get(name, 1), file)
     for name in PATTERNS:
         pattern = content.get(name) or {}
         if not isinstance(pattern, Mapping):

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 from streaming_asr.errors import UserError
-from streaming_asr.files import json_of
 from streaming_asr.models.tensors import load_pickled, load_tensors, refuse_not_finite, save_half
 from streaming_asr.whisper.adapter_config import CONFIG_FILE, check_base, check_rank, read_config
 from streaming_asr.whisper.openai import dimensions, our_name
@@ -29,19 +28,12 @@ MODULES = {"attention": ATTENTION, "all": LINEAR}
 # What a plain adapter's configuration may hold next to what is checked; all else must be unset.
 CHECKED = {
     *("peft_type", "r", "lora_alpha", "lora_dropout", "bias", "init_lora_weights"),
-    "target_modules",
+    *("target_modules", "auto_mapping", "base_model_name_or_path"),
 }
 IDLE_OPTIONS = {
-    "auto_mapping",
-    "base_model_name_or_path",
-    "inference_mode",
-    "megatron_core",
-    "peft_version",
-    "qalora_group_size",
-    "revision",
+    *("inference_mode", "megatron_core", "peft_version", "qalora_group_size", "revision"),
     "task_type",
 }
-SWITCHES = ("use_", "lora_bias", "fan_in_", "ensure_")  # true or false, never null
 WEIGHTS_FILE = "adapter_model.safetensors"
 
 
@@ -125,7 +117,7 @@ def save_lora(wrapped: Any, folder: Path, base: str) -> None:
 
 def check_adapter(adapter: str | Path) -> None:
     """Raise UserError where the adapter is missing, or its configuration cannot be merged."""
-    if not os.path.isfile(adapter) and not _is_plain(Path(adapter)):
+    if not os.path.isfile(adapter):
         read_config(Path(adapter))
 
 
@@ -138,14 +130,18 @@ def merge_adapter(model: Any, adapter: str | Path, scale: float = 1.0) -> Any:
     longer than most recordings. Raises UserError for an adapter of another kind or model.
     """
     path = Path(adapter)
-    is_published = os.path.isfile(path)
-    changed = _published(model, path) if is_published else _plain_lora(model, path)
-    if changed is None:
-        base = {name: x.clone() for name, x in model.state_dict().items()} if scale != 1 else {}
-        model = _merge_peft(model, path)
-        changed = dict(model.named_parameters())  # a tied tensor comes once
+    base = model.state_dict()
+    if os.path.isfile(path):
+        changed: dict[str, torch.Tensor] | None = _published(model, path)
     else:
-        base = model.state_dict()
+        content = read_config(path)
+        check_base(content, model.config, path / CONFIG_FILE)
+        pairs = load_tensors(path / WEIGHTS_FILE)
+        changed = _plain_lora(model, content, pairs) if _is_plain(content) else None
+        if changed is None:
+            base = {name: x.clone() for name, x in base.items()} if scale != 1 else {}
+            model = _merge_peft(model, path, content, pairs)
+            changed = dict(model.named_parameters())  # a tied tensor comes once
     refuse_not_finite(f"adapter {str(path)!r}, merged", changed.items())
     with torch.no_grad():
         for name, value in changed.items():
@@ -158,42 +154,28 @@ def merge_adapter(model: Any, adapter: str | Path, scale: float = 1.0) -> Any:
     return model
 
 
-def _is_plain(folder: Path) -> bool:
-    """Return whether a folder holds LoRA of linear layers with one rank and alpha, and no other
-    option of peft is in use."""
-    content = json_of(folder / CONFIG_FILE)
+def _is_plain(content: Mapping[str, Any]) -> bool:
+    """Return whether a configuration is of LoRA of linear layers with one rank and alpha, and no
+    other option of peft is in use."""
     modules = content.get("target_modules")
-    is_plain = (
-        content.get("peft_type") == "LORA"
-        and type(content.get("r")) is int
-        and content["r"] > 0
-        and type(content.get("lora_alpha")) in (int, float)
-        and type(content.get("lora_dropout", 0.0)) in (int, float)
+    others = [content[name] for name in content.keys() - CHECKED - IDLE_OPTIONS]
+    return (
+        content["peft_type"] == "LORA"
+        and {"r", "lora_alpha"} <= content.keys()
         and content.get("bias", "none") == "none"
         and content.get("init_lora_weights", True) in (True, False, "gaussian")
         and isinstance(modules, list)
         and bool(modules)
         and set(map(str, modules)) <= set(LINEAR)
+        and all(value is None or value is False or value in ([], {}) for value in others)
     )
-    others = content.keys() - CHECKED - IDLE_OPTIONS
-    are_unset = all(
-        content[name] is False
-        or content[name] in ([], {})
-        or (content[name] is None and not name.startswith(SWITCHES))
-        for name in others
-    )
-    return is_plain and are_unset and (folder / WEIGHTS_FILE).is_file()
 
 
-def _plain_lora(model: Any, folder: Path) -> dict[str, torch.Tensor] | None:
-    """Return the weights that a plain adapter changes; None where it is another, or does not fit,
-    which peft's way then reports. Raises UserError for an adapter of another base model, and for
-    a damaged one."""
-    if not _is_plain(folder):
-        return None
-    content = json_of(folder / CONFIG_FILE)
-    check_base(content, model.config, folder / CONFIG_FILE)
-    pairs = load_tensors(folder / WEIGHTS_FILE)
+def _plain_lora(
+    model: Any, content: Mapping[str, Any], pairs: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor] | None:
+    """Return the weights that a plain adapter of matrices `pairs` changes; None where it does not
+    fit, which peft's way then reports."""
     rank, modules = content["r"], set(content["target_modules"])
     factor = content["lora_alpha"] / rank
     changed: dict[str, torch.Tensor] = {}
@@ -216,14 +198,13 @@ def _plus(weight: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
     return (weight + change.to(weight.device)).to(weight.dtype)
 
 
-def _merge_peft(model: Any, path: Path) -> Any:
-    """Return `model` with the adapter of a peft folder merged. Raises UserError where the folder is
-    damaged, or its tensors are not exactly those that its configuration has on this model."""
+def _merge_peft(
+    model: Any, path: Path, content: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
+) -> Any:
+    """Return `model` with the adapter of a peft folder merged. Raises UserError where its tensors
+    are not exactly those that its configuration has on this model."""
     from peft import LoraConfig, get_peft_model_state_dict, set_peft_model_state_dict
 
-    content = read_config(path)
-    check_base(content, model.config, path / CONFIG_FILE)
-    tensors = load_tensors(path / WEIGHTS_FILE)
     longest_side = max((side for each in tensors.values() for side in each.shape), default=0)
     check_rank(content, longest_side, path / CONFIG_FILE)
     what = f"adapter {str(path)!r}"
