@@ -132,13 +132,13 @@ def merge_adapter(model: Any, adapter: str | Path, scale: float = 1.0) -> Any:
     path = Path(adapter)
     base = model.state_dict()
     if os.path.isfile(path):
-        changed: dict[str, torch.Tensor] | None = _published(model, path)
+        changed = _published(model, path)
     else:
         content = read_config(path)
         check_base(content, model.config, path / CONFIG_FILE)
         pairs = load_tensors(path / WEIGHTS_FILE)
-        changed = _plain_lora(model, content, pairs) if _is_plain(content) else None
-        if changed is None:
+        changed = _plain_lora(model, content, pairs) if _is_plain(content) else {}
+        if not changed:
             base = {name: x.clone() for name, x in base.items()} if scale != 1 else {}
             model = _merge_peft(model, path, content, pairs)
             changed = dict(model.named_parameters())  # a tied tensor comes once
@@ -173,8 +173,8 @@ def _is_plain(content: Mapping[str, Any]) -> bool:
 
 def _plain_lora(
     model: Any, content: Mapping[str, Any], pairs: Mapping[str, torch.Tensor]
-) -> dict[str, torch.Tensor] | None:
-    """Return the weights that a plain adapter of matrices `pairs` changes; None where it does not
+) -> dict[str, torch.Tensor]:
+    """Return the weights that a plain adapter of matrices `pairs` changes; {} where it does not
     fit, which peft's way then reports."""
     rank, modules = content["r"], set(content["target_modules"])
     factor = content["lora_alpha"] / rank
@@ -187,10 +187,10 @@ def _plain_lora(
         n_out, n_in = module.weight.shape
         expected |= dict(zip(keys, ((rank, n_in), (n_out, rank)), strict=True))
         if any(key not in pairs or tuple(pairs[key].shape) != expected[key] for key in keys):
-            return None
+            return {}
         a, b = (pairs[key].float() for key in keys)
         changed[f"{name}.weight"] = _plus(module.weight, (b @ a) * factor)
-    return changed if expected.keys() == pairs.keys() else None
+    return changed if expected.keys() == pairs.keys() else {}
 
 
 def _plus(weight: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
