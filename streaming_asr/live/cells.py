@@ -17,8 +17,8 @@ from streaming_asr.config.settle import detect_by_default, time_words_by_default
 from streaming_asr.config.weights import unheard
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, UtteranceLog
-from streaming_asr.live.streams import LiveStep, LiveStream
-from streaming_asr.live.worker import Engine, Worker
+from streaming_asr.live.streams import Engine, LiveStep, LiveStream
+from streaming_asr.live.worker import Worker
 from streaming_asr.method import SAMPLE_RATE, Word
 from streaming_asr.metrics import METRICS_VERSION
 from streaming_asr.run.method import method_of

@@ -11,23 +11,47 @@ whole pass, because each of them waits for all of it.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from streaming_asr.chunking import Schedule
 from streaming_asr.events.log import Step, UtteranceLog
-from streaming_asr.method import SAMPLE_RATE, Samples
-from streaming_asr.simulate.stepper import StreamRecord
+from streaming_asr.method import SAMPLE_RATE, Batched, Method, Samples
+from streaming_asr.simulate.stepper import Stepper, StreamRecord
 from streaming_asr.text.spoken import WordsAlone
 
-if TYPE_CHECKING:
-    from streaming_asr.live.worker import Engine, Worker
-
 MAX_STEP_S = 10.0
+MAX_TOGETHER = 16  # streams in one call of the method
+
+
+class Engine:
+    """A method that many live streams share; chunk, first_chunk: in samples, as all streams have
+    them."""
+
+    def __init__(
+        self,
+        name: str,
+        method: Method[Any],
+        chunk: int,
+        first_chunk: int,
+        synchronise: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.name, self.method = name, method
+        self.schedule = Schedule(chunk, first_chunk, method.lookahead_samples)
+        self.stepper = Stepper(method, synchronise, together=True)
+        self.max_together = MAX_TOGETHER if isinstance(method, Batched) else 1
+
+    def warm_up(self) -> None:
+        """Make three steps of silence, since the first use of anything is slow."""
+        states = self.stepper.start()
+        for n_samples, last in ((self.schedule.after(0), 0), (self.schedule.chunk, 0), (0, 1)):
+            self.stepper.step(states, [np.zeros(n_samples, np.float32)], [bool(last)])
 
 
 @dataclass(frozen=True)
@@ -56,7 +80,8 @@ class LiveStream(StreamRecord):
 
     def __init__(
         self,
-        worker: Worker,
+        condition: threading.Condition,
+        streams: list[LiveStream],
         engine: Engine,
         name: str,
         *,
@@ -66,6 +91,7 @@ class LiveStream(StreamRecord):
         on_step: Callable[[LiveStream, LiveStep], None],
         on_end: Callable[[LiveStream, str | None], None],
     ) -> None:
+        """condition: guards all `streams` of a worker, which this one leaves at its end."""
         super().__init__(
             UtteranceLog(
                 utt=name,
@@ -81,7 +107,7 @@ class LiveStream(StreamRecord):
         self.state: Any = None
         self.words_alone = WordsAlone()
         self.ended = self.closed = False
-        self._worker, self._condition = worker, worker.condition
+        self._condition, self._streams = condition, streams
         self._schedule = engine.schedule
         self._pieces: deque[tuple[Samples, float]] = deque()  # pending audio, its arrival
         self._n_pending = 0  # samples that have arrived and are in no step yet
@@ -124,8 +150,8 @@ class LiveStream(StreamRecord):
             self.on_step, self.on_end = _nothing, _nothing
             self._pieces.clear()
             self._n_pending = 0
-            if self in self._worker.streams:
-                self._worker.streams.remove(self)
+            if self in self._streams:
+                self._streams.remove(self)
 
     def _update_ready(self) -> None:
         """Set `ready_since`, and wake the worker when the stream becomes ready: when the next

@@ -8,45 +8,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
-from streaming_asr.chunking import Schedule
 from streaming_asr.errors import UserError
-from streaming_asr.live.streams import LiveStep, LiveStream
-from streaming_asr.method import Batched, Method
-from streaming_asr.simulate.stepper import Pass, Stepper
-
-MAX_TOGETHER = 16  # streams in one call of the method
+from streaming_asr.live.streams import Engine, LiveStep, LiveStream
+from streaming_asr.simulate.stepper import Pass
 
 log = logging.getLogger(__name__)
-
-
-class Engine:
-    """A method that many live streams share; chunk, first_chunk: in samples, as all streams have
-    them."""
-
-    def __init__(
-        self,
-        name: str,
-        method: Method[Any],
-        chunk: int,
-        first_chunk: int,
-        synchronise: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.name, self.method = name, method
-        self.schedule = Schedule(chunk, first_chunk, method.lookahead_samples)
-        self.stepper = Stepper(method, synchronise, together=True)
-        self.max_together = MAX_TOGETHER if isinstance(method, Batched) else 1
-
-    def warm_up(self) -> None:
-        """Make three steps of silence, since the first use of anything is slow."""
-        states = self.stepper.start()
-        for n_samples, last in ((self.schedule.after(0), 0), (self.schedule.chunk, 0), (0, 1)):
-            self.stepper.step(states, [np.zeros(n_samples, np.float32)], [bool(last)])
 
 
 class Worker:
@@ -61,7 +31,7 @@ class Worker:
 
     def open(self, engine: Engine, name: str, **settings: Any) -> LiveStream:
         """Return a new stream; the settings are those of `LiveStream`."""
-        stream = LiveStream(self, engine, name, **settings)
+        stream = LiveStream(self.condition, self.streams, engine, name, **settings)
         with self.condition:
             self.streams.append(stream)
         return stream

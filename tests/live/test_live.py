@@ -22,8 +22,8 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import EventWriter, read_log
 from streaming_asr.live import command as live
 from streaming_asr.live.cells import LiveCell
-from streaming_asr.live.streams import LiveStep, LiveStream
-from streaming_asr.live.worker import Engine, Worker
+from streaming_asr.live.streams import Engine, LiveStep, LiveStream
+from streaming_asr.live.worker import Worker
 from streaming_asr.score import score_folder
 from streaming_asr.score.command import main as score_main
 from streaming_asr.simulate.feeds import simulate

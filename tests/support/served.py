@@ -23,7 +23,8 @@ from places import HANG_S
 from websockets.sync.client import ClientConnection, connect
 
 from streaming_asr.live.cells import LiveCell
-from streaming_asr.live.worker import Engine, Worker
+from streaming_asr.live.streams import Engine
+from streaming_asr.live.worker import Worker
 from streaming_asr.method import Samples
 from streaming_asr.serve.app import application
 from streaming_asr.serve.command import bound, make_server
