@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streaming_asr.files import CONF_DIR, give_json
-from streaming_asr.models.native import KINDS, cost
+from streaming_asr.models.native import KINDS
 from streaming_asr.terminal import add_config_dir, add_json, command_parser, show_table
 
 # What `list` calls it -> the folder of conf/ that holds it, one YAML file each.
@@ -66,10 +66,13 @@ def _files(group: str, folders: Sequence[Path]) -> list[Path]:
 
 def about(file: Path) -> str:
     """Return the comment that a configuration file begins with, up to the end of a sentence, and
-    what a model built for streaming costs."""
+    the size of a model built for streaming."""
     # Lines of comment that end without a full stop, and the one after them.
     content = file.read_text(encoding="utf-8").removeprefix("# @package _global_\n")
     comment = re.match(r"(#.*[^.\n]\n)*(#.*)?", content)
     text = " ".join(comment[0].replace("#", "").split()) if comment else ""
     kind = KINDS.get(file.stem) if file.parent.name == "model" else None
-    return text if kind is None else f"{text} {cost(kind)}"
+    if kind is None:
+        return text
+    n = kind.parameters
+    return f"{text} {n / 1e6:,.0f} M parameters, {2 * n / 1e9:.2g} GB in bfloat16."

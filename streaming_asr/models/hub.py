@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import cache_root
@@ -21,7 +20,6 @@ from streaming_asr.machine import no_way
 from streaming_asr.models.native import KINDS, type_of
 
 CARD = "README.md"
-LARGE = (".safetensors", ".bin", ".pt", ".ckpt")  # an interrupted download of these is resumed
 FOLDER_FILES = (
     # of a ChunkFormer
     "config.yaml",
@@ -167,9 +165,8 @@ def _weights(names: Sequence[str]) -> list[str]:
 def fetch(source: Reference, *, whisper: bool = False) -> Path:
     """Return the file or folder of a reference, downloaded where the hub's cache lacks it.
 
-    whisper: it is a Whisper, not other weights. An interrupted download of weights is resumed, up
-    to five times in a command, and by the next command. Raises UserError where the hub cannot be
-    reached or has no such repository or file.
+    whisper: it is a Whisper, not other weights. Raises UserError where the hub cannot be reached or
+    has no such repository or file.
     """
     place = cached(source)
     if place is not None:
@@ -190,8 +187,6 @@ def fetch(source: Reference, *, whisper: bool = False) -> Path:
         for name in _chosen(source, names):
             if not whisper and name.startswith("model") and name.endswith(".safetensors"):
                 _refuse_others(source)  # its config.json was downloaded before
-            if name.endswith(LARGE):
-                _download_large(source, name, endpoint)
             path = hf_hub_download(
                 source.repository, name, revision=source.revision, endpoint=endpoint
             )
@@ -214,47 +209,6 @@ def _refuse_others(source: Reference) -> None:
             f"{source}: the repository holds a model of type {stated}, which method=native does "
             f"not run{whisper}"
         )
-
-
-def _download_large(source: Reference, name: str, endpoint: str) -> None:
-    """Download a file into the hub's cache, from where an earlier command stopped.
-
-    The hub's client would begin again: its partial files belong to one process. A whole file that
-    is in the cache it uses as it is.
-    """
-    from filelock import FileLock
-    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
-    from huggingface_hub.file_download import http_get, repo_folder_name
-    from huggingface_hub.utils import build_hf_headers
-
-    url = hf_hub_url(source.repository, name, revision=source.revision, endpoint=endpoint)
-    stored = get_hf_file_metadata(url)
-    if stored.etag is None or stored.size is None:
-        return  # the hub's client then downloads it
-    repository = repo_folder_name(repo_id=source.repository, repo_type="model")
-    blob = Path(constants.HF_HUB_CACHE) / repository / "blobs" / stored.etag
-    part = blob.with_name(f"{blob.name}.part")
-    blob.parent.mkdir(parents=True, exist_ok=True)
-    headers = build_hf_headers()
-    if urlsplit(stored.location).netloc != urlsplit(url).netloc:
-        headers.pop("authorization", None)  # a token for the hub, not for another host
-    with FileLock(f"{part}.lock"):
-        if blob.exists():
-            return
-        if part.exists() and part.stat().st_size > stored.size:
-            part.unlink()
-        with part.open("ab") as file:
-            n_bytes = file.tell()
-            if n_bytes < stored.size:
-                http_get(
-                    stored.location,
-                    file,
-                    resume_size=n_bytes,
-                    headers=headers,
-                    expected_size=stored.size,
-                    displayed_filename=name,
-                )
-        part.replace(blob)
 
 
 def on_this_machine(name: str) -> str:

@@ -16,63 +16,20 @@ from streaming_asr.files import json_of
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """The parameters of a published model and how often they are used.
-
-    encoder, decoder: parameters in the products of one frame or one token. other: the rest, tables
-    and what streaming leaves out. frames: of the encoder, in a second of audio. tokens: steps of
-    the decoder in a second; None where all text is decoded again at every chunk. behind: frames
-    that the encoder computes again at every chunk; None for all.
-    """
-
-    encoder: float
-    decoder: float
-    other: float
-    frames: float
-    tokens: float | None
-    behind: float | None = 0.0
-
-    @property
-    def parameters(self) -> float:
-        """All of them."""
-        return self.encoder + self.decoder + self.other
-
-    def work(self, chunk_s: float, length_s: float) -> float:
-        """Return the mean FLOP for a second of a recording of `length_s`, 1 multiply-accumulate
-        being 2, by arithmetic: attention over the past and convolutions at a higher rate are left
-        out.
-        """
-        # How often each second is computed where every chunk computes all audio so far again.
-        n_repeats = length_s / 2 / chunk_s
-        encodes_all_again = self.behind is None
-        frames = self.frames * (n_repeats if encodes_all_again else 1.0)
-        frames += (self.behind or 0.0) / chunk_s
-        tokens = self.tokens
-        if tokens is None:
-            # Of a model that encodes all again, frames are in the decoder's input too.
-            input_frames = self.frames if encodes_all_again else 0.0
-            tokens = n_repeats * (SPOKEN_TOKENS + input_frames)
-        return 2 * (self.encoder * frames + self.decoder * tokens)
-
-
-@dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of model: its option of conf/model, its repository, its classes by `model_type`.
 
-    step_ms: chunks are multiples of it. classes: those of transformers. size: of the model in the
-    repository. rate: of its audio, in Hz. note: what the row of a result must state.
+    step_ms: chunks are multiples of it. classes: those of transformers. parameters: of the model in
+    the repository. rate: of its audio, in Hz. note: what the row of a result must state.
     """
 
     name: str
     repository: str
     classes: Mapping[str, str]
     step_ms: int
-    size: Size
+    parameters: float
     rate: int = 16_000
     note: str | None = None
-
-
-SPOKEN_TOKENS = 3.0  # of text in a second of speech
 
 
 _LIST = (
@@ -84,21 +41,21 @@ _LIST = (
             "nemotron3_5_asr": "Nemotron3_5AsrForRNNT",
         },
         80,
-        Size(608.67e6, 7.63e6, 0.66e6, 12.5, 12.5 + SPOKEN_TOKENS),
+        616.96e6,
     ),
     Kind(
         "voxtral_realtime",
         "mistralai/Voxtral-Mini-4B-Realtime-2602",
         {"voxtral_realtime": "VoxtralRealtimeForConditionalGeneration"},
         80,
-        Size(970.4e6, 3459.28e6, 0.0, 50.0, 12.5),
+        4429.68e6,
     ),
     Kind(
         "kyutai_stt",
         "kyutai/stt-2.6b-en-trfs",
         {"kyutai_speech_to_text": "KyutaiSpeechToTextForConditionalGeneration"},
         80,
-        Size(79.31e6, 2474.65e6, 142.48e6, 12.5, 12.5),
+        2696.44e6,
         rate=24_000,
     ),
     Kind(
@@ -106,30 +63,20 @@ _LIST = (
         "UsefulSensors/moonshine-streaming-tiny",
         {"moonshine_streaming": "MoonshineStreamingForConditionalGeneration"},
         20,
-        Size(9.46e6, 22.8e6, 1.31e6, 50.0, None, behind=105.0),
+        33.57e6,
     ),
     Kind(
         "qwen3_asr",
         "Qwen/Qwen3-ASR-1.7B-hf",
         {"qwen3_asr": "Qwen3ASRForConditionalGeneration"},
         20,
-        Size(319.06e6, 1720.57e6, 0.0, 13.0, None, behind=None),
+        2039.63e6,
         note="qwen3_asr cannot stream: it decodes all audio again at every chunk",
     ),
 )
 KINDS = {kind.name: kind for kind in _LIST}
 LOOKAHEADS = (0, 1, 6, 13)
 """Look-aheads in frames of 80 ms of the published Nemotron models, where a folder states none."""
-
-
-def cost(kind: Kind) -> str:
-    """Return the memory and the work of a kind's published model, by arithmetic."""
-    n = kind.size.parameters
-    giga = kind.size.work(0.56, 10.0) / 1e9
-    return (
-        f"{n / 1e6:,.0f} M parameters, {2 * n / 1e9:.2g} GB in bfloat16; by arithmetic "
-        f"{giga:.0f} GFLOP a second of audio (chunk=560ms, 10 s)."
-    )
 
 
 def type_of(folder: Path) -> str | None:

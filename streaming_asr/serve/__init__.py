@@ -22,7 +22,7 @@
 
   /                          the page: microphone or file, methods side by side
   /v1/realtime               WebSocket; /v1/audio/transcriptions takes recordings, also as a stream
-  /v1/models /healthz /metrics
+  /v1/models /healthz
 
 Each session is logged as a run is, in outputs/serve/<time>/<session>/<method>/events.jsonl. With
 keep_audio=true its latencies follow from `streaming-asr live session=<its folder>`.

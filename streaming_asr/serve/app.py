@@ -1,4 +1,4 @@
-"""The routes: the page, the WebSocket, recordings by POST, models, health, measurements, logs."""
+"""The routes: the page, the WebSocket, recordings by POST, models, health, logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -58,10 +57,6 @@ def application(service: Service) -> Starlette:
         body = {"status": status, "sessions": len(service.sessions)}
         return JSONResponse(body, 503 if service.draining else 200)
 
-    async def measurements(request: Request) -> Response:
-        check(request)
-        return Response(generate_latest(service.registry), media_type=CONTENT_TYPE_LATEST)
-
     async def models(request: Request) -> Response:
         check(request)
         served = [service.model(name, name) for name in service.cells]
@@ -72,7 +67,7 @@ def application(service: Service) -> Starlette:
         name = request.path_params["name"]
         if (method := service.method_of(name)) is None:
             served = ", ".join(service.cells)
-            raise Refused(404, "model_not_found", f"{name[:100]}: served are {served}")
+            raise Refused("model_not_found", f"{name[:100]}: served are {served}", 404)
         return JSONResponse(service.model(name, method))
 
     async def written(request: Request) -> Response:
@@ -80,35 +75,32 @@ def application(service: Service) -> Starlette:
         session, name, file = (request.path_params[key] for key in ("session", "method", "file"))
         path = service.log_of(session, name)
         if path is None or file not in FILES:
-            raise Refused(404, "not_found", "no such log; a session's is written as an item ends")
+            raise Refused("not_found", "no such log; a session's is written as an item ends", 404)
         # All of it at once: a file sent in pieces came once as headers without a body.
         saved_as = {"Content-Disposition": f'attachment; filename="{session}-{name}-{file}"'}
         return PlainTextResponse(await asyncio.to_thread(_content, path, file), headers=saved_as)
 
     def check_host(connection: Request | WebSocket) -> None:
         if not service.settings.answers(connection.headers.get("host", "")):
-            raise Refused(400, "invalid_host", f"{connection.url.path}: Invalid host header")
+            raise Refused("invalid_host", f"{connection.url.path}: Invalid host header")
 
     def check(connection: Request | WebSocket) -> None:
         check_host(connection)
         if (refused := service.settings.refusal(connection.headers)) is not None:
             code = "unauthorized" if refused[0] == 401 else "origin_not_allowed"
-            service.refused.labels(code).inc()
-            raise Refused(refused[0], code, refused[1])
+            raise Refused(code, refused[1], refused[0])
 
     async def realtime(socket: WebSocket) -> None:
         try:
             check(socket)
-            names = service.chosen(socket.query_params.get("model"))
-            session = service.admit(lambda name: RealtimeSession(service, socket, name, names))
+            models = service.chosen(socket.query_params.get("model"))
+            session = RealtimeSession(service, socket, models)
         except Refused as error:
             log.warning("%s: %s", socket.client and socket.client.host, error)
             await _refuse(socket, error)
             return
-        assert isinstance(session, RealtimeSession)
         try:
-            offered = socket.scope.get("subprotocols") or []
-            await socket.accept("realtime" if "realtime" in offered else None)
+            await _accept(socket)
             await session.run()
         except asyncio.CancelledError:  # the server has stopped and waits no longer
             log.warning("%s: cut off by the server's end", session.id)
@@ -116,7 +108,7 @@ def application(service: Service) -> Starlette:
             service.leave(session.id)
 
     async def elsewhere(socket: WebSocket) -> None:
-        await _refuse(socket, Refused(404, "not_found", "the WebSocket is at /v1/realtime"))
+        await _refuse(socket, Refused("not_found", "the WebSocket is at /v1/realtime", 404))
 
     async def transcriptions(request: Request) -> Response:
         check(request)
@@ -126,7 +118,6 @@ def application(service: Service) -> Starlette:
         routes=[
             Route("/", page),
             Route("/healthz", health),
-            Route("/metrics", measurements),
             Route("/v1/models", models),
             Route("/v1/models/{name:path}", model),
             Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),
@@ -154,7 +145,7 @@ async def _answer(request: Request, error: Exception) -> Response:
     no route."""
     if isinstance(error, HTTPException):
         reason = f"{request.url.path[:100]}: {error.detail}"
-        refused = Refused(error.status_code, "invalid", reason)
+        refused = Refused("invalid", reason, error.status_code)
         return JSONResponse({"error": refused.body}, error.status_code, error.headers)
     assert isinstance(error, Refused)
     log.warning("%s %s: %s", request.method, request.url.path, error)
@@ -167,7 +158,7 @@ async def _fault(connection: Request | WebSocket, error: Exception) -> Response:
         raise error
     log.error("%s %s", connection.method, connection.url.path, exc_info=error)
     reason = f"a fault of this server, see its log ({type(error).__name__})"
-    return JSONResponse({"error": Refused(500, "internal_error", reason).body}, 500)
+    return JSONResponse({"error": Refused("internal_error", reason, 500).body}, 500)
 
 
 def _content(path: Path, file: str) -> bytes:
@@ -189,14 +180,18 @@ def _content(path: Path, file: str) -> bytes:
     return srt(lasting(all_cues)).encode()
 
 
+async def _accept(socket: WebSocket) -> None:
+    offered = socket.scope.get("subprotocols") or []
+    await socket.accept("realtime" if "realtime" in offered else None)
+
+
 async def _refuse(socket: WebSocket, error: Refused) -> None:
     """Refuse a WebSocket. A browser does not show a page the body of a refused handshake. So a
     client that has the right to connect is accepted, gets the error as an event, and is closed."""
     if error.status in (401, 403, 404) or error.code == "invalid_host":
         await socket.send_denial_response(JSONResponse({"error": error.body}, error.status))
         return
-    offered = socket.scope.get("subprotocols") or []
-    await socket.accept("realtime" if "realtime" in offered else None)
+    await _accept(socket)
     event = {"type": "error", "event_id": f"event_{secrets.token_hex(8)}", "error": error.body}
     await socket.send_text(json.dumps(event))
     await socket.close(1013 if error.status == 503 else 1008, error.code)

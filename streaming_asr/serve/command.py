@@ -25,8 +25,7 @@ MOST_LINES = 60  # of the log, in a minute
 
 
 class Few(logging.Filter):
-    """Passes the first `MOST_LINES` messages of a minute, so that no client fills the disk.
-    /metrics counts all."""
+    """Passes the first `MOST_LINES` messages of a minute, so that no client fills the disk."""
 
     _minute = 0
     _n_lines = 0  # of that minute
@@ -49,7 +48,6 @@ def serve(argv: Sequence[str]) -> int:
     settings = ServerSettings.of(line)
     line.refuse(OF_A_CORPUS, "serve")
     try:
-        import prometheus_client  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
@@ -137,7 +135,7 @@ def make_server(service, app):  # type: ignore[no-untyped-def]
                 self.cycle.disconnected = True
                 self.cycle.message_event.set()
             if may_answer:
-                body = json.dumps({"error": Refused(400, "invalid_http", msg).body}).encode()
+                body = json.dumps({"error": Refused("invalid_http", msg).body}).encode()
                 headers = [
                     ("content-type", "application/json"),
                     ("content-length", str(len(body))),

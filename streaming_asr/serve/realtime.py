@@ -123,8 +123,9 @@ class ConversationItem:
 class RealtimeSession:
     """The session of one client. `run` returns when the client has left or is disconnected."""
 
-    def __init__(self, service: Service, socket: WebSocket, name: str, models: list[str]) -> None:
-        self.id, self.service, self.socket, self.models = name, service, socket, models
+    def __init__(self, service: Service, socket: WebSocket, models: list[str]) -> None:
+        """Raises Refused where the service takes no more sessions."""
+        self.service, self.socket, self.models = service, socket, models
         self.language: str | None = None
         self.prompt: str | None = None
         self.format, self.sends_steps = AudioFormat(), False
@@ -138,12 +139,10 @@ class RealtimeSession:
         self._turns: Turns | None = None  # finds the items; None: the client commits them
         self._outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_UNSENT)
         self._closing = asyncio.Event()
+        self.id = service.admit(self._closing.set)
         self._close_reason = (1001, "the server is stopping")  # of the WebSocket
         self._is_full = False  # the client has left MAX_UNSENT events unread
         self._writing: set[asyncio.Task[None]] = set()  # a task without a reference may vanish
-
-    def close(self) -> None:
-        self._closing.set()
 
     async def run(self) -> None:
         """Serve the client until it leaves or the session ends; then finish its audio, write the
@@ -255,13 +254,13 @@ class RealtimeSession:
         """Handle one event of the client; None is a binary message. Raises Refused."""
         self._event_id = None
         if text is None:
-            raise Refused(400, "invalid_message", "binary frames are not taken; send JSON text")
+            raise Refused("invalid_message", "binary frames are not taken; send JSON text")
         try:
             event = msgspec.json.decode(text)
         except (ValueError, RecursionError) as error:
-            raise Refused(400, "invalid_json", f"not JSON: {str(error)[:100]}") from error
+            raise Refused("invalid_json", f"not JSON: {str(error)[:100]}") from error
         if not isinstance(event, dict):
-            raise Refused(400, "invalid_message", "an event is a JSON object with a `type`")
+            raise Refused("invalid_message", "an event is a JSON object with a `type`")
         kind, name = event.get("type"), event.get("event_id")
         self._event_id = name[:100] if isinstance(name, str) else None
         if kind == "input_audio_buffer.append":
@@ -269,7 +268,7 @@ class RealtimeSession:
         elif kind == "input_audio_buffer.commit":
             is_ended = await self._end_turn()
             if not is_ended and (self.item is None or not self.item.n_received):
-                raise Refused(400, "input_audio_buffer_commit_empty", "no audio since the last")
+                raise Refused("input_audio_buffer_commit_empty", "no audio since the last")
             if self.item is not None:
                 self._commit()
         elif kind == "input_audio_buffer.clear":
@@ -287,7 +286,7 @@ class RealtimeSession:
         else:
             reason = f"type={str(kind)[:100]!r}: no such event; there are session.update and"
             raise Refused(
-                400, "unknown_event", f"{reason} input_audio_buffer.append, .commit and .clear"
+                "unknown_event", f"{reason} input_audio_buffer.append, .commit and .clear"
             )
 
     async def _append(self, audio: Any) -> None:
@@ -296,7 +295,7 @@ class RealtimeSession:
         try:
             data = base64.b64decode(audio, validate=True)
         except (TypeError, ValueError, binascii.Error) as error:
-            raise Refused(400, "invalid_audio", f"audio: not base64 ({error})") from error
+            raise Refused("invalid_audio", f"audio: not base64 ({error})") from error
         data = self._incomplete + data
         n_bytes = len(data) - len(data) % self.format.sample_bytes  # of complete samples
         self._incomplete = data[n_bytes:]
@@ -391,7 +390,7 @@ class RealtimeSession:
             reason = (
                 f"session.type={str(session['type'])[:100]}: this server transcribes only; give"
             )
-            raise Refused(400, "invalid_session", f"{reason} transcription")
+            raise Refused("invalid_session", f"{reason} transcription")
         audio = _object(session.get("audio"), "audio")
         _check_keys(audio, "audio.", {"input"})
         fields = _object(audio.get("input"), "audio.input")
@@ -402,20 +401,20 @@ class RealtimeSession:
             detection = turn_detection(_object(fields["turn_detection"], "turn_detection"))
         if fields.get("transcription", {}) is None:
             reason = "transcription=null: this server transcribes only; leave it out"
-            raise Refused(400, "invalid_session", reason)
+            raise Refused("invalid_session", reason)
         models, language, prompt = self._transcription(fields.get("transcription"))
         form = self._format(fields.get("format"))
         include = session.get("include", self._include) or []
         if not isinstance(include, list):
-            raise Refused(400, "invalid_session", "include: is a list of names")
+            raise Refused("invalid_session", "include: is a list of names")
         if others := [name for name in include if name != STEPS]:
             reason = f"include: {str(others[0])[:100]} is not supported here; leave it out"
-            raise Refused(400, "unknown_parameter", reason)
+            raise Refused("unknown_parameter", reason)
         settings = (form, models, language, prompt, detection)
         before = self._turns.settings if self._turns is not None else None
         old = (self.format, self.models, self.language, self.prompt, before)
         if self.item is not None and settings != old:
-            raise Refused(400, "session_busy", "commit before changing the settings of the audio")
+            raise Refused("session_busy", "commit before changing the settings of the audio")
         if (form, detection) != (self.format, before):
             self._turns = Turns(detection) if detection is not None else None
         self.format, self.models, self.language, self.prompt = form, models, language, prompt
@@ -430,7 +429,7 @@ class RealtimeSession:
         _check_keys(fields, place, {"model", "language", "prompt"})
         model, language = fields.get("model"), fields.get("language", self.language)
         if not isinstance(language, str | None) or not isinstance(model, str | None):
-            raise Refused(400, "invalid_session", "model and language are texts")
+            raise Refused("invalid_session", "model and language are texts")
         models = self.service.chosen(model) if model else self.models
         prompt = fields.get("prompt", self.prompt)
         prompt = self.service.prompt(f"{place}prompt", models, prompt)
@@ -453,7 +452,6 @@ class RealtimeSession:
         if not isinstance(rate, int) or rate not in rates:
             pcm = RATES["audio/pcm"]
             raise Refused(
-                400,
                 "invalid_format",
                 f"format {str(kind)[:99]}, {str(rate)[:99]} Hz: taken are audio/pcm, 16 bit, at "
                 f"{pcm[0]} to {pcm[-1]} Hz, audio/pcmu and audio/pcma at {G711_HZ} Hz",
@@ -551,8 +549,7 @@ class RealtimeSession:
         item.done.set()
 
     def _fail(self, code: str, message: str, event_id: str | None = None) -> None:
-        """Count, log and send an error. event_id: of the client's event with the fault."""
-        self.service.refused.labels(code).inc()
+        """Log and send an error. event_id: of the client's event with the fault."""
         log.warning("%s: %s", self.id, message)
         kind = "invalid_request_error"
         error = {"type": kind, "code": code, "message": message, "param": None}
@@ -593,8 +590,7 @@ def _object(value: Any, name: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        reason = f"{name}: is {str(value)[:100]!r}, and must be an object"
-        raise Refused(400, "invalid_session", reason)
+        raise Refused("invalid_session", f"{name}: is {str(value)[:100]!r}, and must be an object")
     return value
 
 
@@ -604,4 +600,4 @@ def _check_keys(settings: Mapping[str, Any], place: str, names: Set[str]) -> Non
     for key, setting in settings.items():
         if key not in names and setting not in (None, "", [], {}):
             reason = f"session.{place}{key[:100]}: is not supported here; leave it out"
-            raise Refused(400, "unknown_parameter", reason)
+            raise Refused("unknown_parameter", reason)

@@ -1,4 +1,4 @@
-"""What all sessions share: the methods, the inference thread, the limits, the measurements."""
+"""What all sessions share: the methods, the inference thread, the limits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from omegaconf import OmegaConf
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from streaming_asr.cells.folder import EVENTS
 from streaming_asr.config.settle import check_known
@@ -27,7 +26,6 @@ from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.serve.settings import ServerSettings
 from streaming_asr.text.languages import LANGUAGES, language_code
 
-SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 5.0, 10.0)
 IDLE_S = 2.0
 SESSION_ID = re.compile(r"sess_[\w-]{22}")
 # The names of OpenAI's models for transcription and realtime; each means the first method.
@@ -36,19 +34,10 @@ OPENAI_MODEL = re.compile(r"whisper-1|gpt-[\w.-]*(transcribe|realtime)[\w.-]*")
 log = logging.getLogger("streaming_asr.serve")
 
 
-class Drained(Protocol):
-    """An open session."""
-
-    id: str
-
-    def close(self) -> None:
-        """Let the session finish the audio it has, then close it."""
-
-
 class Refused(Exception):
     """A client cannot be served; `status` is HTTP's."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status, self.code = status, code
 
@@ -60,8 +49,7 @@ class Refused(Exception):
 
 
 class Service:
-    """The server's state: the methods by name, the open sessions, and the measurements. Each
-    session has its own streams."""
+    """The server's state: the methods by name, and the open sessions, each with its own streams."""
 
     def __init__(self, settings: ServerSettings, cells: Sequence[LiveCell], worker: Worker) -> None:
         """cells: the methods; those of which several have the same name get their folder's."""
@@ -74,20 +62,9 @@ class Service:
         self.aliases = {cell.model: name for name, cell in reversed(self.cells.items())}
         self.started_s = int(time.time())  # since 1970
         self.root = cells[0].folder.parent
-        self.sessions: dict[str, Drained] = {}
+        # What lets each open session finish the audio it has and then closes it.
+        self.sessions: dict[str, Callable[[], object]] = {}
         self.draining = False
-        self.registry = CollectorRegistry()
-        options: dict[str, Any] = {"registry": self.registry, "namespace": "streaming_asr"}
-        Gauge("sessions", "open sessions", **options).set_function(lambda: len(self.sessions))
-        Gauge("queued_seconds", "audio that has arrived and waits", **options).set_function(
-            lambda: sum(stream.queued_s for stream in tuple(worker.streams))
-        )
-        self.refused = Counter("refused", "clients that were refused", ["code"], **options)
-        settings_of = {"labelnames": ["method"], "buckets": SECONDS, **options}
-        self.behind = Histogram(
-            "behind_seconds", "from the arrival of a step's newest audio to its text", **settings_of
-        )
-        self.step = Histogram("step_seconds", "compute of a step, shared or not", **settings_of)
 
     def chosen(self, text: str | None) -> list[str]:
         """Return the names of the methods that a client asks for, each once; the first served one
@@ -102,7 +79,7 @@ class Service:
             method = self.method_of(name)
             if method is None:
                 served = ", ".join(self.cells)
-                raise Refused(400, "model_not_found", f"model={name[:100]}: served are {served}")
+                raise Refused("model_not_found", f"model={name[:100]}: served are {served}")
             methods[method] = None
         return list(methods) or [next(iter(self.cells))]
 
@@ -135,39 +112,36 @@ class Service:
             return None
         reason = f"language={str(language)[:100]}"
         if code not in LANGUAGES:
-            raise Refused(400, "invalid_language", f"{reason}: give a code such as en, de or fr")
+            raise Refused("invalid_language", f"{reason}: give a code such as en, de or fr")
         for name in names:
             try:
                 check_known(OmegaConf.create(self.cells[name].header["config"]), {code})
             except UserError as error:
-                raise Refused(400, "invalid_language", f"{reason}: {error}") from error
+                raise Refused("invalid_language", f"{reason}: {error}") from error
         return code
 
     def prompt(self, setting: str, names: Sequence[str], text: Any) -> str | None:
         """Return the prompt of a session, None for no text. Raises Refused, which begins with
         `setting`, where one of the methods `names` takes none."""
         if not isinstance(text, str | None):
-            raise Refused(400, "invalid_session", f"{setting}: is a text")
+            raise Refused("invalid_session", f"{setting}: is a text")
         for name in names if text else ():
             if "prompt" not in self.cells[name].header["config"].get("method", {}):
                 reason = f"{setting}: {name} takes no prompt; leave it out"
-                raise Refused(400, "unsupported_parameter", reason)
+                raise Refused("unsupported_parameter", reason)
         return text or None
 
-    def admit(self, make: Callable[[str], Drained]) -> Drained:
-        """Return a new session, which `make` makes from an id, and add it to the open ones. Raises
-        Refused where the server stops or has the most sessions."""
+    def admit(self, close: Callable[[], object] = lambda: None) -> str:
+        """Return the id of a new session, which counts as open and which `close` closes; without
+        it the session ends by itself. Raises Refused where the server stops or has the most
+        sessions."""
         most = self.settings.max_sessions
-        try:
-            if self.draining:
-                raise Refused(503, "server_stopping", "the server is stopping; connect again later")
-            if len(self.sessions) >= most:
-                raise Refused(503, "too_many_sessions", f"all {most} sessions are taken")
-        except Refused as error:
-            self.refused.labels(error.code).inc()
-            raise
-        session = make(f"sess_{secrets.token_urlsafe(16)}")
-        self.sessions[session.id] = session
+        if self.draining:
+            raise Refused("server_stopping", "the server is stopping; connect again later", 503)
+        if len(self.sessions) >= most:
+            raise Refused("too_many_sessions", f"all {most} sessions are taken", 503)
+        session = f"sess_{secrets.token_urlsafe(16)}"
+        self.sessions[session] = close
         return session
 
     def leave(self, session: str) -> None:
@@ -206,18 +180,13 @@ class Service:
             with suppress(RuntimeError):  # the loop has ended, and with it all sessions
                 loop.call_soon_threadsafe(callback, *arguments)
 
-        def step(cell: LiveCell, live_step: LiveStep) -> None:  # in the inference thread
-            self.behind.labels(name).observe(live_step.behind_s)
-            self.step.labels(name).observe(live_step.step.compute_s)
-            call_in_loop(on_step, cell, live_step)
-
         cell.begin(
             self.worker,
             utterance,
             grows=grows,
             language=language,
             prompt=prompt,
-            on_step=step,
+            on_step=partial(call_in_loop, on_step),
             on_end=partial(call_in_loop, on_end),
         )
         if self.settings.keep_audio:
@@ -252,8 +221,8 @@ class Service:
     async def drain(self, seconds: float = 20.0) -> None:
         """Refuse new sessions, and wait until the open ones have ended, `seconds` at most."""
         self.draining = True
-        for session in tuple(self.sessions.values()):
-            session.close()
+        for close in tuple(self.sessions.values()):
+            close()
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + seconds
         while self.sessions and loop.time() < deadline_s:

@@ -48,17 +48,17 @@ def turn_detection(fields: Mapping[str, Any]) -> TurnDetection | None:
         return None
     if (kind := fields.get("type")) != "server_vad":
         reason = f"turn_detection.type={str(kind)[:100]}: give server_vad; or turn_detection=null"
-        raise Refused(400, "unknown_turn_detection", f"{reason}, then commit ends an item")
+        raise Refused("unknown_turn_detection", f"{reason}, then commit ends an item")
     values = {key: value for key, value in fields.items() if key != "type" and value is not None}
     for key, value in values.items():
         if key not in RANGES:
             reason = f"turn_detection.{key[:100]}: is not supported here; leave it out"
-            raise Refused(400, "unknown_parameter", reason)
+            raise Refused("unknown_parameter", reason)
         least, most = RANGES[key]
         is_number = isinstance(value, int if isinstance(least, int) else int | float)
         if not is_number or isinstance(value, bool) or not least <= value <= most:
             reason = f"turn_detection.{key}={str(value)[:100]}: must be {least} to {most}"
-            raise Refused(400, "invalid_session", reason)
+            raise Refused("invalid_session", reason)
     return TurnDetection(**values)
 
 

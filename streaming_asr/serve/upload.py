@@ -62,13 +62,11 @@ class _Upload:
     """A recording that is being transcribed; it counts as a session. `texts`: committed text, an
     entry for each step with any, and None at the end."""
 
-    def __init__(self, name: str) -> None:
-        self.id = name
+    def __init__(self, service: Service) -> None:
+        """Raises Refused where the service takes no more sessions."""
+        self.id = service.admit()
         self.cell: LiveCell | None = None
         self.texts: asyncio.Queue[str | None] = asyncio.Queue()
-
-    def close(self) -> None:
-        """Nothing: a recording ends by itself."""
 
     def begin(self, service: Service, samples: Samples, options: _FormOptions) -> LiveCell:
         """Start to transcribe the samples, (n,) at 16 kHz."""
@@ -110,8 +108,7 @@ async def transcribe(service: Service, request: Request) -> Response:
     try:
         async with Request(scope, receive).form(max_files=1) as form:
             options = _options(service, form)
-            upload = service.admit(_Upload)
-            assert isinstance(upload, _Upload)
+            upload = _Upload(service)
             try:
                 work = _transcribed(service, upload, options)
                 response = await _unless_left(request.receive, work)
@@ -119,9 +116,9 @@ async def transcribe(service: Service, request: Request) -> Response:
                 await upload.leave(service)
                 raise
     except MultiPartException as error:
-        raise Refused(400, "invalid_form", error.message) from error
+        raise Refused("invalid_form", error.message) from error
     except ClientDisconnect as error:
-        raise Refused(499, "client_left", "the client left before its recording") from error
+        raise Refused("client_left", "the client left before its recording", 499) from error
     response.background = BackgroundTask(upload.leave, service)
     return response
 
@@ -135,7 +132,7 @@ def _limited(request: Request, settings: ServerSettings) -> Receive:
     def check(n_bytes: int) -> None:
         if n_bytes > most + ENVELOPE_BYTES:
             reason = f"more than {most} bytes; send a shorter recording"
-            raise Refused(413, "file_too_large", reason)
+            raise Refused("file_too_large", reason, 413)
 
     async def receive() -> Message:
         """Return the next message of the request."""
@@ -144,7 +141,7 @@ def _limited(request: Request, settings: ServerSettings) -> Receive:
             message = await asyncio.wait_for(request.receive(), settings.idle_s)
         except TimeoutError as error:
             reason = f"nothing came for {settings.idle_s:g} s; send the recording again"
-            raise Refused(408, "no_body", reason) from error
+            raise Refused("no_body", reason, 408) from error
         n_received += len(message.get("body", b""))
         check(n_received)
         return message
@@ -179,7 +176,7 @@ def _options(service: Service, form: FormData) -> _FormOptions:
         if is_stream and response_format not in ("json", "text"):
             raise UserError("stream=true: comes as json; leave response_format out")
     except UserError as error:
-        raise Refused(400, "invalid_form", str(error)) from error
+        raise Refused("invalid_form", str(error)) from error
     methods = service.chosen(fields.get("model"))[:1]
     return _FormOptions(
         file=file,
@@ -212,7 +209,7 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     try:
         await asyncio.wait({answer, departure}, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
-            raise Refused(499, "client_left", "the client left before its text")
+            raise Refused("client_left", "the client left before its text", 499)
         return answer.result()
     finally:
         answer.cancel()
@@ -231,7 +228,7 @@ async def _transcribed(service: Service, upload: _Upload, options: _FormOptions)
         delta = await upload.texts.get()
     # A stream that fails before its first text also gets an HTTP error.
     if delta is None and cell.log.error is not None:
-        raise Refused(500, "failed", cell.log.error)
+        raise Refused("failed", cell.log.error, 500)
     if options.form == "stream":
         return StreamingResponse(
             _streamed(upload, cell, delta, warnings), media_type="text/event-stream"
@@ -301,7 +298,7 @@ async def _streamed(
         yield _event({"type": "transcript.text.delta", "delta": delta})
         delta = await upload.texts.get()
     if cell.log.error is not None:
-        yield _event({"error": Refused(500, "failed", cell.log.error).body})
+        yield _event({"error": Refused("failed", cell.log.error, 500).body})
     else:
         text = display_text(cell.committed)
         yield _event({"type": "transcript.text.done", "text": text, **warnings})
@@ -329,10 +326,10 @@ def _decoded(file: UploadFile, most_s: int) -> tuple[Samples, list[str]]:
             samples = reader.read(max_samples + 1) if is_short else None
             if samples is None or len(samples) > max_samples:
                 reason = f"more than {most_s} s of audio; send a shorter recording"
-                raise Refused(413, "audio_too_long", reason)
+                raise Refused("audio_too_long", reason, 413)
             return samples, remarks
         except UserError as error:
-            raise Refused(400, "invalid_audio", str(error).replace(copy.name, name)) from error
+            raise Refused("invalid_audio", str(error).replace(copy.name, name)) from error
 
 
 @contextmanager

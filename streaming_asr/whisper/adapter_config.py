@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from streaming_asr.corpora.rows import json_file
 from streaming_asr.errors import UserError
 from streaming_asr.models.find import MULTILINGUAL_TOKENS, find_here, is_local
+from streaming_asr.schemas import violation
 
 CONFIG_FILE = "adapter_config.json"
 MERGED_TYPES = ("LORA", "ADALORA")
 # These learn vectors that go before a layer's input.
 PROMPTS = ("PREFIX_TUNING", "PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING")
-PATTERNS = ("rank_pattern", "alpha_pattern")
-NUMBERS = ("r", "lora_alpha", "lora_dropout", "qalora_group_size")
-SWITCHES = (
-    *("use_rslora", "use_dora", "use_qalora", "lora_bias", "fan_in_fan_out"),
-    *("ensure_weight_tying", "inference_mode"),
-)
 COMPARED = ("model_type", "d_model", "encoder_layers", "decoder_layers", "num_mel_bins")
 OPENAI = {
     "tiny": (384, 4, 4, 80),
@@ -36,11 +32,36 @@ OPENAI = {
 """Width, layers of encoder and decoder, and mel bands of OpenAI's models."""
 
 
+Rank = Annotated[int, msgspec.Meta(ge=1, lt=10**9)]
+Number = Annotated[float, msgspec.Meta(gt=-1e9, lt=1e9)]
+
+
+class LoraOptions(msgspec.Struct):
+    """Options of LoRA that are checked. A switch that is a text, as "false", would count as on."""
+
+    r: Rank = 8
+    lora_alpha: Number = 8.0
+    lora_dropout: Number = 0.0
+    qalora_group_size: Number = 16.0
+    rank_pattern: dict[str, Rank] | None = None
+    alpha_pattern: dict[str, Number] | None = None
+    use_rslora: bool = False
+    use_dora: bool = False
+    use_qalora: bool = False
+    lora_bias: bool = False
+    fan_in_fan_out: bool = False
+    ensure_weight_tying: bool = False
+    inference_mode: bool = False
+    base_model_name_or_path: str | None = None
+    auto_mapping: dict[str, Any] | None = None
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the content of adapter_config.json in a peft folder.
 
     Raises UserError where there is none, where it is damaged, where its kind of adapter is not
-    LoRA, or where a value has a type or a range that LoRA's options do not have.
+    LoRA, where a value has a type or a range that LoRA's options do not have, and for an adapter
+    whose base weights were changed by a random draw.
     """
     file = folder / CONFIG_FILE
     if not file.is_file():
@@ -60,55 +81,16 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{file}: peft_type is {str(kind)[:60]!r}, and only LoRA is merged here; {remedy}"
         )
-    _check_options(content, file)
-    _check_init(str(content.get("init_lora_weights")), file)
-    return content
-
-
-def _check_options(content: Mapping[str, Any], file: Path) -> None:
-    """Raise UserError for a switch that is not a boolean, and for a rank or alpha out of range.
-
-    A switch that is a text, as "false", would count as on.
-    """
-    for name in SWITCHES:
-        if not isinstance(content.get(name, False), bool):
-            raise UserError(f"{file}: {name} is {_short(content[name])}; must be true or false")
-    for name in NUMBERS:
-        _check_number(name, content.get(name, 1), file)
-    for name in PATTERNS:
-        pattern = content.get(name) or {}
-        if not isinstance(pattern, Mapping):
-            raise UserError(
-                f"{file}: {name} is {_short(pattern)}; must be an object of module and number"
-            )
-        for module, value in pattern.items():
-            is_rank = name == "rank_pattern"
-            _check_number("r" if is_rank else f"{name} of {module}", value, file)
-
-
-def _check_number(name: str, value: Any, file: Path) -> None:
-    """Raise UserError for a value that is no finite number; the rank `r` is a whole one from 1."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    # An integer of JSON may have more digits than a float can hold.
-    if not is_number or not abs(value) < 1e9 or not math.isfinite(value):
-        raise UserError(f"{file}: {name} is {_short(value)}; must be a number")
-    if name == "r" and (value < 1 or value != int(value)):
-        raise UserError(f"{file}: rank {value}; must be a whole number from 1 on")
-
-
-def _check_init(init: str, file: Path) -> None:
-    """Raise UserError for an adapter whose base weights were changed by a random draw."""
+    if (fault := violation(content, LoraOptions)) is not None:
+        raise UserError(f"{file}: {fault.text('it')}; copy the adapter's folder again")
+    init = str(content.get("init_lora_weights"))
     if re.match(r"(pissa_niter|lora_ga)", init.lower()):
         raise UserError(
             f"{file}: init_lora_weights is {init[:60]!r}, which changes the base weights by a "
             "random draw that the folder does not hold; save the adapter with peft's "
             "path_initial_model_for_weight_conversion"
         )
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
+    return content
 
 
 def check_base(content: Mapping[str, Any], model: Any, file: Path) -> None:
@@ -118,12 +100,7 @@ def check_base(content: Mapping[str, Any], model: Any, file: Path) -> None:
     configuration is on this machine, or if its name is one of OpenAI's. model: the configuration,
     of transformers, of the model to change. file: for the message.
     """
-    mapping = content.get("auto_mapping") or {}
-    if not isinstance(mapping, Mapping):
-        raise UserError(f"{file}: auto_mapping is {_short(mapping)}; must be an object")
-    name = content.get("base_model_name_or_path") or ""
-    if not isinstance(name, str):
-        raise UserError(f"{file}: base_model_name_or_path is {_short(name)}; must be a text")
+    mapping, name = content.get("auto_mapping") or {}, content.get("base_model_name_or_path") or ""
     kind = str(mapping.get("base_model_class") or "Whisper")
     if not kind.startswith("Whisper"):
         raise UserError(f"{file}: the adapter is of a {kind[:60]}; give an adapter of a Whisper")

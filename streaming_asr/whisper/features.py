@@ -6,9 +6,8 @@ offline audio is padded with zeros to the context before the transform; a stream
 therefore continued with zeros, which gives the same frames.
 
 Whisper clamps the log-mel at 8 below its maximum over the whole input, which no stream can know.
-The rule here, one function for training and inference (`clamp_running`): the floor of a block is
-the maximum over everything seen so far, this block included, minus 8. Frames once normalised are
-never normalised again.
+The rule here, for training and inference: the floor of a block is the maximum over everything seen
+so far, this block included, minus 8. Frames once normalised are never normalised again.
 """
 
 from __future__ import annotations
@@ -104,29 +103,17 @@ def log_mel_raw(audio: torch.Tensor, n_mels: int, n_frames: int | None = None) -
 
 
 def clamp_running(
-    log_mel_raw: torch.Tensor,
-    block_ends: Sequence[int],
-    running_max: torch.Tensor | None = None,
+    log_mel_raw: torch.Tensor, running_max: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Clamp block by block at the running maximum minus 8, then scale as Whisper does.
+    """Clamp a block at the running maximum minus 8, then scale as Whisper does.
 
-    log_mel_raw: (..., n_mels, frames); block_ends: ends in mel frames, the last one = frames;
-    running_max: (...,) of what came before. Returns the normalised frames and the new maximum.
-    One call with all the ends equals one call per block that hands the maximum on. Raises
-    ValueError without blocks.
+    log_mel_raw: (..., n_mels, frames); running_max: (...,) of what came before. Returns the
+    normalised frames and the new maximum.
     """
-    normalised: list[torch.Tensor] = []
-    start = 0
-    for end in block_ends:
-        block = log_mel_raw[..., start:end]
-        peak = block.amax(dim=(-2, -1))
-        running_max = peak if running_max is None else torch.maximum(running_max, peak)
-        clamped = torch.maximum(block, running_max[..., None, None] - 8.0)
-        normalised.append((clamped + 4.0) / 4.0)
-        start = end
-    if running_max is None:
-        raise ValueError("block_ends is empty: name at least one block")
-    return torch.cat(normalised, dim=-1), running_max
+    peak = log_mel_raw.amax(dim=(-2, -1))
+    if running_max is not None:
+        peak = torch.maximum(running_max, peak)
+    return (torch.maximum(log_mel_raw, peak[..., None, None] - 8.0) + 4.0) / 4.0, peak
 
 
 def mel_block_ends(encoder_block_ends: Sequence[int], n_mel_frames: int) -> list[int]:
@@ -146,13 +133,13 @@ def log_mel(
 
     Offline (no `block_ends`): clamped at the maximum of the whole input, equal to transformers'
     WhisperFeatureExtractor on audio padded to the context. With `block_ends` (encoder frames): as a
-    stream of these blocks sees it, n_frames = 2 * block_ends[-1] + 1 unless given.
+    stream of these blocks sees it, 2 * block_ends[-1] + 1 frames.
     """
     if block_ends is None:
-        raw = log_mel_raw(audio, n_mels, n_frames)
-        return clamp_running(raw, [raw.shape[-1]])[0]
-    raw = log_mel_raw(audio, n_mels, n_frames or 2 * block_ends[-1] + 1)
-    return clamp_running(raw, mel_block_ends(block_ends, raw.shape[-1]))[0]
+        return clamp_running(log_mel_raw(audio, n_mels, n_frames))[0]
+    rows = audio.reshape(-1, audio.shape[-1])
+    mels = log_mel_windows(rows, n_mels, [block_ends] * len(rows))
+    return torch.stack(mels).reshape(*audio.shape[:-1], n_mels, -1)
 
 
 def log_mel_rows(audio: Sequence[torch.Tensor], n_mels: int) -> list[torch.Tensor]:
@@ -167,7 +154,7 @@ def log_mel_rows(audio: Sequence[torch.Tensor], n_mels: int) -> list[torch.Tenso
     mels = []
     for raw_mel, samples in zip(raw, audio, strict=True):
         n_frames = samples.shape[-1] // HOP_SAMPLES
-        mels.append(clamp_running(raw_mel[..., :n_frames], [n_frames])[0])
+        mels.append(clamp_running(raw_mel[..., :n_frames])[0])
     return mels
 
 
@@ -221,7 +208,7 @@ class StreamingLogMel:
         raw = _log10_mel(pending[:, : (n_new - 1) * HOP_SAMPLES + N_FFT], self.n_mels)
         # The next frame's window begins here and overlaps the last one by 240 samples.
         self._pending = pending[:, n_new * HOP_SAMPLES :]
-        frames, self.running_max = clamp_running(raw, [n_new], self.running_max)
+        frames, self.running_max = clamp_running(raw, self.running_max)
         return frames
 
 

@@ -178,13 +178,11 @@ def test_a_client_that_vanishes_in_mid_word_leaves_its_log_and_no_session(servic
     assert not service.worker.streams
 
 
-def test_healthz_models_and_metrics_tell_what_is_going_on(service):
+def test_healthz_and_models_tell_what_is_going_on(service):
     with client(service) as socket:
         events(socket, "created")
         health = get(f"{service.address}/healthz")
         assert (health.status_code, health.json()["status"]) == (200, "ok")
-        text = get(f"{service.address}/metrics").text
-        assert "streaming_asr_sessions 1.0" in text
     models = get(f"{service.address}/v1/models").json()["data"]
     assert [each["id"] for each in models] == ["ticker", "slow"]
     assert (models[0]["model"], models[0]["language"]) == ("tiny.en", "en")
@@ -480,8 +478,8 @@ def test_a_stop_lets_sessions_end_what_they_have_heard(tmp_path, speech):
         set_up(socket)
         append(socket, pcm(speech))
         events(socket, "delta")
-        for session in tuple(service.sessions.values()):
-            session.close()
+        for close in tuple(service.sessions.values()):
+            close()
         assert events(socket, "completed")[-1]["transcript"] == expected(speech)
         with pytest.raises(ConnectionClosed) as closed:
             socket.recv(timeout=HANG_S)
