@@ -59,7 +59,7 @@ class WhisperAligner(OneByOne):
         """Return the words with times; for errors see `OneByOne.words`."""
         import torch
 
-        from streaming_asr.whisper.alignment import alignment_map
+        from streaming_asr.whisper.alignment import head_maps
 
         whisper = self._whisper
         samples = utterance.load()
@@ -91,11 +91,11 @@ class WhisperAligner(OneByOne):
             )
         with torch.inference_mode():
             self._decoder.append_frames(self._cache, self._encode(samples, n_frames), 0)
-            weights = alignment_map(
+            maps = head_maps(
                 self._decoder, self._cache, whisper.alignment_heads, prompt, tokens, n_frames
             )
         # Of each token, and of what follows the text.
-        starts_s = [FRAME_S * frame for frame in cut(weights.double().cpu().numpy())]
+        starts_s = [FRAME_S * frame for frame in cut(maps.mean(0).double().cpu().numpy())]
         words = [
             TimedWord(text, starts_s[begin], starts_s[end])
             for text, begin, end in zip(texts, [0, *ends], ends, strict=False)

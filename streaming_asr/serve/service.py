@@ -21,12 +21,10 @@ from streaming_asr.errors import UserError
 from streaming_asr.live.cells import LiveCell
 from streaming_asr.live.streams import LiveStep
 from streaming_asr.live.worker import Worker
-from streaming_asr.machine import give_back_memory
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.serve.settings import ServerSettings
 from streaming_asr.text.languages import LANGUAGES, language_code
 
-IDLE_S = 2.0
 SESSION_ID = re.compile(r"sess_[\w-]{22}")
 # The names of OpenAI's models for transcription and realtime; each means the first method.
 OPENAI_MODEL = re.compile(r"whisper-1|gpt-[\w.-]*(transcribe|realtime)[\w.-]*")
@@ -145,15 +143,8 @@ class Service:
         return session
 
     def leave(self, session: str) -> None:
-        """Remove a session from the open ones. If none is open IDLE_S later, return free memory to
-        the system; until then a step of the session may still run.
-        """
+        """Remove a session from the open ones."""
         self.sessions.pop(session, None)
-        asyncio.get_running_loop().call_later(IDLE_S, self._give_back)
-
-    def _give_back(self) -> None:
-        if not self.sessions:
-            asyncio.get_running_loop().run_in_executor(None, give_back_memory)
 
     def open(
         self,

@@ -89,23 +89,34 @@ def simulate(
 
 
 def in_phase(
-    stepper: Stepper, rows: Sequence[RecordedStream], schedule: Schedule
+    stepper: Stepper, rows: Sequence[RecordedStream], schedule: Schedule, *, waits: bool = False
 ) -> Iterator[tuple[RecordedStream, Step]]:
     """Yield (stream, its event) for the steps of streams of one language and prompt that advance
-    together, a chunk at a time. A stream whose audio is complete takes no part in later steps."""
+    together, a chunk at a time. A stream whose audio is complete takes no part in later steps.
+
+    waits: a step also has the audio that arrived while the one before was computed.
+    """
     if not rows:
         return
     states = stepper.start(len(rows), rows[0].utterance.language, rows[0].utterance.prompt)
-    ends = [schedule.ends(row.audio.n) for row in rows]
+    ends = [next(schedule.ends(row.audio.n)) for row in rows]
     active = list(zip(rows, states, ends, strict=True))
+    finish_ns = 0  # when the last step ended, from the start of the audio
     while active:
-        audio = [row.take(next(row_ends)) for row, _, row_ends in active]
+        audio = [row.take(end) for row, _, end in active]
         last = [row.is_complete for row, _, _ in active]
         result = stepper.step([state for _, state, _ in active], audio, last)
         for i, (row, _, _) in enumerate(active):
             times_ns, counts = result.share_of(i)
             yield row, row.note(result.updates[i], times_ns, counts, last[i])
-        active = [stream for stream in active if not stream[0].is_complete]
+        # The step began when its audio was there and the step before had ended.
+        finish_ns = max(finish_ns, active[0][2] * NS_PER_SAMPLE) + result.wall_ns
+        arrived = finish_ns // NS_PER_SAMPLE if waits else 0
+        active = [
+            (row, state, min(max(end + schedule.chunk, arrived), row.audio.n))
+            for row, state, end in active
+            if not row.is_complete
+        ]
 
 
 @dataclass(frozen=True)
@@ -181,33 +192,17 @@ class _Feeder:
             book.close(row, None)
 
     def _steps(self, row: RecordedStream) -> Iterator[Step]:
-        """Yield the steps of a stream that shares none with others."""
-        stepper = Stepper(self.stepper.method, self.stepper.synchronise)
-        (state,) = stepper.start(1, row.utterance.language, row.utterance.prompt)
-        if self.book.feed == "realtime":
-            yield from self._paced_steps(stepper, state, row)
-            return
-        n_samples = row.audio.n
-        finish_ns = 0  # when the last step ended, from the start of the audio
-        end = next(self.schedule.ends(n_samples))
-        while True:
-            audio = row.take(end)
-            last = row.is_complete
-            result = stepper.step([state], [audio], [last])
-            times_ns, counts = result.share_of(0)
-            yield row.note(result.updates[0], times_ns, counts, last)
-            if last:
-                return
-            # The step began when its audio was there and the step before had ended.
-            finish_ns = max(finish_ns, end * NS_PER_SAMPLE) + result.wall_ns
-            end += self.schedule.chunk
-            if self.book.feed == "best_effort":  # also what arrived while the step was computed
-                end = max(end, finish_ns // NS_PER_SAMPLE)
-            end = min(end, n_samples)
+        """Return the steps of a stream that shares none with others, as they are made."""
+        stepper, feed = Stepper(self.stepper.method, self.stepper.synchronise), self.book.feed
+        if feed == "realtime":
+            return self._paced_steps(stepper, row)
+        steps = in_phase(stepper, [row], self.schedule, waits=feed == "best_effort")
+        return (step for _, step in steps)
 
-    def _paced_steps(self, stepper: Stepper, state: Any, row: RecordedStream) -> Iterator[Step]:
+    def _paced_steps(self, stepper: Stepper, row: RecordedStream) -> Iterator[Step]:
         """Yield the steps of a stream whose audio is fed in real time. A `Paced` method also makes
         a step whenever it has new text, and ends with a step after the audio."""
+        (state,) = stepper.start(1, row.utterance.language, row.utterance.prompt)
         begin_ns = perf_counter_ns()
         finish_ns = 0  # when the last step ended by the clock of the metrics, after `begin_ns`
 

@@ -127,18 +127,6 @@ def head_maps(
     return standardised(head_rows.rows()[0, :, len(prompt) - 1 :])
 
 
-def alignment_map(
-    decoder: Decoder,
-    cache: DecoderCache,
-    heads: Sequence[tuple[int, int]],
-    prompt: Sequence[int],
-    tokens: Sequence[int],
-    n_frames: int,
-) -> torch.Tensor:
-    """Return the mean of `head_maps`: (tokens + 1, n_frames) float32."""
-    return head_maps(decoder, cache, heads, prompt, tokens, n_frames).mean(0)
-
-
 def alignment_times(
     decoder: Decoder,
     cache: DecoderCache,
@@ -150,7 +138,7 @@ def alignment_times(
     """Return (start, end) of each token in seconds of the window, monotone."""
     if not tokens or n_frames == 0:
         return [(0.0, 0.0)] * len(tokens)
-    weights = alignment_map(decoder, cache, heads, prompt, tokens, n_frames)
+    weights = head_maps(decoder, cache, heads, prompt, tokens, n_frames).mean(0)
     # A token ends where the next one begins; the last of the rows is what follows the text.
     start_s = warp(-weights.double().cpu().numpy()) * FRAME_S
     return [(float(start_s[i]), float(start_s[i + 1])) for i in range(len(tokens))]

@@ -100,70 +100,42 @@ class WindowDecoder:
         language: str | None,
         recorder: Recorder,
         previous: Sequence[int] = (),
+        *,
+        in_segments: bool = False,
     ) -> Passes[DecodedWindow]:
         """Transcribe (n,) samples, n at most the context, after the text of `previous` tokens.
 
-        A step of `together`, as are all functions here that return `Passes`.
-        """
-        cache = DecoderCache(self.decoder, rows=self.search.beam)
-        yield from self._encoded(cache, audio, recorder)
-        n_frames = self.whisper.context_frames
-        return (
-            yield from self.search_window(
-                cache, n_frames, n_frames, language, recorder, previous, n_heard=_frames(audio)
-            )
-        )
-
-    def decoding_segments(
-        self,
-        audio: Samples,
-        language: str | None,
-        recorder: Recorder,
-        previous: Sequence[int] = (),
-    ) -> Passes[DecodedWindow]:
-        """Transcribe (n,) samples, a window of a longer recording, in segments with timestamps.
-
+        in_segments: with timestamps, as a window of a longer recording, by a model that has them.
         Of a full window only the segments that have ended count, since the next window begins where
         the last of them ends; all text counts where none has ended, and in the recording's last
-        window, which is shorter. A model without timestamps decodes as in `decoding`.
+        window, which is shorter. A step of `together`, as are all functions here that return
+        `Passes`.
         """
-        first_timestamp = self.whisper.first_timestamp
-        if first_timestamp is None:
-            return (yield from self.decoding(audio, language, recorder, previous))
         cache = DecoderCache(self.decoder, rows=self.search.beam)
-        yield from self._encoded(cache, audio, recorder)
-        n_frames = self.whisper.context_frames
-        prompt = self.whisper.prompt(language, previous, timestamps=True)
-        best = yield from self.search.passes(
-            cache,
-            prompt,
-            n_frames,
-            self._most_tokens(n_frames),
-            recorder,
-            Timestamps(self.whisper),
-            _frames(audio),
+        yield from window_pass(self.whisper, self.decoder, cache, audio, recorder)
+        n_frames, first_timestamp = self.whisper.context_frames, self.whisper.first_timestamp
+        guide = Timestamps(self.whisper) if in_segments and first_timestamp is not None else None
+        window = yield from self.search_window(
+            cache, n_frames, n_frames, language, recorder, previous, guide, _frames(audio)
         )
-        text_indices, n_complete, end = segmented(best.tokens, first_timestamp)
+        if guide is None or first_timestamp is None:
+            return window
+        text_indices, n_complete, end = segmented(window.tokens, first_timestamp)
         if audio.size < self.limit_samples:  # the last window
             end = None
         if end is not None:
             text_indices = text_indices[:n_complete]
-        tokens = [best.tokens[i] for i in text_indices]
-        log_probs = [best.log_probs[i] for i in text_indices]
-        words = self.whisper.detokenizer.words(tokens, language=language)
+        window.tokens = [window.tokens[i] for i in text_indices]
+        window.log_probs = [window.log_probs[i] for i in text_indices]
+        window.words = self.whisper.detokenizer.words(window.tokens, language=language)
         # Without timestamps, as the tokens to align.
-        alignment_prompt = self.whisper.prompt(language, previous)
-        n_timed = end or n_frames
-        return DecodedWindow(cache, alignment_prompt, tokens, log_probs, words, n_timed, end)
+        window.prompt = self.whisper.prompt(language, previous)
+        window.end, window.n_frames = end, end or n_frames
+        return window
 
     def _most_tokens(self, n_frames: int) -> int:
         """Return how many tokens a text of `n_frames` of speech can have at most."""
         return min(self.max_tokens, math.ceil(TOKENS_PER_SECOND * n_frames * FRAME_S))
-
-    def _encoded(
-        self, cache: DecoderCache, audio: Samples, recorder: Recorder
-    ) -> Passes[torch.Tensor]:
-        return window_pass(self.whisper, self.decoder, cache, audio, recorder)
 
     def decode(self, audio: Samples, language: str | None, recorder: Recorder) -> DecodedWindow:
         """Run `decoding` by itself, for a single stream."""
@@ -189,7 +161,8 @@ class WindowDecoder:
         of the new text, by default n_timed. search: by default self.search. guide, prefilled: see
         `BeamSearch.passes`.
         """
-        prompt = self.whisper.prompt(language, previous=previous)
+        has_stamps = isinstance(guide, Timestamps)
+        prompt = self.whisper.prompt(language, previous, timestamps=has_stamps)
         best = yield from (search or self.search).passes(
             cache,
             prompt,

@@ -448,7 +448,7 @@ def test_commands_take_settings_for_all_rows(capsys):
 # -- The papers' own trainings --
 
 
-PAPERS = ("whisperrt", "u2", "hush_word", "star", "chunkformer")
+PAPERS = ("whisperrt", "u2", "hush_word", "star", "chunkformer", "real")  # docs/real.md
 SPLITS = {
     **{"train-clean-100": "19", "train-clean-360": "14", "train-other-500": "20"},
     **{"dev-other": "116", "test-clean": "61", "test-other": "367"},
@@ -460,7 +460,7 @@ SIZES = {
     "run": "tracker=none limit=1 device=cpu",
     "train": "tracker=none processes=1 ++recipe.fit.mixed_precision=no recipe.target.n_dev=1 "
     "recipe.fit.max_steps=2 recipe.fit.evaluate_every=2",
-    "whisperrt": "recipe.target.batch=2",
+    **dict.fromkeys(("whisperrt", "real"), "recipe.target.batch=2"),
     "u2": "recipe.target.batch=2 recipe.target.ctc_tokens=300 recipe.stages.attention.max_steps=1 "
     "recipe.stages.ctc.max_steps=1 recipe.stages.hybrid.max_steps=1",
     "star": "recipe.target.batch=2 recipe.target.rank=4 recipe.stages.plain.max_steps=1 "
@@ -471,9 +471,15 @@ SIZES = {
 }
 
 
-def section(paper):
+def block_of(paper):
+    """The commands of a paper's own training, or of the page on real models and corpora."""
+    if paper == "real":
+        text = (ROOT / "docs" / "real.md").read_text(encoding="utf-8")
+        section = text.partition("## From LibriSpeech to a table\n")[2].partition("\n## ")[0]
+        return "\n".join(re.findall(r"^ {4}(.*)$", section, re.MULTILINE))
     text = (ROOT / "experiments" / paper / "README.md").read_text(encoding="utf-8")
-    return text.partition("## The paper's own training\n")[2].partition("\n## ")[0]
+    section = text.partition("## The paper's own training\n")[2].partition("\n## ")[0]
+    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[0]
 
 
 def librispeech(root):
@@ -502,9 +508,8 @@ def test_the_commands_of_a_page_run_in_order(paper, tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the processes of the stages
     whisper = f" model.path={tiny_folder(context_frames=1500)}"
-    block = re.findall(r"```sh\n(.*?)```", section(paper), re.DOTALL)[0]
     programs = []
-    for line in expanded(block):
+    for line in expanded(block_of(paper)):
         command = line.replace("/corpora/", f"{tmp_path}/corpora/")
         if "data=tedlium" in line:  # the toy has no word times, and an aligner is no toy
             command = command.replace("data.align=auto ", "")

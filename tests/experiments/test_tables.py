@@ -7,14 +7,12 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-import corpora_layouts as layouts
 import pytest
 from places import ROOT
 from report_cells import SENTENCE, TAXI, write_cell
 from tiny import tiny_folder
 
 from experiments.figures.tables import write_table
-from experiments.papers import compare as papers
 from experiments.real import tables as real_tables
 from experiments.real.tables import (
     COMPARED_MS,
@@ -47,14 +45,11 @@ from experiments.tables import (
     write_rows,
 )
 from experiments.tables import main as write
-from streaming_asr import train
 from streaming_asr.config.build import new_method
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.data import command as data_command
 from streaming_asr.files import CONF_DIR
 from streaming_asr.metrics.table import next_to_wer, with_wer
-from streaming_asr.run import command as run
 from streaming_asr.run.plan import plan
 from streaming_asr.score.command import main
 from streaming_asr.score.results import BATCH, read_results
@@ -342,7 +337,7 @@ def test_every_number_with_an_interval_in_a_page_has_its_row():
 
 
 def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back():
-    from tiny import noise, tiny_folder
+    from tiny import noise
 
     from experiments.whisperrt.table5 import n_tokens, scheduled
 
@@ -620,48 +615,6 @@ def test_a_corpus_without_references_has_no_stability_in_the_table(tmp_path):
     (cell,) = read_results(tmp_path)
     assert cell.document["metrics"]["normalised_erasure"] is not None
     assert cell.metrics["normalised_erasure"] is None
-
-
-# -- The page on real models and corpora --
-
-
-PAGE = ROOT / "docs" / "real.md"
-
-
-def test_librispeech_in_five_commands(tmp_path, monkeypatch, capsys):
-    """As printed, except for the places, the model and the sizes."""
-    root = layouts.librispeech(tmp_path)
-    chapter = root / "test-clean/121/121726"
-    shutil.copytree(chapter, root / "train-clean-100/121/121726")  # the chapter with word times
-    dev = root / "dev-other/122/121726"
-    dev.mkdir(parents=True)
-    for file in chapter.iterdir():  # dev has utterances of its own
-        shutil.copyfile(file, dev / file.name.replace("121-", "122-"))
-    names = dev / "122-121726.trans.txt"
-    names.write_text(names.read_text().replace("121-121726", "122-121726"))
-    monkeypatch.chdir(tmp_path)
-    text = PAGE.read_text(encoding="utf-8")
-    section = text.partition("## From LibriSpeech to a table\n")[2].partition("\n##")[0]
-    command = r"^ {4}(?:python -m \w+\.|streaming-asr )(\w+) (.*)$"
-    commands = re.findall(command, section, flags=re.MULTILINE)
-    changed = {
-        "data.path=/corpora/LibriSpeech": [f"data.path={root}"],
-        "model=base": ["model=whisper", "model.name=base", f"model.path={tiny_folder()}"],
-        "device=cuda": ["device=cpu", "limit=1"],
-    }
-    tiny = ["recipe.fit.max_steps=1", "recipe.target.batch=2"]
-    programs = {"data": data_command, "train": train, "run": run, "papers": papers}
-    for program, arguments in commands:
-        given = [part for each in arguments.split() for part in changed.get(each, [each])]
-        given += tiny if program == "train" else []
-        given += ["tracker=none"] if program in ("train", "run") else []
-        monkeypatch.setattr("sys.argv", [program, *given])
-        assert not programs[program].main(), (program, capsys.readouterr())
-    assert [program for program, _ in commands] == ["data", "data", "train", "run", "papers"]
-    assert (tmp_path / "outputs/train/base/whisperrt/300ms/training.json").is_file()
-    shown = capsys.readouterr().out
-    assert "1 utterances written to outputs/librispeech/dev.jsonl" in shown
-    assert "6.55" in shown and "first 1 utterances" in shown  # table I, and ours next to it
 
 
 # -- Rows by their labels --

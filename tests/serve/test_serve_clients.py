@@ -390,6 +390,9 @@ def test_a_temperature_of_zero_is_what_every_method_has(service, zero):
             "timestamp_granularities='letter'",
         ),
         ([("language", "Klingon")], "language=Klingon: give a code such as en, de or fr"),
+        ([("model", "whisper-9")], "served are ticker, slow"),
+        ([("stream", "perhaps")], "stream='perhaps'"),
+        ([("stream", "true"), ("response_format", "verbose_json")], "leave response_format out"),
     ],
 )
 def test_a_field_that_cannot_be_met_is_rejected_by_name(service, fields, rule):
@@ -397,6 +400,14 @@ def test_a_field_that_cannot_be_met_is_rejected_by_name(service, fields, rule):
     assert answer.status_code == 400
     message = answer.json()["error"]["message"]
     assert rule in message and len(message) < 200
+
+
+@pytest.mark.parametrize("content", [b"no sound at all" * 100, b""])
+def test_what_is_no_recording_is_rejected(service, content):
+    answer = post(service, content)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith("talk.wav: ")
+    assert not service.sessions
 
 
 def test_the_log_has_no_long_name_and_no_traceback(service, caplog):

@@ -337,7 +337,7 @@ def test_a_full_window_gives_its_complete_segments_and_the_next_begins_where_the
     ]
     heard = []
 
-    def decode(cache, prompt, n_frames, most, recorder, guide=None, n_heard=None):
+    def decode(cache, prompt, n_frames, most, recorder, guide, n_heard, prefilled):
         assert (guide is None) == (prompt[-1] == first - 1)
         tokens = texts[len(heard)]
         heard.append(guide)
@@ -355,7 +355,7 @@ def test_a_full_window_gives_its_complete_segments_and_the_next_begins_where_the
 
 def test_a_recording_that_fits_is_decoded_without_timestamps(monkeypatch):
     method = new_method("offline", tiny(), max_tokens=8)
-    monkeypatch.setattr(type(method._decoder), "decoding_segments", None)
+    monkeypatch.setattr(Timestamps, "__init__", None)
     method.step(method.start(), noise(4.0, 1), last=True)
 
 
@@ -363,7 +363,7 @@ def test_a_model_without_timestamps_takes_windows_as_ever(monkeypatch):
     method = new_method("offline", tiny(), max_tokens=12)
     method._decoder.whisper.first_timestamp = None
     audio = noise(4.0, 1)
-    window = alone(method._decoder.decoding_segments(audio, None, NULL), NULL)
+    window = alone(method._decoder.decoding(audio, None, NULL, in_segments=True), NULL)
     assert window.end is None
     assert window.tokens == method._decoder.decode(audio, None, NULL).tokens
 

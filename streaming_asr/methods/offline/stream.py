@@ -89,8 +89,9 @@ class _Whole(SharedPasses, OnWhisper):
         committed: list[Word] = []
         max_samples = self._decoder.limit_samples
         while state.window().size > max_samples:
-            window = yield from self._decoder.decoding_segments(
-                state.window()[:max_samples], state.language, state.recorder, state.previous
+            audio = state.window()[:max_samples]
+            window = yield from self._decoder.decoding(
+                audio, state.language, state.recorder, state.previous, in_segments=True
             )
             with state.recorder.part("policy"):
                 times = self._decoder.times(window)
@@ -112,10 +113,9 @@ class _Whole(SharedPasses, OnWhisper):
         if state.window().size:
             # After a first window the text begins within the recording, as in training only with
             # timestamps.
-            decoder = self._decoder
-            decoding = decoder.decoding_segments if state.start > 0 else decoder.decoding
-            window = yield from decoding(
-                state.window(), state.language, state.recorder, state.previous
+            audio, later = state.window(), state.start > 0
+            window = yield from self._decoder.decoding(
+                audio, state.language, state.recorder, state.previous, in_segments=later
             )
             with state.recorder.part("finalise"):
                 times = self._decoder.times(window)
