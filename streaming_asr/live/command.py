@@ -31,7 +31,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -163,11 +163,7 @@ def _open_file(path: str, speed: float) -> Callable[[Control], Any]:
 
     samples = load_audio(path)
 
-    @contextmanager
-    def opened(control: Control) -> Iterator[Iterator[Samples]]:
-        yield _paced(samples, speed, control)
-
-    return opened
+    return lambda control: nullcontext(_paced(samples, speed, control))
 
 
 def _paced(samples: Samples, speed: float, control: Control) -> Iterator[Samples]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from streaming_asr.align.heard import time_logs, timed, timed_header
@@ -18,7 +18,6 @@ def finish(
     reference: str | None,
     *,
     aligns: bool,
-    say: Callable[[str], None] = print,
 ) -> int:
     """Write and score the logs, print their metrics and paths, and return the exit status: 1 where
     a method failed.
@@ -36,25 +35,25 @@ def finish(
     text, words, source_of_times = reference or "", None, None
     if aligns:
         hypotheses = [(cell.title, cell.log) for cell in cells]
-        text, words, source_of_times = timed(hypotheses, audio, reference, say)
+        text, words, source_of_times = timed(hypotheses, audio, reference, print)
     for cell in cells:
         cell.log.audio_path = str(audio.absolute())
         cell.log.text, cell.log.words = text, words
         path = cell.write(timed_header(cell.header, reference, source_of_times))
-        say(f"{_summary(cell.title, [cell.log], path, reference)} · {path}")
+        print(f"{_summary(cell.title, [cell.log], path, reference)} · {path}")
     return 1 if any(cell.log.error is not None for cell in cells) else 0
 
 
-def add_times(folder: Path, say: Callable[[str], None] = print) -> int:
+def add_times(folder: Path) -> int:
     """Align the words of served sessions, rewrite their logs with the times, print their metrics,
     and return the exit status.
 
     folder: a session of `serve keep_audio=true`, or the folder of all sessions of a server. Raises
     UserError where it has no such log.
     """
-    status, logs = time_logs(folder, say)
+    status, logs = time_logs(folder, print)
     for path, log in logs.items():
-        say(f"{_summary(path.parent.name, log.utterances, path, None)} · {path}")
+        print(f"{_summary(path.parent.name, log.utterances, path, None)} · {path}")
     return status
 
 

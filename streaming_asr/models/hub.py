@@ -113,31 +113,22 @@ def reference(name: str) -> Reference | None:
 
 
 def cached(source: Reference) -> Path | None:
-    """Return a reference's file or folder in the hub's cache; None if missing or incomplete."""
-    folder = in_cache(source.repository, source.revision)
-    if folder is None:
-        return None
-    if source.file is None:
-        return folder if _is_whole(folder) else None
-    file = folder / source.file
-    return file if file.is_file() else None
-
-
-def in_cache(repository: str, revision: str | None) -> Path | None:
-    """Return the folder of a repository at a branch, tag or commit (null: main) in the hub's cache;
-    None where it is missing.
+    """Return a reference's file or folder in the hub's cache; None if missing or incomplete.
 
     The rule of the hub's client, whose import takes longer: refs/<name> holds a commit, and
     snapshots/<commit> its files.
     """
     from huggingface_hub import constants
 
-    home = Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
-    revision = revision or "main"
+    home = Path(constants.HF_HUB_CACHE) / f"models--{source.repository.replace('/', '--')}"
+    revision = source.revision or "main"
     with suppress(OSError, ValueError):
         revision = (home / "refs" / revision).read_text(encoding="utf-8").strip()
     folder = home / "snapshots" / revision
-    return folder if folder.is_dir() else None
+    if source.file is None:
+        return folder if folder.is_dir() and _is_whole(folder) else None
+    file = folder / source.file
+    return file if file.is_file() else None
 
 
 def _is_whole(folder: Path) -> bool:
@@ -190,10 +181,7 @@ def fetch(source: Reference, *, whisper: bool = False) -> Path:
             path = hf_hub_download(
                 source.repository, name, revision=source.revision, endpoint=endpoint
             )
-    # The repository's folder in the cache: `path` without the name of the last file.
-    folder = Path(path)
-    for _ in name.split("/"):
-        folder = folder.parent
+    folder = Path(path).parents[name.count("/")]  # of the repository, in the cache
     return folder / source.file if source.file else folder
 
 
@@ -255,16 +243,6 @@ def _some(names: Sequence[str]) -> str:
     return (", ".join(listed[:30]) or "no files") + more
 
 
-def hub_failures() -> tuple[type[Exception], ...]:
-    """Return the exceptions that the hub's client raises where a download fails; the last three
-    where a mirror's answer has another form than the hub's."""
-    from huggingface_hub import errors
-
-    # Those of its newer HTTP client are no OSErrors.
-    http_error: type[Exception] = getattr(errors, "HTTPError", OSError)
-    return (OSError, ValueError, RuntimeError, http_error, TypeError, KeyError, AttributeError)
-
-
 @contextmanager
 def _explained(source: Reference) -> Iterator[None]:
     """Turn errors of the hub's client inside the block into a UserError with the remedy."""
@@ -288,9 +266,9 @@ def _explained(source: Reference) -> Iterator[None]:
             f"{source}: the hub has no such repository, or it is private; correct the name, or, "
             f"for a private one, {login}"
         ) from error
-    except hub_failures() as error:
-        if isinstance(error, UserError):
-            raise
+    except UserError:
+        raise
+    except Exception as error:  # of the HTTP client too; a mirror's answer may be of another form
         reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
         if isinstance(error, (TypeError, KeyError, AttributeError)):
             reason = "the answer has another form than the hub's; is HF_ENDPOINT a mirror of it?"

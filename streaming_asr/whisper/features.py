@@ -183,17 +183,17 @@ def log_mel_windows(
 
 
 class StreamingLogMel:
-    """Log-mel of `batch` streams in phase; every push is one block of the running maximum."""
+    """Log-mel of a stream; every push is one block of the running maximum."""
 
-    def __init__(self, n_mels: int, batch: int = 1, device: torch.device | str = "cpu") -> None:
+    def __init__(self, n_mels: int, device: torch.device | str = "cpu") -> None:
         self.n_mels = n_mels
         self.running_max: torch.Tensor | None = None
-        """(batch,) maximum of the raw log-mel so far."""
-        self._pending = torch.zeros(batch, 0, device=device)
+        """(1,) maximum of the raw log-mel so far."""
+        self._pending = torch.zeros(1, 0, device=device)
         self._started = False
 
     def push(self, samples: torch.Tensor) -> torch.Tensor:
-        """Add (batch, n) samples; return the frames (batch, n_mels, k) that are complete now."""
+        """Add (1, n) samples; return the frames (1, n_mels, k) that are complete now."""
         pending = torch.cat([self._pending, samples.to(self._pending)], dim=-1)
         if not self._started:
             if pending.shape[-1] <= N_FFT // 2:  # too few to reflect at the left edge
