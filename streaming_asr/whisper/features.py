@@ -18,7 +18,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch.nn.utils.rnn import pad_sequence
 
 from streaming_asr.method import FRAME_SAMPLES, SAMPLE_RATE
 
@@ -140,22 +139,6 @@ def log_mel(
     rows = audio.reshape(-1, audio.shape[-1])
     mels = log_mel_windows(rows, n_mels, [block_ends] * len(rows))
     return torch.stack(mels).reshape(*audio.shape[:-1], n_mels, -1)
-
-
-def log_mel_rows(audio: Sequence[torch.Tensor], n_mels: int) -> list[torch.Tensor]:
-    """Return the offline `log_mel` of many inputs (rows, n_i) of unlike lengths, in one pass.
-
-    Each result is (rows, n_mels, n_i // 160). Gradients flow to the audio.
-    """
-    edge = N_FFT // 2
-    reflected = [F.pad(samples, (edge, edge), mode="reflect").T for samples in audio]
-    padded = pad_sequence(reflected, batch_first=True).transpose(1, 2)
-    raw = _log10_mel(padded, n_mels)
-    mels = []
-    for raw_mel, samples in zip(raw, audio, strict=True):
-        n_frames = samples.shape[-1] // HOP_SAMPLES
-        mels.append(clamp_running(raw_mel[..., :n_frames])[0])
-    return mels
 
 
 def log_mel_windows(

@@ -18,7 +18,7 @@ from streaming_asr.models.tensors import refuse_not_finite
 from streaming_asr.whisper import model_files
 from streaming_asr.whisper.model_files import Tokens
 from streaming_asr.whisper.network import WhisperNetwork
-from streaming_asr.whisper.quantise import check_device, quantise
+from streaming_asr.whisper.quantise import quantise
 from streaming_asr.whisper.words import Detokenizer, refuse_other_than_english
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -210,7 +210,11 @@ def _loaded(
     """Load the model that `load_whisper` describes, without sharing it."""
     from streaming_asr.whisper.adapters import check_adapter, merge_adapter
 
-    check_device(dtype, device)
+    if dtype == "int8" and device != "cpu":
+        raise UserError(
+            f"dtype=int8 on {device}: dynamic quantisation is for the CPU; give device=cpu, or "
+            "dtype=float16 on a GPU"
+        )
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device={device!r}: torch sees no CUDA device here; use device=cpu")
     if adapter is not None:

@@ -14,17 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from streaming_asr.errors import UserError
-
-
-def check_device(dtype: str, device: str | None) -> None:
-    """Raise UserError for int8 away from the CPU."""
-    if dtype == "int8" and device not in (None, "cpu"):
-        raise UserError(
-            f"dtype=int8 on {device}: dynamic quantisation is for the CPU; give device=cpu, or "
-            "dtype=float16 on a GPU"
-        )
-
 
 def quantise(*parts: nn.Module) -> None:
     """Turn the linear layers inside `parts`, float32 on the CPU, into 8 bits, in place."""

@@ -116,15 +116,12 @@ class BeamSearch:
         recorder: Recorder,
         guide: Guide | None = None,
         n_heard: int | None = None,
-        prefilled: torch.Tensor | None = None,
     ) -> Passes[Hypothesis]:
         """Search the best text of at most `max_new` tokens after `prompt`; a step of `together`.
 
         n_frames: frames of the cache that the tokens attend to; the last `n_heard` of them (None:
-        all) hold the audio of the new text. prefilled: log-probabilities (1, vocabulary) of what
-        follows the prompt, where the cache already has its keys and values. Returns an empty
-        hypothesis where the guide threw all away. Reports for each token position the number of
-        hypotheses in the search.
+        all) hold the audio of the new text. Returns an empty hypothesis where the guide threw all
+        away. Reports for each token position the number of hypotheses in the search.
         """
         guide = guide or Guide()
         # The decoder has no more positions.
@@ -136,9 +133,7 @@ class BeamSearch:
         # Draft tokens that were fed, and the log-probabilities of what follows each.
         draft_results: list[tuple[int, torch.Tensor]] = []
         while True:
-            if prefilled is not None:
-                next_log_probs, prefilled = prefilled, None
-            elif draft_results:
+            if draft_results:
                 _, next_log_probs = draft_results.pop(0)
             else:
                 draft = self._draft(guide, live, max_new)

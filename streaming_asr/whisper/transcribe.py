@@ -73,8 +73,6 @@ class DecodedWindow:
     """Frames that word times may lie in."""
     end: int | None = None
     """The frame at which the text ends by its timestamps; None: it has none."""
-    token_times: Times | None = None
-    """Of the tokens, in seconds of the window, if they were computed elsewhere."""
 
 
 class WindowDecoder:
@@ -152,13 +150,12 @@ class WindowDecoder:
         guide: Guide | None = None,
         n_heard: int | None = None,
         search: BeamSearch | None = None,
-        prefilled: torch.Tensor | None = None,
     ) -> Passes[DecodedWindow]:
         """Decode the text of the cache's first `n_frames` frames.
 
         n_timed: the frames in which word times may lie; the text has no more tokens than speech of
         that length can have. previous: tokens of the text before. n_heard: frames that hold audio
-        of the new text, by default n_timed. search: by default self.search. guide, prefilled: see
+        of the new text, by default n_timed. search: by default self.search. guide: see
         `BeamSearch.passes`.
         """
         has_stamps = isinstance(guide, Timestamps)
@@ -171,7 +168,6 @@ class WindowDecoder:
             recorder,
             guide,
             n_heard or n_timed,
-            prefilled,
         )
         tokens = list(best.tokens)
         words = self.whisper.detokenizer.words(tokens, language=language)
@@ -179,16 +175,14 @@ class WindowDecoder:
 
     def times(self, window: DecodedWindow) -> Times:
         """Return (start, end) of each word in seconds of the window, by the alignment heads."""
-        token_times = window.token_times
-        if token_times is None:
-            token_times = alignment_times(
-                self.decoder,
-                window.cache,
-                self.whisper.alignment_heads,
-                window.prompt,
-                window.tokens,
-                window.n_frames,
-            )
+        token_times = alignment_times(
+            self.decoder,
+            window.cache,
+            self.whisper.alignment_heads,
+            window.prompt,
+            window.tokens,
+            window.n_frames,
+        )
         return [
             (token_times[word.start][0], token_times[word.stop - 1][1]) for word in window.words
         ]

@@ -337,7 +337,7 @@ def test_a_full_window_gives_its_complete_segments_and_the_next_begins_where_the
     ]
     heard = []
 
-    def decode(cache, prompt, n_frames, most, recorder, guide, n_heard, prefilled):
+    def decode(cache, prompt, n_frames, most, recorder, guide, n_heard):
         assert (guide is None) == (prompt[-1] == first - 1)
         tokens = texts[len(heard)]
         heard.append(guide)
