@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from streaming_asr.corpora import Manifest, choose, hash_of
+from streaming_asr.corpora.audio import load_audio
 from streaming_asr.corpora.rows import text_of
 from streaming_asr.errors import UserError
 from streaming_asr.files import cache_root, make_once
@@ -173,7 +174,7 @@ def write(root: Path, language: str, target: Path) -> None:
         if not recording.is_file():
             continue
         digest.update(recording.read_bytes())
-        samples = decode_g722(recording)
+        samples = (load_audio(recording) * 32768).astype(np.int16)  # as G.722 has them
         file = target / "audio" / f"{name}.flac"
         file.parent.mkdir(parents=True, exist_ok=True)
         soundfile.write(file, samples, SAMPLE_RATE, subtype="PCM_16")
@@ -192,22 +193,6 @@ def write(root: Path, language: str, target: Path) -> None:
     (target / MANIFEST).write_text("".join(lines), encoding="utf-8")
     source = {"packages": packages(language), "sha256": digest.hexdigest(), "clips": len(lines)}
     (target / SOURCE).write_text(json.dumps(source, indent=1) + "\n", encoding="utf-8")
-
-
-def decode_g722(path: Path) -> np.ndarray:
-    """Return the samples of a G.722 file of 64 kbit/s, (n,) int16 at 16 kHz. Raises UserError."""
-    import av
-
-    try:
-        with av.open(
-            str(path), format="g722", options={"sample_rate": str(SAMPLE_RATE)}
-        ) as container:
-            frames = [frame.to_ndarray()[0] for frame in container.decode(audio=0)]
-    except (av.FFmpegError, OSError) as error:
-        raise UserError(f"{path}: not readable as G.722 ({error}); unpack it again") from error
-    if not frames:
-        raise UserError(f"{path}: holds no sound; unpack it again")
-    return np.concatenate(frames)
 
 
 def licence(copyright_file: Path, language: str) -> str:
