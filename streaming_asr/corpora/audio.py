@@ -30,7 +30,6 @@ from streaming_asr.corpora.headers import (
     is_ogg,
     stated_bytes,
     wav_goes_on,
-    wav_parts,
 )
 from streaming_asr.corpora.media import MAX_PEAK, has_gap, refusing
 from streaming_asr.errors import UserError
@@ -529,7 +528,7 @@ def duration_s(path: str | Path) -> float:
     if not os.path.isfile(path):
         return 0.0
     with suppress(Exception), Path(path).open("rb", buffering=0) as source:
-        if len(wav_parts(source)) > 1 or wav_goes_on(source) or is_chained_ogg(source):
+        if wav_goes_on(source) or is_chained_ogg(source):
             return 0.0
         source.seek(0)
         with suppress(Exception), _soundfile(source) as file:

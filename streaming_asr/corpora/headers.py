@@ -11,7 +11,6 @@ import os
 import re
 import zlib
 from collections.abc import Iterator
-from itertools import takewhile
 from pathlib import Path
 from typing import IO
 
@@ -121,13 +120,13 @@ def _is_text(begin: bytes) -> bool:
 def is_counted(path: str | Path) -> bool:
     """Return whether the header of a recording counts all of its samples, if libsndfile reads it.
 
-    It does not where several WAVs or FLACs are joined in one file, where an Ogg has several
-    streams, and where a WAV has samples after the size that its header states. Raises UserError for
-    an Ogg that is cut off or damaged, and for a WAV with several formats or sounds.
+    It does not where several FLACs are joined in one file, where an Ogg has several streams, and
+    where a WAV has samples after the size that its header states. Raises UserError for an Ogg that
+    is cut off or damaged, and for a WAV with several formats or sounds.
     """
     with Path(path).open("rb", buffering=0) as file:
         _check_chunks(file, path)
-        if len(wav_parts(file)) > 1 or wav_goes_on(file):
+        if wav_goes_on(file):
             return False
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content[:4] == b"OggS":
@@ -223,30 +222,14 @@ def _bad_ogg(path: str | Path, fault: str) -> UserError:
 # -- WAV ------------------------------------------------------------------------------------
 
 
-def wav_parts(file: IO[bytes]) -> list[int]:
-    """Return the first byte of each WAV in a file of several that follow one another; [0] for any
-    other file, too."""
-    begins: list[int] = []
-    position = 0
-    while True:
-        header = _read(file, position, 12)
-        if len(header) < 12 or header[:4] != b"RIFF" or header[8:] != b"WAVE":
-            return begins or [0]
-        begins.append(position)
-        position += 8 + _padded(int.from_bytes(header[4:8], "little"))
-
-
-def wav_goes_on(file: IO[bytes], begin: int = 0, end: int | None = None) -> bool:
+def wav_goes_on(file: IO[bytes]) -> bool:
     """Return whether there are samples after the end that a WAV's header states: what a recorder
-    leaves that was stopped, or a program that cannot seek back to correct the header.
-
-    begin, end: the bytes of the file that the WAV takes, by default all.
-    """
-    if _read(file, begin, 4) != b"RIFF":
+    leaves that was stopped, or a program that cannot seek back to correct the header."""
+    if _read(file, 0, 4) != b"RIFF":
         return False
-    end = file.seek(0, os.SEEK_END) if end is None else end
+    end = file.seek(0, os.SEEK_END)
     bytes_per_s = 0
-    for name, position, size in _chunks(file, begin + 12, end):
+    for name, position, size in _chunks(file, 12, end):
         if name == b"fmt ":
             bytes_per_s = int.from_bytes(_read(file, position + 8, 4), "little")
         if name == b"data":
@@ -281,12 +264,17 @@ def _chunks(file: IO[bytes], position: int, end: int) -> Iterator[tuple[bytes, i
 
 
 def _check_chunks(file: IO[bytes], path: str | Path) -> None:
-    """Raise UserError for a WAV with two formats or two sounds, of which a reader takes one."""
+    """Raise UserError for a WAV with two formats or two sounds, of which a reader takes one, and
+    for several WAVs that follow one another in a file."""
     begin = _read(file, 0, 12)
     if begin[:4] != b"RIFF" or begin[8:] != b"WAVE":
         return
-    chunks = _chunks(file, 12, file.seek(0, os.SEEK_END))
-    names = [name for name, _, _ in takewhile(lambda chunk: chunk[0] != b"RIFF", chunks)]
+    names = [name for name, _, _ in _chunks(file, 12, file.seek(0, os.SEEK_END))]
+    if b"RIFF" in names:
+        raise UserError(
+            f"{path}: holds {names.count(b'RIFF') + 1} WAVs one after another, and a reader takes "
+            "the first; join their sound instead, as in: sox 1.wav 2.wav talk.wav"
+        )
     for name in (b"fmt ", b"data"):
         if names.count(name) > 1:
             raise UserError(

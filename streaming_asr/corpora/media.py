@@ -28,7 +28,6 @@ from streaming_asr.corpora.headers import (
     check_raw,
     stated_bytes,
     wav_goes_on,
-    wav_parts,
 )
 from streaming_asr.errors import UserError
 
@@ -63,10 +62,8 @@ def decoded(path: str | Path) -> Iterator[Block]:
     Raises UserError where nothing can be decoded, where a gap is too long, and where the recording
     is shorter than its header states.
     """
-    with refusing(path), Path(path).open("rb", buffering=0) as file:
-        for begin, size in _parts(file):
-            with _opened(file, path, begin, size) as media:
-                yield from _blocks(media, path)
+    with refusing(path), _opened(path) as media:
+        yield from _blocks(media, path)
 
 
 def length_s(path: str | Path) -> float:
@@ -84,10 +81,8 @@ def n_channels(path: str | Path) -> int:
 
 @contextmanager
 def _default_track(path: str | Path) -> Iterator[tuple[_Media, Any]]:
-    with Path(path).open("rb", buffering=0) as file:
-        n_bytes = file.seek(0, os.SEEK_END)
-        with _opened(file, path, 0, n_bytes) as media:
-            yield media, _track(media.container, path)
+    with _opened(path) as media:
+        yield media, _track(media.container, path)
 
 
 def has_gap(path: str | Path) -> bool:
@@ -127,18 +122,18 @@ def unreadable(path: str | Path, error: BaseException) -> UserError:
 
 
 class _Window:
-    """A part of a file, of a size that is fixed at the start: what is appended later is not read.
+    """The first `size` bytes of a file: what is appended later is not read.
 
     FFmpeg gets no name from it, so that the content decides the format, and cannot open other
-    files. begin, size: the part in bytes.
+    files.
     """
 
-    def __init__(self, file: IO[bytes], begin: int, size: int) -> None:
-        self._file, self._begin, self._size = file, begin, size
-        self._position = 0  # in the part
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file, self._size = file, size
+        self._position = 0
 
     def read(self, n: int) -> bytes:
-        self._file.seek(self._begin + self._position)
+        self._file.seek(self._position)
         piece = self._file.read(max(0, min(n, self._size - self._position)))
         self._position += len(piece)
         return piece
@@ -161,11 +156,10 @@ class _NamedWindow(_Window):
 
 
 class _Media(NamedTuple):
-    """PyAV's container of a recording, and the bytes of the file that it takes."""
+    """PyAV's container of a recording, its file, and the size of that in bytes."""
 
     container: Any
     file: IO[bytes]
-    begin: int
     size: int
 
     @property
@@ -174,36 +168,30 @@ class _Media(NamedTuple):
         return str(self.container.format.name)
 
 
-def _parts(file: IO[bytes]) -> list[tuple[int, int]]:
-    """Return (first byte, size in bytes) of each recording in a file: of several WAVs that follow
-    one another, or of the whole file."""
-    begins = wav_parts(file)
-    ends = [*begins[1:], file.seek(0, os.SEEK_END)]
-    return [(begin, end - begin) for begin, end in zip(begins, ends, strict=True)]
-
-
 @contextmanager
-def _opened(file: IO[bytes], path: str | Path, begin: int, size: int) -> Iterator[_Media]:
-    """Open the part of a file for FFmpeg and yield it. `path` is used for messages, and for the
-    formats that only the name shows. Raises UserError for a text and PyAV's errors."""
+def _opened(path: str | Path) -> Iterator[_Media]:
+    """Open a file for FFmpeg and yield it. Raises UserError for a text and PyAV's errors."""
     import av
 
-    window = file, begin, size
-    file.seek(begin)
-    check_begin(path, file.read(BEGIN_BYTES))
     options = {"protocol_whitelist": "none"}  # a playlist opens no other file and no address
-    if wav_goes_on(file, begin, begin + size):
-        log.warning("%s: samples go on behind the end that its header states; all are read", path)
-        options["ignore_length"] = "1"
-    try:
-        container = _open(_Window(*window), options)
-    except av.FFmpegError:
-        check_raw(path)
-        if Path(path).suffix.lower() not in UNMARKED:
-            raise
-        container = _open(_NamedWindow(Path(path).name, *window), options)
-    with container:
-        yield _Media(container, *window)
+    with Path(path).open("rb", buffering=0) as file:
+        window = file, file.seek(0, os.SEEK_END)
+        file.seek(0)
+        check_begin(path, file.read(BEGIN_BYTES))
+        if wav_goes_on(file):
+            log.warning(
+                "%s: samples go on behind the end that its header states; all are read", path
+            )
+            options["ignore_length"] = "1"
+        try:
+            container = _open(_Window(*window), options)
+        except av.FFmpegError:
+            check_raw(path)
+            if Path(path).suffix.lower() not in UNMARKED:
+                raise
+            container = _open(_NamedWindow(Path(path).name, *window), options)
+        with container:
+            yield _Media(container, *window)
 
 
 def _open(window: _Window, options: dict[str, str]) -> Any:
@@ -282,7 +270,7 @@ def _is_stated(media: _Media) -> bool:
     Where none does, FFmpeg estimates it from the size of the file and the bit rate. To find that
     out, only the first half of the file is opened: an estimate changes, a stated length does not.
     """
-    first_half = _Window(media.file, media.begin, media.size // 2)
+    first_half = _Window(media.file, media.size // 2)
     with suppress(Exception), _open(first_half, {"protocol_whitelist": "none"}) as container:
         return bool(container.duration == media.container.duration)
     return True  # a format that cannot be opened by half states its length at the end
@@ -469,7 +457,7 @@ def _check_end(media: _Media, path: str | Path, length_s: float, end_byte: int) 
     length_s: by the last time stamp of any track. end_byte: where the last packet ends.
     """
     container = media.container
-    media.file.seek(media.begin)
+    media.file.seek(0)
     begin = media.file.read(BEGIN_BYTES)
     n_bytes, avi_s = stated_bytes(begin), avi_length_s(begin)
     lacks_bytes = n_bytes is not None and n_bytes > media.size

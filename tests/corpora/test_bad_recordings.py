@@ -68,6 +68,7 @@ OPUS = {"format": "OGG", "subtype": "OPUS"}
         ("a.ogg", {}, damage, r"is damaged: the checksum of its Ogg page at byte \d+ differs"),
         ("a.opus", OPUS, damage, r"is damaged: the checksum of its Ogg page at byte \d+ differs"),
         ("a.wav", {}, claim_rate, "states 2147483647 Hz"),
+        ("a.wav", {}, chain, "holds 2 WAVs one after another"),
     ],
 )
 def test_what_is_not_whole_is_refused(tmp_path, name, kind, spoil, message):
@@ -202,8 +203,7 @@ def test_an_mp3_without_a_stated_length_is_read_whole(tmp_path, mode, rate):
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("a.wav", {}), ("a.ogg", {}), ("a.opus", OPUS), ("a.flac", {}), ("a.oga", {"format": "OGG"}),
-     ("a.mp3", {})],
+    [("a.ogg", {}), ("a.opus", OPUS), ("a.flac", {}), ("a.oga", {"format": "OGG"}), ("a.mp3", {})],
 )  # fmt: skip
 def test_recordings_that_follow_one_another_in_a_file_are_all_read(tmp_path, name, kind):
     path = make(tmp_path / name, **kind)
