@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol
 
 from streaming_asr.corpora.audio import duration_s
 from streaming_asr.corpora.rows import text_rows
@@ -28,11 +28,6 @@ from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import cache_root
 from streaming_asr.text.normalise import normaliser
 from streaming_asr.utterance import Utterance
-
-if TYPE_CHECKING:
-    from streaming_asr.corpora.shards import ShardItem
-
-SpokenText: TypeAlias = "Utterance | ShardItem"
 
 FOLDER = Path(__file__).parent / "lists"
 PARTS = {
@@ -300,6 +295,19 @@ def _index(uses: tuple[str, ...]) -> _Index:
             for row in listed.rows.values():
                 ids[row.id] = speakers[row.speaker] = texts[row.text] = listed.name
     return _Index(ids, speakers, texts)
+
+
+class SpokenText(Protocol):
+    """What is looked up in the lists: an utterance of a corpus, or one of training shards."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def speaker(self) -> str | None: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def language(self) -> str | None: ...
 
 
 def held_by(utterance: SpokenText, uses: Sequence[str] = USES) -> tuple[str, str] | None:
