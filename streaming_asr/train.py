@@ -187,7 +187,7 @@ def _fit(config: DictConfig, method: str) -> dict[str, float]:
 
 
 LEAST = {"max_steps": 1, "accumulate": 1, "log_every": 1, "evaluate_every": 1, "patience": 1,
-         "plateau_patience": 1, "cached_batches": 1}  # fmt: skip
+         "plateau_patience": 1}  # fmt: skip
 ABOVE_0 = ("lr", "max_minutes", "grad_clip", "checkpoint_minutes", "tail")
 
 

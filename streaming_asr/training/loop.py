@@ -29,7 +29,6 @@ from torch import Tensor, nn
 from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.files import replacing, write_text
 from streaming_asr.training.ahead import DrawnAhead
-from streaming_asr.training.cache import BatchCache
 
 Log = Callable[[Mapping[str, float], int], None]
 
@@ -46,9 +45,7 @@ class FitConfig:
     With `patience` it also ends after so many evaluations in a row without a better score.
     With `average` the result has the means of the parameters over the steps of that last share of
     progress (averaging of iterates, Polyak and Juditsky, 1992).
-    With `cached_batches` it goes through so many batches again and again, their features stored in
-    `out/features` (`training.cache`). With `workers` so many processes draw the batches ahead
-    (`training.ahead`)."""
+    With `workers` so many processes draw the batches ahead (`training.ahead`)."""
 
     out: str
     max_steps: int
@@ -70,7 +67,6 @@ class FitConfig:
     log_every: int = 50
     evaluate_every: int = 500
     checkpoint_minutes: float = 1.0
-    cached_batches: int | None = None  # of each rank; null: new windows without end
     workers: int = 0  # of each rank, for a GPU; 0: the rank draws its own batches
     recipe: Mapping[str, Any] = field(default_factory=dict)  # its settings, kept by a resumed run
 
@@ -146,14 +142,9 @@ def fit(
 def _check(config: FitConfig) -> None:
     """Raise UserError for settings that are unknown, out of range, or exclude each other."""
     check_one_of(("linear_tail", "plateau", "constant", "noam"), schedule=config.schedule)
-    check_range(1, patience=config.patience, cached_batches=config.cached_batches)
+    check_range(1, patience=config.patience)
     check_range(0, 0.99, average=config.average)
     check_range(0, workers=config.workers)
-    if config.workers and config.cached_batches is not None:
-        raise UserError(
-            f"workers={config.workers}, cached_batches={config.cached_batches}: batches are kept "
-            "or drawn ahead, not both; leave one of them out"
-        )
 
 
 class _Training:
@@ -212,11 +203,8 @@ class _Training:
         # not before prepare, which replaces the group as it loads the optimizer's state again
         (self.group,) = self.optimizer.param_groups
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
-        self.source: BatchCache | DrawnAhead | None = None
-        if self.config.cached_batches is not None:
-            n_batches, folder = self.config.cached_batches, self.out / "features"
-            self.source = BatchCache(self.recipe, n_batches, folder, rank)
-        elif self.config.workers:
+        self.source: DrawnAhead | None = None
+        if self.config.workers:
             first = self.n_steps * self.config.accumulate
             workers = self.config.workers
             self.source = DrawnAhead(self.recipe, workers, first, rank=rank, world=world)

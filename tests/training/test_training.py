@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ from torch import nn
 
 from streaming_asr.errors import UserError
 from streaming_asr.training.ahead import DrawnAhead
-from streaming_asr.training.cache import BatchCache
 from streaming_asr.training.loop import FitConfig, _Training, fit, lr_factor
 from streaming_asr.training.windows import length_buckets
 
@@ -90,8 +88,7 @@ def test_the_means_of_the_last_steps_are_evaluated_and_kept_also_over_a_restart(
         ({"average": 1.0}, r"average=1.0: 0 or more, 0\.99 at most"),
         ({"schedule": "cosine"}, "schedule='cosine': one of"),
         ({"patience": 0}, "patience=0"),
-        ({"cached_batches": 0}, "cached_batches=0: 1 or more"),
-        ({"cached_batches": 3, "workers": 2}, "workers=2, cached_batches=3"),
+        ({"workers": -1}, "workers=-1: 0 or more"),
     ],
 )
 def test_settings_out_of_range_are_refused(tmp_path, changes, answer):
@@ -516,78 +513,6 @@ def test_a_training_that_runs_out_of_memory_says_what_makes_room(tmp_path, monke
     assert "out of memory (CUDA out of memory. Tried to allocate 2 GiB); end other" in told
     room = "recipe.target.batch=3 with ++recipe.fit.accumulate=2, ++recipe.fit.mixed_precision=bf16"
     assert room in told and "See manuals" not in told
-
-
-# -- Cached batches --
-
-
-class InTurn(Line):
-    """Draws the first three batches again and again, without files."""
-
-    def draw(self, step, **place):
-        return super().draw(step % 3, **place)
-
-
-def test_a_cached_training_learns_the_same_and_draws_each_batch_once(tmp_path):
-    fit(InTurn(), settings(tmp_path / "drawn"))
-    cached = Line()
-    fit(cached, settings(tmp_path / "cached", cached_batches=3))
-    assert cached.seen == [0, 1, 2]
-    assert same(tmp_path / "cached", tmp_path / "drawn")
-    fit(Line(), settings(tmp_path / "fresh"))
-    assert not same(tmp_path / "fresh", tmp_path / "drawn")
-    assert not (tmp_path / "cached" / "features").exists()
-
-
-def test_a_run_that_was_killed_goes_on_without_the_files_it_left(tmp_path):
-    class Other(Line):
-        """Settings that `fit` does not know of: other features under the same names."""
-
-        def draw(self, step, **place):
-            return 2 * super().draw(step, **place)
-
-    class Dies(InTurn):
-        left = 7
-
-        def loss(self, model, batch):
-            self.left -= 1
-            if self.left < 0:
-                raise KeyboardInterrupt
-            return super().loss(model, batch)
-
-    changes = {"cached_batches": 3, "checkpoint_minutes": 0.0}
-    fit(InTurn(), settings(tmp_path / "whole"))
-    with pytest.raises(KeyboardInterrupt):
-        fit(Dies(), settings(tmp_path / "broken", **changes))
-    assert len(list((tmp_path / "broken" / "features").iterdir())) == 3
-    other = BatchCache(Other(), 3, tmp_path / "broken" / "features", 0)
-    place = {"rank": 0, "world": 1, "progress": 0.0}
-    assert torch.equal(other.draw(1, **place), Other().draw(1, **place))
-    second = Line()
-    fit(second, settings(tmp_path / "broken", **changes))
-    assert second.seen == [1, 2, 0]  # step 7 on
-    assert same(tmp_path / "broken", tmp_path / "whole")
-
-
-def test_ranks_keep_their_own(tmp_path):
-    caches = [BatchCache(Line(), 2, tmp_path / "features", rank) for rank in (0, 1)]
-    for _ in range(2):
-        for rank, cache in enumerate(caches):
-            place = {"rank": rank, "world": 2, "progress": 0.0}
-            assert torch.equal(cache.draw(3, **place), Line().draw(1, **place))
-    caches[0].clear()
-    assert [file.name for file in (tmp_path / "features").iterdir()] == ["1-1.pt"]
-
-
-def test_a_disk_without_room_for_batches_is_an_error(tmp_path, monkeypatch):
-    def full(batch, file):
-        Path(file).write_bytes(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(UserError, match=r"0-0\.pt: .*No space left.*batches than 3"):
-        fit(Line(), settings(tmp_path, cached_batches=3))
-    assert not list((tmp_path / "features").iterdir())
 
 
 # -- Batches drawn ahead: the same weights as without, from a checkpoint too; errors arrive --

@@ -150,12 +150,6 @@ class TruncationRecipe(CorpusRecipe):
         logs = {"rmse_words": float(rmse.detach()), "boundary": float(boundary.detach())}
         return rmse + self.boundary_weight * boundary, logs
 
-    def precompute(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the batch with the frozen encoder's output (batch, frames, d) for the mel."""
-        rest = {key: value for key, value in batch.items() if key != "mel"}
-        hidden = self._encode(batch["mel"], bf16=self.encoder_bf16)
-        return rest | {"hidden": hidden[:, : int(batch["n_frames"].max())].cpu().clone()}
-
     def _encode(self, mel: Tensor, *, bf16: bool) -> Tensor:
         """Return the frozen encoder's output (batch, context, d) of mel (batch, n_mels, frames)."""
         device = self.device
@@ -165,15 +159,10 @@ class TruncationRecipe(CorpusRecipe):
             return encode_padded(self.whisper.model, mel.to(device))
 
     def _weights(self, model: nn.Module, batch: dict[str, Tensor], *, bf16: bool = False) -> Tensor:
-        """Return the frame weights (batch, frames) of clips, precomputed or not, 0 on padding."""
-        device = self.device
-        precomputed = batch.get("hidden")
-        if precomputed is None:
-            hidden = self._encode(batch["mel"], bf16=bf16)
-        else:
-            hidden = precomputed.to(device)
-        frames = torch.arange(hidden.shape[1], device=device)
-        has_audio = frames < batch["n_frames"].to(device)[:, None]
+        """Return the frame weights (batch, frames) of clips, 0 on padding."""
+        hidden = self._encode(batch["mel"], bf16=bf16)
+        frames = torch.arange(hidden.shape[1], device=hidden.device)
+        has_audio = frames < batch["n_frames"].to(hidden.device)[:, None]
         weights: Tensor = model(hidden) * has_audio
         return weights
 

@@ -16,7 +16,7 @@ Windows are encoded as a stream encodes them, with one chunk length per batch, 0
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -58,7 +58,6 @@ class StarBatch:
     wait_k: int
     stride: int | None  # frames of a segment, of the model without compression
     bounds: list[list[int]]  # the frame in which each token ends
-    features: list[Tensor] = field(default_factory=list)  # (T, d), instead of `mels`
 
 
 class StarModel(nn.Module):
@@ -71,10 +70,8 @@ class StarModel(nn.Module):
 
     def features(self, batch: StarBatch) -> list[Tensor]:
         """Return (T, d) of each window, as a stream has them."""
-        weight = next(self.parameters())
-        if batch.features:  # kept in fp16
-            return [x.to(weight) for x in batch.features]
-        mels = [mel.to(weight.device) for mel in batch.mels]
+        device = next(self.parameters()).device
+        mels = [mel.to(device) for mel in batch.mels]
         return encode_windows(self.whisper, mels, batch.ends)
 
     def forward(
@@ -223,14 +220,6 @@ class StarRecipe(BlockRecipe):
         """Return the frame in which each token ends, below `n_frames`."""
         placed = tokens_in_frames(window.words, lambda word: self.whisper.text_tokens(f" {word}"))
         return [min(n_frames - 1, max(0, end - 1)) for _, _, end in placed]
-
-    def precompute(self, batch: StarBatch) -> StarBatch:
-        """Return the batch, with frozen features (fp16) in place of the mels."""
-        if self.train_features:
-            return batch
-        with torch.no_grad():
-            features = [x.half().cpu() for x in self.model.features(batch)]
-        return replace(batch, mels=[], features=features)
 
     # -- training -------------------------------------------------------------------------------
 

@@ -39,7 +39,6 @@ class U2Batch:
     classes: list[list[int]]
     spoken: Sequence[Tensor | None]  # (rows,) class spoken in each row; None without word times
     texts: Sequence[list[int]] = ()  # in tokens of the decoder
-    encoded: list[Tensor] | None = None  # (F, d) each, of an encoder that is frozen
     masks: Sequence[Masks] = ()  # what is hidden from the branch
     n_words: int = 0
     audio: Tensor | None = None  # (batch, n) int16: what `mels` are made of where the model is
@@ -81,10 +80,7 @@ class TwoPassModel(nn.Module):
 
     def encode(self, batch: U2Batch) -> list[Tensor]:
         """Return each window's frames, (F, d)."""
-        device = self.head.weight.device
-        if batch.encoded is not None:
-            return [frames.to(device) for frames in batch.encoded]
-        mels = [mel.to(device) for mel in batch.mels]
+        mels = [mel.to(self.head.weight.device) for mel in batch.mels]
         return encode_windows(self.whisper, mels, batch.ends)
 
     def _attention_loss(

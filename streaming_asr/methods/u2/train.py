@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import random
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -124,14 +124,6 @@ class U2Recipe(BlockRecipe):
             classes.append(self.tokenizer.encode(text_of(window)))
             spoken.append(spoken_classes(window, self.tokenizer, block_ends[-1], FRAME_S))
         return U2Batch(mels, ends, classes, spoken, self.tokens(windows))
-
-    def precompute(self, batch: U2Batch) -> U2Batch:
-        """Return the batch, where only the head is trained with encoder output in place of mels."""
-        if not self.trains_head_only:
-            return batch
-        with torch.no_grad():
-            encoded = [frames.cpu() for frames in self.model.encode(batch)]
-        return replace(batch, mels=[], encoded=encoded)
 
     # -- training -------------------------------------------------------------------------------
 
