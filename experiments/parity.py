@@ -1,10 +1,9 @@
 """The authors' code and ours on real weights: the same clips, chunk by chunk, compared by hashes.
 
-    git clone https://github.com/ufal/whisper_streaming REFERENCE              # at 1f25a1a
     git clone https://github.com/ufal/SimulStreaming REFERENCE                 # at 077ea37
     git clone https://github.com/tomer9080/WhisperRT-Streaming REFERENCE       # at c09cb4b
     pip install tiktoken numba more_itertools      # best in an environment of its own
-    python -m experiments.parity ufal REFERENCE --write
+    python -m experiments.parity whisperrt REFERENCE --write
 
 Both sides run on Debian's prompts with tiny.en. The prompts are CC-BY-SA: a fixture holds hashes
 and counts of the words, no text and no audio. Each module of `REFERENCES` has the code's name, the
@@ -37,7 +36,6 @@ from streaming_asr.models.hash import weights_hash
 from streaming_asr.utterance import Utterance
 
 REFERENCES = {
-    "ufal": "experiments.ufal.parity",
     "simul_whisper": "experiments.simul_whisper.parity",
     "whisperrt": "experiments.whisperrt.parity",
 }

@@ -17,7 +17,6 @@ from experiments.real.dev_score import dev_set, offline_errors, word_errors
 from experiments.real.joined_adapter import program
 from experiments.real.language_model import PROSE, Texts, ngrams, of_books
 from experiments.simul_whisper import parity as simul_whisper
-from experiments.ufal import parity as ufal
 from experiments.whisperrt import parity as whisperrt
 from streaming_asr.corpora import prompts
 from streaming_asr.errors import UserError
@@ -239,7 +238,7 @@ def clips():
     if not (prompts.place_of("en") / prompts.MANIFEST).is_file():
         pytest.skip("the English prompts are not here; streaming-asr get prompts")
     corpus = parity.Prompts(language="en")
-    if corpus.data_hash() != FIXTURES["ufal"]["data"]:
+    if corpus.data_hash() != FIXTURES["whisperrt"]["data"]:
         pytest.skip("the prompts here are not those of asterisk-core-sounds-en 1.6.1-1")
     return {clip.id: clip for clip in parity.prompts(20)}
 
@@ -252,13 +251,6 @@ def shortest(name, **wanted):
 
 def expected(row):
     return row.get("ours", row["reference"])
-
-
-@pytest.mark.slow
-def test_ufal_compat_commits_the_words_of_the_reference_at_its_times_with_the_same_chunk(clips):
-    method = ufal.our_method()
-    for row in shortest("ufal"):
-        assert ufal.text_row(ufal.our_words(method, clips[row["id"]].load())) == expected(row)
 
 
 @pytest.mark.slow
@@ -280,7 +272,7 @@ def test_whisperrt_has_the_tokens_of_the_authors_code_after_every_chunk(clips, c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ufal", "simul_whisper", "whisperrt"])
+@pytest.mark.parametrize("name", ["simul_whisper", "whisperrt"])
 def test_a_fixture_holds_hashes_and_counts_and_names_every_difference(name):
     fixture = FIXTURES[name]
     assert re.fullmatch(r"[\w-]+/\w+[\w-]*@[0-9a-f]{7}", fixture["reference"])

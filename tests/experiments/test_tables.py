@@ -368,7 +368,6 @@ def test_a_scheduled_decoder_writes_so_many_tokens_and_takes_none_back():
     ("command", "n_cells"),
     [
         ("experiment=ufal data.split=clean chunk=500ms,200ms", 2),
-        ("experiment=ufal_compat limit=30", 2),
         ("experiment=simul_whisper_cif data.split=other method.weights=none", 5),
         ("experiment=simul_whisper chunk=300ms", 4),
         ("experiment=hush_word method.beam=1 method.prune=true", 3),

@@ -8,13 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from ct2 import converted as ct2_folder
-from places import FIXTURES
 from tiny import noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
@@ -23,7 +21,6 @@ from streaming_asr.config.build import new_method
 from streaming_asr.corpora import MINI
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Word
 from streaming_asr.methods.ufal import convert, stream
-from streaming_asr.methods.ufal.reference import ReferenceAgreement, ReferenceBuffer
 from streaming_asr.models.find import find
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.text.numerals import readings, spoken
@@ -102,21 +99,14 @@ def committed(updates):
     return "".join(word.text for update in updates for word in update.committed).strip()
 
 
-def policy(**options):
-    defaults = {"n": 2, "trim_s": 15.0, "context_s": 30.0}
-    return OnlinePolicy(**defaults | options)
-
-
 # ---- buffer, trimming, prompt ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compat", [False, True])
 @pytest.mark.parametrize("chunk_s", [0.2, 0.6, 3.0])
-def test_all_that_is_said_is_committed_once(monkeypatch, compat, chunk_s):
+def test_all_that_is_said_is_committed_once(monkeypatch, chunk_s):
     words = [*range(1, 30), 0, *range(30, 80)]
     dot = lambda i, _: spell(i) + ("." if i % 7 == 0 else "")  # noqa: E731
-    settings = {"compat": compat, "chunk_s": chunk_s, "first_chunk_s": chunk_s}
-    method = method_of(monkeypatch, Reader(dot), **settings)
+    method = method_of(monkeypatch, Reader(dot), chunk_s=chunk_s, first_chunk_s=chunk_s)
     updates = feed(method, sound(words), chunk_s)
     assert committed(updates).replace(".", "") == sentence(words)
     assert updates[-1].partial == ()
@@ -141,16 +131,10 @@ def test_the_unconfirmed_tail_is_shown(monkeypatch):
     assert [w.text for w in third.committed] == [spell(2), spell(3)] and third.partial == ()
 
 
-def test_a_buffer_of_one_segment_is_never_trimmed_by_the_reference_alone(monkeypatch):
-    words = range(1, 121)  # a minute
-    longest = {}
-    for compat in (False, True):
-        reader = Reader(words_per_segment=1000)
-        updates = feed(method_of(monkeypatch, reader, compat=compat), sound(words))
-        assert committed(updates) == sentence(words)
-        longest[compat] = max(n for n, _ in reader.heard) / SAMPLE_RATE
-    assert longest[True] == pytest.approx(60.0)
-    assert longest[False] <= 15.0 + 0.6
+def test_a_buffer_of_one_segment_is_trimmed_too(monkeypatch):
+    words, reader = range(1, 121), Reader(words_per_segment=1000)  # a minute
+    assert committed(feed(method_of(monkeypatch, reader), sound(words))) == sentence(words)
+    assert max(n for n, _ in reader.heard) / SAMPLE_RATE <= 15.0 + 0.6
 
 
 @pytest.mark.parametrize("context_s", [30.0, 15.0, 4.0])
@@ -190,27 +174,23 @@ def test_the_prompt_is_text_whose_audio_is_gone_two_hundred_characters_of_it(mon
     assert 200 <= counted < 200 + 7
 
 
-def test_the_reference_leaves_the_last_committed_word_out_of_the_prompt():
-    for compat, prompt in ((False, " wb wc"), (True, " wb")):
-        kind = ReferenceBuffer if compat else OnlineBuffer
-        buffer = kind(Reader(), policy(trim_s=0.9), None, NULL)
-        buffer.insert(sound([1, 2]))
-        buffer.process()
-        buffer.process()
-        buffer._cut(1.0)
-        assert buffer.prompt() == prompt
+def test_the_last_committed_word_is_in_the_prompt():
+    buffer = OnlineBuffer(Reader(), OnlinePolicy(2, 0.9, 30.0), None, NULL)
+    buffer.insert(sound([1, 2]))
+    buffer.process()
+    buffer.process()
+    buffer._cut(1.0)
+    assert buffer.prompt() == " wb wc"
 
 
 def test_the_end_of_the_stream_is_heard(monkeypatch):
     words = [1, 2, 3, 4]
     audio = sound(words)[: -round(0.1 * SAMPLE_RATE)]
-    for compat in (False, True):
-        updates = feed(method_of(monkeypatch, Reader(), compat=compat), audio)
-        assert committed(updates) == sentence(words)
-        state = (method := method_of(monkeypatch, Reader(), compat=compat)).start()
-        method.step(state, audio, last=False)
-        ended = method.step(state, np.zeros(0, np.float32), last=True)
-        assert committed([ended]) == sentence(words)
+    assert committed(feed(method_of(monkeypatch, Reader()), audio)) == sentence(words)
+    state = (method := method_of(monkeypatch, Reader())).start()
+    method.step(state, audio, last=False)
+    ended = method.step(state, np.zeros(0, np.float32), last=True)
+    assert committed([ended]) == sentence(words)
 
 
 def test_a_late_delivery_is_heard_in_one_round(monkeypatch):
@@ -233,16 +213,14 @@ def test_the_first_word_after_a_cut_gets_the_space_it_lacks(monkeypatch):
     assert committed(updates) == sentence(range(1, 41))
 
 
-def test_pieces_of_a_word_are_one_word_but_in_the_reference(monkeypatch):
+def test_pieces_of_a_word_are_one_word(monkeypatch):
     def pieces(i, round_):  # " 5" and ":43" are pieces of one word
         return spell(i) if i % 2 else ":" + spell(i).strip()
 
-    audio = sound(range(1, 21))
-    for compat, n_words in ((False, 10), (True, 20)):
-        updates = feed(method_of(monkeypatch, Reader(pieces), compat=compat), audio)
-        words = [word for update in updates for word in update.committed]
-        assert len(words) == n_words
-        assert "".join(w.text for w in words) == "".join(pieces(i, 0) for i in range(1, 21))
+    updates = feed(method_of(monkeypatch, Reader(pieces)), sound(range(1, 21)))
+    words = [word for update in updates for word in update.committed]
+    assert len(words) == 10
+    assert "".join(w.text for w in words) == "".join(pieces(i, 0) for i in range(1, 21))
     joined = BufferTranscript(
         (Word(" 5", 1.0, 1.2, 0.9), Word(":43", 1.2, 1.9, 0.4), Word(" a", 2, 3))
     )
@@ -265,46 +243,6 @@ def test_silero_block_by_block_equals_the_whole_recording():
     probability = Silero().stream()
     got = [probability(block) for block in audio.reshape(-1, BLOCK_SAMPLES)]
     np.testing.assert_allclose(got, wanted, atol=1e-4)
-
-
-# ---- the recorded reference -----------------------------------------------------------------
-
-PARITY = FIXTURES / "ufal_parity.json"
-"""Made by `experiments.ufal.parity` of commit 00f21ede, on mini."""
-
-
-class Replay:
-    """Answers each round as it was recorded, and checks that it is asked the same."""
-
-    context_s = 15.0
-
-    def __init__(self, rounds: list[dict[str, Any]]) -> None:
-        self._rounds = iter(rounds)
-
-    def check_language(self, language: str | None) -> None:
-        pass
-
-    def transcribe(
-        self, audio: Samples, *, prompt: str | None, language: str | None, recorder: Recorder
-    ) -> BufferTranscript:
-        recorded = next(self._rounds)
-        assert (audio.size, prompt) == (recorded["n_samples"], recorded["prompt"])
-        words = tuple(Word(text, start, end) for text, start, end in recorded["words"])
-        return BufferTranscript(words, tuple(recorded["segment_ends"]))
-
-
-@pytest.mark.parametrize("index", range(len(json.loads(PARITY.read_text())["runs"])))
-def test_compat_commits_what_the_reference_committed(index):
-    run = json.loads(PARITY.read_text())["runs"][index]
-    buffer = ReferenceBuffer(Replay(run["rounds"]), policy(trim_s=run["trim_s"]), "en", NULL)
-    chunk = round(run["chunk_s"] * SAMPLE_RATE)
-    for k, recorded in enumerate(run["rounds"]):
-        n_new = recorded["n_samples"] - buffer.audio.size  # trimmed to the sample as it was
-        assert n_new == chunk or (k == len(run["rounds"]) - 1 and 0 < n_new < chunk)
-        buffer.insert(np.zeros(n_new, np.float32))
-        got = buffer.process()
-        assert [[w.text, w.start, w.end] for w in got] == recorded["committed"]
-    assert [[w.text, w.start, w.end] for w in buffer.finish()] == run["finished"]
 
 
 # ---- backends -------------------------------------------------------------------------------
@@ -417,16 +355,15 @@ def test_a_round_of_silence_is_one_window_however_long(cache):
 
 
 @pytest.mark.parametrize(
-    ("no_speech", "compression", "skip_blank", "n_kept"),
-    [(0.8, 10.0, True, 0), (0.8, 10.0, False, 9), (0.3, 10.0, True, 9), (0.8, 1.5, True, 9)],
+    ("no_speech", "compression", "n_kept"), [(0.8, 10.0, 0), (0.3, 10.0, 9), (0.8, 1.5, 9)]
 )
 def test_a_phrase_said_without_end_into_silence_is_no_text(
-    monkeypatch, cache, no_speech, compression, skip_blank, n_kept
+    monkeypatch, cache, no_speech, compression, n_kept
 ):
     """tiny.en ended two of 60 prompts so, in a window of the 0.3 s after the last timestamp."""
     from streaming_asr.methods.ufal import faster
 
-    model = faster.FasterWhisper(str(tiny_folder()), cache=cache, skip_blank=skip_blank).model
+    model = faster.FasterWhisper(str(tiny_folder()), cache=cache).model
     said = SimpleNamespace(sequences_ids=[[5, 6, 7] * 3], no_speech_prob=no_speech)
     monkeypatch.setattr(
         faster.WhisperModel, "generate_with_fallback", lambda *_: (said, -0.2, 0.0, compression)
@@ -467,7 +404,7 @@ def test_the_guard_takes_short_copies_out_and_cuts_the_text_before_a_long_one(sa
     assert "".join(word.word for word in guarded.words).split() == kept.split()
 
 
-# -- LocalAgreement-n without a recogniser, next to what the reference does there --
+# -- LocalAgreement-n without a recogniser --
 
 
 def say(text, start_s=0.0, word_s=1.0):
@@ -498,22 +435,17 @@ DRIFTS = [say("a b"), say("a b"), *2 * [say("a b c", start_s=3.5)]]
 TWICE = [say("no"), say("no"), *2 * [[*say("no"), Word(" no", 1.2, 2.0), Word(" way", 2.0, 3.0)]]]
 AGREES = [
     (LocalAgreement(2), GROWS, ["", "a b", "c d"]),
-    (ReferenceAgreement(), GROWS, ["", "a b", "c d"]),
     (LocalAgreement(3), [*2 * [say("a b")], *3 * [say("a b c")]], ["", "", "a b", "", "c"]),
     (LocalAgreement(1), [say("a"), say("a b")], ["a", "b"]),
     # Another hypothesis between two that agree: the count starts again.
     (LocalAgreement(2), [say("a"), say("b"), say("a"), say("a")], ["", "", "", "a"]),
-    # Punctuation and case block the reference for ever; a word without letters is compared whole.
-    (ReferenceAgreement(), FLIPS, ["", "", ""]),
+    # Punctuation and case do not count; a word without letters is compared whole.
     (LocalAgreement(2), FLIPS, ["", "hello, world", ""]),
     (LocalAgreement(2), [say("a - b"), say("a & b")], ["", "a"]),
-    # The reference doubles a repeated word, and words that drift by more than a second.
-    (ReferenceAgreement(), AGAIN, ["", "the the", "", "the cat"]),
+    # A repeated word, and words that drift by more than a second, come once.
     (LocalAgreement(2), AGAIN, ["", "the the", "", "cat"]),
-    (ReferenceAgreement(), DRIFTS, ["", "a b", "", "a b c"]),
     (LocalAgreement(2), DRIFTS, ["", "a b", "", "c"]),
-    # In the reference a word said twice loses its second half.
-    (ReferenceAgreement(), TWICE, ["", "no", "", "way"]),
+    # A word said twice keeps its second half.
     (LocalAgreement(2), TWICE, ["", "no", "", "no way"]),
     (
         LocalAgreement(2),
@@ -529,10 +461,10 @@ def test_what_hypotheses_agree_on_is_final(agreement, hypotheses, final):
 
 
 def test_the_end_of_the_stream_makes_the_rest_final():
-    for agreement in (LocalAgreement(2), ReferenceAgreement()):
-        hear(agreement, *GROWS)
-        assert text(agreement.partial) == text(agreement.finish()) == "e"
-        assert agreement.partial == ()
+    agreement = LocalAgreement(2)
+    hear(agreement, *GROWS)
+    assert text(agreement.partial) == text(agreement.finish()) == "e"
+    assert agreement.partial == ()
     assert key(" Don't!") == "dont" and key(" -") == "-" and key(" Ärger") == "ärger"
 
 
@@ -595,17 +527,12 @@ def test_numerals_are_read_in_words_digits_and_pairs():
     assert spoken(" Thirty-four.") == ["thirty", "four"] and spoken("well-known") == ["wellknown"]
 
 
-def test_the_reference_wants_times():
-    with pytest.raises(ValueError, match="goes by times"):
-        ReferenceAgreement().observe([Word(" a")])
-
-
 def test_words_that_left_the_buffer_are_not_looked_for():
-    for agreement in (LocalAgreement(2), ReferenceAgreement()):
-        hear(agreement, say("a b c"), say("a b c"))
-        agreement.forget(2.0)
-        assert text(agreement.committed) == "c"
-        assert hear(agreement, say("c d", 2.0), say("c d", 2.0)) == ["", "d"]
+    agreement = LocalAgreement(2)
+    hear(agreement, say("a b c"), say("a b c"))
+    agreement.forget(2.0)
+    assert text(agreement.committed) == "c"
+    assert hear(agreement, say("c d", 2.0), say("c d", 2.0)) == ["", "d"]
 
 
 def test_unconfirmed_words_can_be_made_final_up_to_a_time():

@@ -70,7 +70,7 @@ class _NoText:
 class Model(WhisperModel):  # type: ignore[misc]
     """faster-whisper within the model's own context, its work recorded.
 
-    `recorder` is that of the call in progress. With `skip_blank` a window of silence gets an empty
+    `recorder` is that of the call in progress. A window of silence gets an empty
     text, so that it is passed over as a whole. That is a window whose text is only timestamps:
     faster-whisper would advance by these, about 0.2 s each, and encode a full context each time,
     again in every round. And it is a window in which the model finds no speech and repeats itself:
@@ -79,7 +79,6 @@ class Model(WhisperModel):  # type: ignore[misc]
     """
 
     recorder: Recorder = NULL
-    skip_blank: bool = True
     model: Any
 
     def __init__(self, source: Found, folder: Path, **options: Any) -> None:
@@ -135,7 +134,7 @@ class Model(WhisperModel):  # type: ignore[misc]
             compression_ratio > options.compression_ratio_threshold
             and result.no_speech_prob > options.no_speech_threshold
         )
-        if self.skip_blank and (is_blank or loops_on_silence):
+        if is_blank or loops_on_silence:
             result = _NoText(result.no_speech_prob)
         return result, log_prob, temperature, compression_ratio
 
@@ -160,15 +159,14 @@ class FasterWhisper:
         temperatures: Sequence[float] = (0.0,),
         threads: int = 0,
         cache: str | None = None,
-        skip_blank: bool = True,
         guard: str = "none",
     ) -> None:
         """Load the model, converted on first use.
 
         temperatures: those after the first are tried in turn where a text looks wrong; above 0 they
         draw at random, and the same audio need not give the same text twice. threads: 0 leaves them
-        to CTranslate2. cache: where converted models are kept (see `convert`). skip_blank: see
-        `Model`; False decodes silence as faster-whisper does. guard: see `whisper/guard.py`.
+        to CTranslate2. cache: where converted models are kept (see `convert`). guard: see
+        `whisper/guard.py`.
 
         Raises UserError on a missing model, or a device or type that CTranslate2 lacks here.
         """
@@ -188,7 +186,6 @@ class FasterWhisper:
             raise UserError(
                 f"device={device!r}, compute_type={compute_type!r}: CTranslate2 answers: {error}"
             ) from error
-        self.model.skip_blank = skip_blank
         self._guard = GUARDS[guard]
         self._beam = beam
         self._temperatures = list(temperatures)

@@ -4,8 +4,8 @@ Each chunk the whole buffer is transcribed again; what two hypotheses in a row a
 The agreement is in `whisper/agreement.py`, buffer, prompt and trimming in `whisper/online.py`, what
 transcribes in `faster.py` and `backbone.py`.
 
-`compat` gives the text and times of ufal/whisper_streaming (1f25a1a) with fixed chunks, by
-`reference.py`; the default mends what loses or doubles words there.
+It mends what loses or doubles words in ufal/whisper_streaming (1f25a1a); commit 12931f89 has that
+program's policy unmended, and experiments/others runs the program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import torch
 
 from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
-from streaming_asr.methods.ufal.reference import ReferenceBuffer
 from streaming_asr.whisper.guard import GUARDS
 from streaming_asr.whisper.online import BufferedStream, OnlineBuffer, OnlinePolicy
 from streaming_asr.whisper.recogniser import Recogniser
@@ -31,7 +30,7 @@ class Ufal(Chunked):
     backend: faster_whisper (converts the model on first use into `cache`) or torch. compute_type:
     CTranslate2's, e.g. int8; default as dtype. temperatures: see `faster.py`; torch decodes at 0.
     n: hypotheses that must agree. trim_s: buffer length in seconds beyond which it is trimmed,
-    default 15 or half the model's context. guard: see `whisper/guard.py`; none with compat.
+    default 15 or half the model's context. guard: see `whisper/guard.py`.
     Raises UserError on settings out of range and on models that cannot be loaded.
     """
 
@@ -41,7 +40,6 @@ class Ufal(Chunked):
     temperatures: Sequence[float]
     n: int
     trim_s: float | None
-    compat: bool
     cache: str | None
     guard: str
     prompt: str | None = None
@@ -59,8 +57,6 @@ class Ufal(Chunked):
         self._recogniser = self._load_recogniser()
         context_s = self._recogniser.context_s
         self._policy = OnlinePolicy.of(context_s, context_s, n=self.n, trim_s=self.trim_s)
-        if self.compat and self.n != 2:
-            raise UserError(f"n={self.n} with compat: the reference has only n=2")
 
     def _load_recogniser(self) -> Recogniser:
         """Return one of the two backends; each is imported only when asked for."""
@@ -75,8 +71,7 @@ class Ufal(Chunked):
                 temperatures=self.temperatures,
                 threads=torch.get_num_threads(),
                 cache=self.cache,
-                skip_blank=not self.compat,
-                guard="none" if self.compat else self.guard,
+                guard=self.guard,
             )
         from streaming_asr.methods.ufal.backbone import Backbone
 
@@ -92,7 +87,7 @@ class Ufal(Chunked):
         """Return the state of a new stream; an unknown language is refused here."""
         self._recogniser.check_language(language)
         return BufferedStream(
-            buffer=(ReferenceBuffer if self.compat else OnlineBuffer)(
+            buffer=OnlineBuffer(
                 self._recogniser, self._policy, language, recorder, prompt or self.prompt
             ),
             language=language,
@@ -105,13 +100,8 @@ class Ufal(Chunked):
         is_due = state.hear(audio, self._chunk)
         state.buffer.insert(audio)
         words: list[Word] = []
-        # The reference transcribes its last audio in a round of its own; else `finish` does.
-        if (is_due and not last) or (last and self.compat and audio.size):
-            words += state.buffer.process()
         if last:
-            words += state.buffer.finish()
-        partial = () if last else state.buffer.partial
-        # The reference outputs words as they are; `given_out` orders their times and adds blanks.
-        if self.compat:
-            return Update(tuple(words), partial)
-        return Update(state.given_out(words), state.partial_words() if partial else ())
+            words = state.buffer.finish()
+        elif is_due:
+            words = state.buffer.process()
+        return Update(state.given_out(words), () if last else state.partial_words())
