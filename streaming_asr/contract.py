@@ -168,34 +168,22 @@ def interleaved_streams_equal_each_alone(method: Method[Any], setting: Setting) 
 
 
 def step_many_equals_step(method: Method[Any], setting: Setting) -> None:
-    if not isinstance(method, Batched):
-        return
-    recordings = _unequal(setting)
-    states = method.start_many(len(recordings), language=setting.language)
-    _require_together_as_alone(method, setting, recordings, states, [0] * len(recordings))
+    _require_together_as_alone(method, setting, (0, 0, 0))
 
 
 def streams_out_of_phase_equal_each_alone(method: Method[Any], setting: Setting) -> None:
     """Streams that begin one and two steps after the first, as they come to a server."""
-    if not isinstance(method, Batched):
+    _require_together_as_alone(method, setting, (0, 1, 2))
+
+
+def _require_together_as_alone(method: Any, setting: Setting, begins: Sequence[int]) -> None:
+    """Stream i makes its first step in round begins[i]; all are started together if in the same."""
+    takes_many = isinstance(method, Batched)
+    if not takes_many:
         return
-    recordings = _unequal(setting)
-    states = [method.start_many(1, language=setting.language)[0] for _ in recordings]
-    _require_together_as_alone(method, setting, recordings, states, range(len(recordings)))
-
-
-def _unequal(setting: Setting) -> tuple[Samples, ...]:
-    return setting.audio, setting.audio[: setting.first_chunk_samples // 2], setting.other
-
-
-def _require_together_as_alone(
-    method: Any,
-    setting: Setting,
-    recordings: Sequence[Samples],
-    states: Sequence[Any],
-    begins: Sequence[int],
-) -> None:
-    """Stream i makes its first step in round begins[i]."""
+    recordings = setting.audio, setting.audio[: setting.first_chunk_samples // 2], setting.other
+    sizes = [1] * len(recordings) if any(begins) else [len(recordings)]
+    states = [s for n in sizes for s in method.start_many(n, language=setting.language)]
     pieces = [chunks(method, audio, setting) for audio in recordings]
     together: list[list[Update]] = [[] for _ in recordings]
     for k in range(max(begin + len(mine) for begin, mine in zip(begins, pieces, strict=True))):

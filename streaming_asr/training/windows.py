@@ -16,6 +16,9 @@ from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from streaming_asr.corpora.noise import KINDS, in_room, telephone_band
 from streaming_asr.corpora.shards import ShardItem
@@ -370,3 +373,22 @@ def length_buckets(
     batches = [ordered[first : first + size] for first in range(0, n_batches * size, size)]
     random.Random(key).shuffle(batches)
     return batches
+
+
+FULL_SCALE = 32768
+"""Of the shards' int16, so that speech which no augmentation has changed comes back as it was."""
+
+
+def as_int16(windows: Sequence[np.ndarray]) -> Tensor:
+    """Return windows of (n_i,) samples in [-1, 1] as (batch, n) int16, padded with zeros.
+
+    The features are then made where the model is: the processes that draw windows have less to do.
+    """
+    scaled = [(window * FULL_SCALE).round().clip(-FULL_SCALE, FULL_SCALE - 1) for window in windows]
+    tensors = [torch.from_numpy(samples).short() for samples in scaled]
+    return pad_sequence(tensors, batch_first=True)
+
+
+def from_int16(samples: Tensor) -> Tensor:
+    """Return int16 samples of any shape as float32 in [-1, 1]."""
+    return samples.float() / FULL_SCALE

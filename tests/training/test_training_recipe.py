@@ -24,15 +24,16 @@ from streaming_asr.training.recipe import (
     random_chunk,
     stream_dev_wer,
 )
-from streaming_asr.training.samples import as_int16, from_int16
 from streaming_asr.training.vocabulary import vocabulary_loss
 from streaming_asr.training.windows import (
     NO_AUGMENT,
     WindowOptions,
+    as_int16,
     augmented,
     check_augment,
     complete_window,
     draw_window,
+    from_int16,
 )
 from streaming_asr.training.word_tokens import tokens_in_frames, write_labels
 from streaming_asr.utterance import Utterance

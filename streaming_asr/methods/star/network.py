@@ -98,16 +98,13 @@ def fill(network: StarNetwork, folder: Path, *, partly: bool = False) -> None:
     weights = load_tensors(path)
     parts = network.state_dict()
     unfit = [] if partly else [name for name in parts if name not in weights]
-    unfit += [n for n, part in parts.items() if n in weights and weights[n].shape != part.shape]
-    unfit += [name for name in weights if name not in parts]
+    unfit += [n for n, w in weights.items() if n not in parts or parts[n].shape != w.shape]
     if unfit:
         raise UserError(
             f"{path}: {unfit[0]} does not fit this model and {CONFIG_FILE}; use the model it was "
             "trained on"
         )
-    with torch.no_grad():
-        for name, value in weights.items():
-            parts[name].copy_(value)
+    network.load_state_dict(weights, strict=False)
 
 
 def load_star(

@@ -58,8 +58,7 @@ from streaming_asr.methods.u2.pieces import (
     plain,
 )
 from streaming_asr.training.recipe import CHUNKS_S, BlockRecipe, dev_wer, random_chunk
-from streaming_asr.training.samples import as_int16, from_int16
-from streaming_asr.training.windows import WindowOptions
+from streaming_asr.training.windows import WindowOptions, as_int16, from_int16
 from streaming_asr.utterance import Utterance
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel_windows
 from streaming_asr.whisper.load import load_whisper

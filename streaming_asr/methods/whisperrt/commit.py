@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streaming_asr.method import Word
-from streaming_asr.methods.whisperrt.state import WhisperRTState
+from streaming_asr.methods.whisperrt.hypothesis import WhisperRTState
 from streaming_asr.text.tokens import common_prefix
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from streaming_asr.training.samples import as_int16, from_int16
+from streaming_asr.training.windows import as_int16, from_int16
 from streaming_asr.whisper.batched import decode, encode_together
 from streaming_asr.whisper.encoder import encode_padded
 from streaming_asr.whisper.features import FRAME_SAMPLES, log_mel, log_mel_windows

@@ -24,8 +24,12 @@ from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.whisperrt.beam import decode_beam
 from streaming_asr.methods.whisperrt.commit import Committer
 from streaming_asr.methods.whisperrt.greedy import decode_greedy
-from streaming_asr.methods.whisperrt.hypothesis import Audio, DecodingSettings, WindowHypothesis
-from streaming_asr.methods.whisperrt.state import WhisperRTState
+from streaming_asr.methods.whisperrt.hypothesis import (
+    Audio,
+    DecodingSettings,
+    WhisperRTState,
+    WindowHypothesis,
+)
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
 from streaming_asr.whisper.encoder import StreamingEncoder, encode_parts
 from streaming_asr.whisper.features import LOOKAHEAD_SAMPLES, StreamingLogMel, mel_of_frames
