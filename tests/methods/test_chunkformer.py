@@ -1,11 +1,8 @@
 """ChunkFormer as a method: latency as declared, long form equal to one pass, folders, refusals."""
 
-import io
 import json
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -145,68 +142,49 @@ def test_long_form_equals_one_pass_whatever_the_deliveries(total_duration_s):
     assert [len(words) > 0 for words in said] == [True, False, True, False]
 
 
-@pytest.fixture(scope="module")
-def talks(tmp_path_factory):
-    """Six files, two of which cannot be read, after a run in long form."""
-    folder = tmp_path_factory.mktemp("talks")
-    (folder / "data").mkdir()
+def test_long_form_of_files_reports_what_fails_and_writes_segments(tmp_path, monkeypatch, capsys):
+    """Six files, two of which cannot be read; only the longest comes in pieces."""
+    (tmp_path / "data").mkdir()
     seconds = {"a": 4.0, "b": 0.05, "d": 1.0, "e": 0.0, "f": 0.16}  # f: one frame
     for name, length in seconds.items():
-        soundfile.write(folder / f"data/{name}.wav", noise(length, seed=len(name)), 16_000)
-    (folder / "data/c.wav").write_bytes(b"no audio")
+        soundfile.write(tmp_path / f"data/{name}.wav", noise(length, seed=len(name)), 16_000)
+    (tmp_path / "data/c.wav").write_bytes(b"no audio")
+    progress, whole = [], []  # whole: what was in memory whole
+    monkeypatch.setattr(
+        "streaming_asr.run.progress.Progress.heard", lambda _, u, s: progress.append((u.id, s))
+    )
+    monkeypatch.setattr(File, "__call__", lambda f: whole.append(f.path.stem) or load_audio(f.path))
     command = [
         *("method=chunkformer", "method.mode=longform", "method.total_duration_s=2"),
         *("method.chunk_frames=4", "method.right_frames=4", "tracker=none"),
-        *("data=folder", f"data.path={folder / 'data'}", f"output={folder}"),
+        *("data=folder", f"data.path={tmp_path / 'data'}", f"output={tmp_path}"),
         *("model=chunkformer", f"model.path={tiny_folder()}"),
     ]
-    progress = []
-    whole = []  # what was in memory whole
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
-        patch.setattr(
-            "streaming_asr.run.progress.Progress.heard", lambda _, u, s: progress.append((u.id, s))
-        )
-        patch.setattr(File, "__call__", lambda f: whole.append(f.path.stem) or load_audio(f.path))
-        status = run.main(command)
-    (cell,) = (folder / "default").iterdir()
+    assert run.main(command) == 1
+    shown = capsys.readouterr().out
+    (cell,) = (tmp_path / "default").iterdir()
     log = {u.utt: u for u in read_log(cell / "events.jsonl").utterances}
-    audio = soundfile.read(folder / "data/a.wav", dtype="float32")[0]
+    assert {utt for utt, u in log.items() if u.status == "ok"} == {*"abdf"}
+    assert "c.wav" in log["c"].error and "0 samples" in log["e"].error
+    assert json.loads((cell / "metrics.json").read_text())["n_failed"] == 2
+
+    audio = soundfile.read(tmp_path / "data/a.wav", dtype="float32")[0]
     words = words_of(audio, Context(4, 128, 4))
-    return SimpleNamespace(
-        status=status, out=out.getvalue(), cell=cell, log=log, progress=progress, whole=whole,
-        words_of_a=words,
-    )  # fmt: skip
+    texts = [word for step in log["a"].steps for word in step.committed]
+    assert texts == [word.text for word in words] != []
+    assert [step.audio_samples for step in log["a"].steps] == [32_000, 64_000]
+    assert [len(log[utt].steps) for utt in "bdf"] == [1, 1, 1]
+    assert sorted(whole) == [*"bcdef"]
+    assert [s for utt, s in progress if utt == "a"] == [2.0, 4.0, 4.0]  # pieces, the end
 
-
-@pytest.mark.parametrize(("name", "error"), [("c", "c.wav"), ("e", "0 samples")])
-def test_a_file_that_cannot_be_read_is_reported(talks, name, error):
-    assert talks.status == 1
-    assert talks.log[name].status == "failed" and error in talks.log[name].error
-
-
-def test_the_other_files_are_transcribed(talks):
-    assert {utt for utt, u in talks.log.items() if u.status == "ok"} == {*"abdf"}
-    assert json.loads((talks.cell / "metrics.json").read_text())["n_failed"] == 2
-    texts = [word for step in talks.log["a"].steps for word in step.committed]
-    assert texts == [word.text for word in talks.words_of_a] != []
-
-
-def test_only_the_file_longer_than_the_total_duration_comes_in_pieces(talks):
-    assert [step.audio_samples for step in talks.log["a"].steps] == [32_000, 64_000]
-    assert [len(talks.log[utt].steps) for utt in "bdf"] == [1, 1, 1]
-    assert sorted(talks.whole) == [*"bcdef"]
-    assert [s for utt, s in talks.progress if utt == "a"] == [2.0, 4.0, 4.0]  # pieces, the end
-
-
-def test_long_form_writes_and_prints_segments(talks):
-    rows = [row.split("\t") for row in (talks.cell / "segments.tsv").read_text().splitlines()]
+    rows = [row.split("\t") for row in (cell / "segments.tsv").read_text().splitlines()]
     assert rows[0] == ["utterance", "start_s", "end_s", "text"]
     segments = [row for row in rows if row[0] == "a"]
-    texts = ("".join(row[3] for row in segments), "".join(w.text for w in talks.words_of_a))
-    assert texts[0].replace(" ", "") == texts[1].replace(" ", "")
-    assert float(segments[0][1]) == pytest.approx(talks.words_of_a[0].start)
+    said = "".join(row[3] for row in segments)
+    assert said.replace(" ", "") == "".join(texts).replace(" ", "")
+    assert float(segments[0][1]) == pytest.approx(words[0].start)
     assert float(segments[0][2]) <= 4.0
-    assert "\t".join(segments[0]) in talks.out and "/segments.tsv (2)" in talks.out
+    assert "\t".join(segments[0]) in shown and "/segments.tsv (2)" in shown
 
 
 def test_streaming_writes_no_segments(tmp_path):
@@ -216,9 +194,6 @@ def test_streaming_writes_no_segments(tmp_path):
     assert run.main(command) == 0
     assert not list(tmp_path.glob("default/*/segments.tsv"))
     assert list(tmp_path.glob("default/*/metrics.json"))
-
-
-# -- refusals -----------------------------------------------------------------------------------
 
 
 # -- Checkpoint folders: both generations of names, and every way in which one can be wrong --

@@ -214,28 +214,20 @@ def test_the_encoder_is_that_of_the_authors_package(row):
 
 
 def test_the_names_of_the_parameters_are_those_of_the_published_checkpoints(network):
-    names = set(network.state_dict())
-    layer = "encoder.encoders.0."
-    assert {
-        "encoder.global_cmvn.mean",
-        "encoder.global_cmvn.istd",
-        *(f"encoder.embed.conv.{i}.{kind}" for i in (0, 2, 3, 5, 6) for kind in ("weight", "bias")),
-        "encoder.embed.out.weight",
-        "encoder.after_norm.bias",
-        "ctc.ctc_lo.weight",
-        *(f"{layer}self_attn.{part}" for part in ("pos_bias_u", "pos_bias_v")),
-        *(f"{layer}self_attn.linear_{part}.weight" for part in ("q", "k", "v", "out", "pos")),
-        *(
-            f"{layer}{part}.w_{i}.bias"
-            for part in ("feed_forward", "feed_forward_macaron")
-            for i in (1, 2)
-        ),
-        *(f"{layer}conv_module.{part}.weight" for part in ("pointwise_conv1", "depthwise_conv")),
-        *(f"{layer}conv_module.{part}.bias" for part in ("norm", "pointwise_conv2")),
-        *(f"{layer}norm_{part}.weight" for part in ("ff", "mha", "ff_macaron", "conv", "final")),
-    } <= names
-    assert f"{layer}self_attn.linear_pos.bias" not in names
-    assert len([name for name in names if name.startswith(layer)]) == 37
+    layer, names = "encoder.encoders.0.", set(network.state_dict())
+    own = sorted(name.removeprefix(layer) for name in names if name.startswith(layer))
+    modules = "conv_module feed_forward feed_forward_macaron norm_conv norm_ff norm_ff_macaron"
+    modules += " norm_final norm_mha self_attn"
+    assert {name.partition(".")[0] for name in own} == set(modules.split()) and len(own) == 37
+    inner = "depthwise_conv norm pointwise_conv1 pointwise_conv2 w_1 w_2 linear_q linear_k linear_v"
+    inner += " linear_out linear_pos pos_bias_u pos_bias_v weight bias"
+    assert {name.split(".")[1] for name in own} == set(inner.split())
+    assert "self_attn.linear_pos.bias" not in own
+    embed = {
+        f"encoder.embed.conv.{i}.{kind}" for i in (0, 2, 3, 5, 6) for kind in ("weight", "bias")
+    }
+    others = {"encoder.global_cmvn.mean", "encoder.global_cmvn.istd", "encoder.embed.out.weight"}
+    assert embed | others | {"encoder.after_norm.bias", "ctc.ctc_lo.weight"} <= names
 
 
 def test_the_flops_are_those_torch_counts(network):

@@ -209,25 +209,6 @@ def test_only_the_last_round_searches_on_after_the_beam_has_ended(ends_with_audi
     assert stops_early == [True, True, False]
 
 
-def test_a_recording_longer_than_the_context_in_one_delivery_and_in_chunks():
-    audio, texts = speech(4)
-    n_words = len(" ".join(texts).split())
-    duration_s = len(audio) / 16_000
-    assert duration_s > 16
-    method = mini(beam=0)
-    (whole,) = steps(method, audio, first=len(audio))
-    state, chunked, longest = method.start(), [], 0
-    for begin in range(0, len(audio), 24_000):
-        is_last = begin + 24_000 >= len(audio)
-        chunked.append(method.step(state, audio[begin : begin + 24_000], last=is_last))
-        longest = max(longest, state.buffer.audio.size)
-    assert longest <= 15 * 16_000
-    for words in (whole.committed, committed(chunked)):
-        assert 0.6 * n_words < len(words) < 1.4 * n_words
-        ends = [word.end for word in words]
-        assert ends == sorted(ends) and method._shared.context_s < ends[-1] <= duration_s
-
-
 @pytest.mark.parametrize("seconds", [0.02, 0.05, 0.099])
 def test_audio_too_short_for_a_word_has_none(seconds):
     weights = str(MINI / "weights/hush_word/any_chunk")

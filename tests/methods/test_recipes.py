@@ -206,6 +206,8 @@ OF_METHODS = [
     ("offline", {"beam": -1}, "beam=-1"),
     ("reencode", {"first_chunk_s": 0.05}, "first_chunk_s=0.05"),
     ("simul_whisper", {"truncation": "sometimes"}, "'sometimes': one of cif, never, always"),
+    ("simul_whisper", {"truncation": "cif"}, "`python -m streaming_asr.train method=simul_whisper"),
+    ("simul_whisper", {"truncation": "cif"}, "which method.weights=auto finds"),
     ("simul_whisper", {"frame_threshold": -1}, "frame_threshold=-1"),
     ("simul_whisper", {"beam": -2}, "beam=-2"),
     ("simul_whisper", {"chunk_s": 0.01}, "chunk_s=0.01: must be a positive multiple of 0.02 s"),

@@ -433,12 +433,6 @@ def test_a_detector_of_another_width_or_form_is_refused(tmp_path):
         method(truncation="cif", weights=str(tmp_path / "text.pt"))
 
 
-def test_without_a_detector_cif_says_how_to_get_one():
-    with pytest.raises(UserError, match=r"streaming_asr\.train method=simul_whisper") as refusal:
-        method(truncation="cif", weights="none")
-    assert "method.weights=auto" in str(refusal.value)
-
-
 # -- the window ---------------------------------------------------------------------------------
 
 

@@ -96,12 +96,14 @@ def test_settings_out_of_range_are_refused(tmp_path, changes, answer):
         fit(Line(), settings(tmp_path, **changes))
 
 
-def test_steps_logged_after_the_checkpoint_are_not_logged_twice(tmp_path):
+def test_steps_logged_after_the_checkpoint_are_not_logged_twice_and_a_torn_line_goes(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         # a checkpoint at step 8 only, by hand, since all that follows takes no time
         fit(Line(stop_at=8), settings(tmp_path, log_every=1, checkpoint_minutes=0.0))
     saved = torch.load(tmp_path / "checkpoint.pt")
     torch.save(saved | {"step": 5}, tmp_path / "checkpoint.pt")
+    with (tmp_path / "curve.jsonl").open("a") as f:
+        f.write('{"step": 4, "lo')
     fit(Line(), settings(tmp_path, log_every=1))
     logged = [row["step"] for row in curve(tmp_path) if "loss" in row]
     assert logged == list(range(1, 13))
@@ -114,38 +116,35 @@ class Halves(Line):
         return super().draw(step // 2, **place)[step % 2 :: 2]
 
 
-def test_accumulated_gradients_equal_one_larger_batch(tmp_path):
-    fit(Line(), settings(tmp_path / "whole", max_steps=4))
-    fit(Halves(), settings(tmp_path / "halves", max_steps=4, accumulate=2))
-    expected = weights(tmp_path / "whole" / "final")
-    for name, value in weights(tmp_path / "halves" / "final").items():
-        assert torch.allclose(value, expected[name], atol=1e-6)
+class Unweighted(Halves):
+    def loss(self, model, batch):
+        loss, logs = super().loss(model, batch)
+        return loss, {"n": logs["n"]}
 
 
-def test_parts_without_a_weight_count_alike(tmp_path):
-    class Unweighted(Halves):
-        def loss(self, model, batch):
-            loss, logs = super().loss(model, batch)
-            return loss, {"n": logs["n"]}
+class BothMeans(Line):
+    def loss(self, model, batch):
+        first, logs = super().loss(model, batch[::2])
+        second, _ = super().loss(model, batch[1::2])
+        return (first + second) / 2, {"n": logs["n"]}
 
-    class BothMeans(Line):
-        def loss(self, model, batch):
-            first, logs = super().loss(model, batch[::2])
-            second, _ = super().loss(model, batch[1::2])
-            return (first + second) / 2, {"n": logs["n"]}
 
-    fit(BothMeans(), settings(tmp_path / "both", max_steps=4))
-    fit(Unweighted(), settings(tmp_path / "halves", max_steps=4, accumulate=2))
-    expected = weights(tmp_path / "both" / "final")
+@pytest.mark.parametrize(("one", "halves"), [(Line, Halves), (BothMeans, Unweighted)])
+def test_accumulated_gradients_equal_one_larger_batch_and_count_alike_without_a_weight(
+    tmp_path, one, halves
+):
+    fit(one(), settings(tmp_path / "one", max_steps=4))
+    fit(halves(), settings(tmp_path / "halves", max_steps=4, accumulate=2))
+    expected = weights(tmp_path / "one" / "final")
     for name, value in weights(tmp_path / "halves" / "final").items():
         assert torch.allclose(value, expected[name], atol=1e-6)
     assert "weight" not in curve(tmp_path / "halves")[-1]
-    # The curve's loss is the mean over both parts of a step.
-    losses = [
-        [row["loss"] for row in curve(tmp_path / name) if "loss" in row]
-        for name in ("both", "halves")
-    ]
-    assert losses[0] and losses[1] == pytest.approx(losses[0], rel=1e-5)
+    if one is BothMeans:  # the curve's loss is the mean over both parts of a step
+        losses = [
+            [row["loss"] for row in curve(tmp_path / name) if "loss" in row]
+            for name in ("one", "halves")
+        ]
+        assert losses[0] and losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
 def test_bf16_computes_in_bf16_and_keeps_weights_in_float32(tmp_path):
@@ -357,6 +356,14 @@ def test_a_disk_that_is_full_for_a_while_costs_checkpoints_only(
     assert warned.count("warning: ") == 2
     assert "checkpoint.pt: cannot be written (PytorchStreamWriter failed" in warned
 
+    monkeypatch.setattr(torch, "save", lambda *_: full({"step": 4}, None))
+    ends = Line()
+    ends.save = lambda folder: folder.mkdir()
+    with pytest.raises(UserError, match=r"checkpoint\.pt: cannot be written .*make room"):
+        fit(ends, settings(tmp_path / "end"))
+    assert not list((tmp_path / "end").glob(".*.tmp"))
+    monkeypatch.setattr(torch, "save", full)
+
     with pytest.raises(KeyboardInterrupt):  # what was written before is whole
         fit(Line(stop_at=5), settings(tmp_path / "killed", **often))
     assert torch.load(tmp_path / "killed" / "checkpoint.pt")["step"] == 3
@@ -374,18 +381,6 @@ def test_a_disk_that_is_full_keeps_the_weights_of_before(tmp_path):
         fit(recipe, settings(tmp_path, max_steps=14))
     assert "\n" not in str(refused.value)
     assert {file: file.read_bytes() for file in tmp_path.glob("*/*")} == before != {}
-
-
-def test_a_disk_that_is_full_at_the_end_is_an_error(tmp_path, monkeypatch):
-    def full(state, file):
-        raise RuntimeError("PytorchStreamWriter failed writing file data/3")
-
-    monkeypatch.setattr(torch, "save", full)
-    recipe = Line()
-    recipe.save = lambda folder: folder.mkdir()
-    with pytest.raises(UserError, match=r"checkpoint\.pt: cannot be written .*make room"):
-        fit(recipe, settings(tmp_path))
-    assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_time_ends_a_training_before_its_steps(tmp_path):
@@ -414,21 +409,6 @@ def test_a_torn_checkpoint_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match=r"not a whole checkpoint .*remove it to begin again"):
         fit(Line(), settings(tmp_path, max_steps=4))
-
-
-def test_a_torn_line_of_the_curve_is_left_out_when_a_training_goes_on(tmp_path):
-    fit(Line(), settings(tmp_path, max_steps=4))
-    with (tmp_path / "curve.jsonl").open("a") as f:
-        f.write('{"step": 4, "lo')
-    fit(Line(), settings(tmp_path, max_steps=8))
-    assert {row["step"] for row in curve(tmp_path)} == {4, 8}
-
-
-def test_a_longer_training_goes_on_from_a_checkpoint(tmp_path):
-    fit(Line(), settings(tmp_path, max_steps=2))
-    longer = Line()
-    fit(longer, settings(tmp_path, max_steps=4))
-    assert longer.seen == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -520,17 +500,12 @@ def test_a_training_that_runs_out_of_memory_says_what_makes_room(tmp_path, monke
 
 # On one core PyTorch warns that two workers are too many.
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_a_training_with_workers_learns_the_same(tmp_path):
-    fit(Line(), settings(tmp_path / "alone"))
-    ahead = Line()
-    fit(ahead, settings(tmp_path / "ahead", workers=2))
-    assert same(tmp_path / "ahead", tmp_path / "alone")
-    assert ahead.seen == []  # other processes drew them
-
-
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_a_training_that_goes_on_draws_from_its_step_on(tmp_path):
+def test_a_training_with_workers_learns_the_same_and_goes_on_from_its_step(tmp_path):
     fit(Line(), settings(tmp_path / "whole", accumulate=2))
+    ahead = Line()
+    fit(ahead, settings(tmp_path / "ahead", accumulate=2, workers=2))
+    assert same(tmp_path / "ahead", tmp_path / "whole")
+    assert ahead.seen == []  # other processes drew them
     parts = settings(tmp_path / "parts", accumulate=2, checkpoint_minutes=0.0)
     with pytest.raises(KeyboardInterrupt):
         fit(Line(stop_at=10), parts)
@@ -627,10 +602,6 @@ def test_whisperrts_adapter_is_the_same_from_processes_and_from_one(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_rank_that_fails_ends_the_others(tmp_path):
-    assert processes(tmp_path, FAIL).returncode == 3
-
-
-@pytest.mark.slow
-def test_a_rank_that_fails_after_another_has_ended_ends_the_others(tmp_path):
-    assert processes(tmp_path, FAIL_LATER, n_ranks=3).returncode == 3
+@pytest.mark.parametrize(("script", "n_ranks"), [(FAIL, 2), (FAIL_LATER, 3)])
+def test_a_rank_that_fails_ends_the_others(tmp_path, script, n_ranks):
+    assert processes(tmp_path, script, n_ranks=n_ranks).returncode == 3
