@@ -35,7 +35,7 @@ RECIPES = {
         | {"batch_s": 6.0, "full_until": 0.0},
     ),
     "hush_word": (HushWordRecipe, {}),
-    "simul_whisper": (TruncationRecipe, {"batch": 4, "encoder_bf16": False}),
+    "simul_whisper": (TruncationRecipe, {"batch": 4}),
     "star": (StarRecipe, {"rank": 4, "batch": 2, "layers": 1, "stage": "segmenter"}),
     "u2": (U2Recipe, {"rank": 4, "batch": 2, "stage": "hybrid"}),
     "u2_branch": (

@@ -60,7 +60,6 @@ class TruncationRecipe(CorpusRecipe):
     at_word_end: float  # share of the clips that end with a word
     late_start: float  # share of the clips that start anywhere
     several: float
-    encoder_bf16: bool  # the frozen encoder runs in bfloat16 while training, never on dev
     model: TruncationDetector = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -138,7 +137,7 @@ class TruncationRecipe(CorpusRecipe):
         The loss is the root mean square error of the clips' summed weights, in words, plus the
         weighted cross-entropy of the last two frames against whether a word is cut there.
         """
-        weights = self._weights(model, batch, bf16=self.encoder_bf16)
+        weights = self._weights(model, batch)
         batch = {key: value.to(weights.device) for key, value in batch.items()}
         error = weights.sum(-1) - batch["n_words"]
         rmse = error.square().mean().clamp(min=1e-6).sqrt()
@@ -150,17 +149,17 @@ class TruncationRecipe(CorpusRecipe):
         logs = {"rmse_words": float(rmse.detach()), "boundary": float(boundary.detach())}
         return rmse + self.boundary_weight * boundary, logs
 
-    def _encode(self, mel: Tensor, *, bf16: bool) -> Tensor:
+    @torch.no_grad()
+    def _encode(self, mel: Tensor) -> Tensor:
         """Return the frozen encoder's output (batch, context, d) of mel (batch, n_mels, frames)."""
         device = self.device
         if self.whisper.model.device != device:
             self.whisper.model.to(device)
-        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            return encode_padded(self.whisper.model, mel.to(device))
+        return encode_padded(self.whisper.model, mel.to(device))
 
-    def _weights(self, model: nn.Module, batch: dict[str, Tensor], *, bf16: bool = False) -> Tensor:
+    def _weights(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         """Return the frame weights (batch, frames) of clips, 0 on padding."""
-        hidden = self._encode(batch["mel"], bf16=bf16)
+        hidden = self._encode(batch["mel"])
         frames = torch.arange(hidden.shape[1], device=hidden.device)
         has_audio = frames < batch["n_frames"].to(hidden.device)[:, None]
         weights: Tensor = model(hidden) * has_audio
