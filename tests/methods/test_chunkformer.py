@@ -29,7 +29,6 @@ from streaming_asr.methods.chunkformer.tokenizer import Tokenizer
 from streaming_asr.methods.chunkformer.train import ChunkFormerRecipe
 from streaming_asr.run import command as run
 from streaming_asr.simulate.recorder import StepRecorder
-from streaming_asr.training.loop import FitConfig, fit
 from streaming_asr.training.windows import Window
 from streaming_asr.whisper.encoder import encode_masked
 from streaming_asr.whisper.features import log_mel
@@ -496,18 +495,11 @@ def test_every_parameter_gets_a_gradient_in_full_and_limited_context(recipe):
 # -- training -----------------------------------------------------------------------------------
 
 
-def test_a_few_steps_teach_and_leave_a_network_that_loads_and_can_be_gone_on_from(recipe, tmp_path):
+def test_what_is_saved_is_a_network_that_loads_and_can_be_gone_on_from(recipe, tmp_path):
     made = recipe(chunks=[4], lefts=[8], rights=[0], dev_contexts=[[4, 8, 0]], batch_s=4.0)
     first = made.draw(0, rank=0, world=1, progress=0.0)
-    before = float(made.loss(made.model, first)[0].detach())
-    figures = fit(
-        made,
-        FitConfig(
-            str(tmp_path), max_steps=12, max_minutes=1e6, lr=5e-3, warmup_steps=2, evaluate_every=12
-        ),
-    )
-    assert float(made.loss(made.model, first)[0].detach()) < 0.8 * before
-    assert set(figures) == {"score", "wer_4_8_0", "seconds"}
+    assert set(made.evaluate()) == {"score", "wer_4_8_0", "seconds"}
+    made.save(tmp_path / "final")
     loaded = load(tmp_path / "final")
     assert loaded.tokens == made.tokenizer.tokens
     assert not [name for name in loaded.network.state_dict() if "decoder" in name]

@@ -12,7 +12,7 @@ from branches import random_adapter
 from chunkformer_tiny import tiny_folder as chunkformer_folder
 from omegaconf import OmegaConf
 from recipes import settings_of, toy_corpus, train, weights
-from tiny import tiny_folder
+from tiny import noise, tiny_folder
 
 import streaming_asr.train  # noqa: F401 (registers the schema of its configuration)
 from streaming_asr.config.build import new_method
@@ -25,6 +25,7 @@ from streaming_asr.methods.star.train import StarRecipe
 from streaming_asr.methods.u2.branch_train import U2BranchRecipe
 from streaming_asr.methods.u2.train import U2Recipe
 from streaming_asr.methods.whisperrt.train import WhisperRTRecipe
+from streaming_asr.models.hash import weights_hash
 from streaming_asr.training.loop import FitConfig
 
 Make = Callable[..., Any]
@@ -113,6 +114,27 @@ def test_a_batch_follows_from_seed_step_and_rank(make, name):
     assert all(content(each) != batch for each in others)
     if name in SHARED:
         assert getattr(others[1], SHARED[name]) == getattr(drawn(one), SHARED[name])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_few_steps_lower_the_loss_and_leave_what_the_method_runs(make, name, tmp_path):
+    recipe = make(name)
+    fixed = recipe.draw(0, rank=0, world=1, progress=0.0)
+    recipe.draw = lambda *_, **__: fixed
+    figures = train(recipe, tmp_path, 12, log_every=1, evaluate_every=12)
+    assert figures["score"] >= 0
+    rows = map(json.loads, (tmp_path / "curve.jsonl").read_text().splitlines())
+    losses = [row["loss"] for row in rows if "loss" in row]
+    assert losses[-1] < 0.95 * losses[0]
+    folder, method = tmp_path / "best", name.removesuffix("_branch")
+    card = json.loads((folder / "training.json").read_text())
+    assert card["method"] == method and str(tmp_path.parent) not in json.dumps(card)
+    if name == "chunkformer":
+        trained = new_method(method, weights=str(folder), chunk_s=0.32)
+    else:
+        assert card["base"] == weights_hash(tiny_folder())
+        trained = new_method(method, str(tiny_folder()), weights=str(folder))
+    assert trained.step(trained.start(), noise(2.0), last=True).partial == ()
 
 
 @pytest.mark.parametrize("name", ["star", "u2_branch"])

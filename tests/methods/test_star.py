@@ -28,7 +28,6 @@ from streaming_asr.methods.star.network import load_star
 from streaming_asr.methods.star.semantic import SemanticEncoder, visible
 from streaming_asr.methods.star.train import StarRecipe, boundary_loss
 from streaming_asr.metrics import Trace, compute, queued
-from streaming_asr.models.hash import weights_hash
 from streaming_asr.simulate.recorder import StepRecorder
 from streaming_asr.whisper.batched import encode_windows
 from streaming_asr.whisper.features import log_mel
@@ -441,9 +440,7 @@ def test_the_stages_one_after_the_other_and_what_each_trains(recipe, tmp_path):
     moved = changed(second, before)
     assert moved and not any(".segmenter." in n for n in moved)
     told = json.loads((tmp_path / "3" / "final" / "training.json").read_text())
-    assert told["stage"] == "frozen" and told["base"] == weights_hash(tiny_folder())
-    star = new_method("star", str(tiny_folder()), weights=str(tmp_path / "3" / "final"))
-    star.step(star.start(), recipe().dev[0].load(), last=True)
+    assert told["stage"] == "frozen"
 
 
 @pytest.mark.parametrize(
