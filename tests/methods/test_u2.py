@@ -28,7 +28,7 @@ from streaming_asr.methods.u2.rescoring import attention_log_probs, rescore
 from streaming_asr.methods.u2.tokenizer import Candidate, CtcTokenizer
 from streaming_asr.models.tensors import save_half
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
-from streaming_asr.whisper.encoder import encode, encode_masked
+from streaming_asr.whisper.encoder import encode
 from streaming_asr.whisper.features import log_mel
 from streaming_asr.whisper.load import load_whisper
 from streaming_asr.whisper.ngram import Fusion, vocabulary_hash
@@ -324,27 +324,6 @@ def test_silence_alone_gives_no_word_and_windows_that_stay_short(beeper):
     assert [w.text for u in updates for w in u.committed] == [beeper[2][0]]
     assert updates[-1].partial == ()
     assert state.window_start > 11 * 50
-
-
-def test_the_first_pass_of_a_stream_is_that_of_one_masked_pass():
-    folder = str(tiny_folder(context_frames=600))
-    method = new_method("u2", folder, head="embedding", max_delay_s=5.0)
-    audio = noise(2.4)
-    state = method.start()
-    for a in range(0, len(audio), 1111):
-        method.step(state, audio[a : a + 1111], last=False)
-    ends = [30, 45, 60, 75, 90, 105]
-    assert state.position == 105 and state.block_ends == ends
-    mel = log_mel(torch.from_numpy(audio[: 105 * 320 + 200]), 80, block_ends=ends)
-    with torch.no_grad():
-        hidden = encode_masked(method._whisper.model, mel[None], ends=ends)[0]
-        log_probs = method._first_pass.head(hidden).log_softmax(-1)
-    search = PrefixBeamSearch(method._tokenizer.blank, 10)
-    search.advance(log_probs)
-    wanted, found = search.hypotheses(), state.search.hypotheses()
-    assert wanted[0].tokens
-    assert [h.tokens for h in found] == [h.tokens for h in wanted]
-    assert [h.score for h in found] == pytest.approx([h.score for h in wanted], abs=1e-2)
 
 
 def test_int8_keeps_the_words_of_the_beeps(beeper):
