@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from branches import random_adapter
+from branches import head_folder, random_adapter
 from chunkformer_tiny import tiny_folder as chunkformer_folder
 from omegaconf import OmegaConf
 from recipes import settings_of, toy_corpus, train, weights
@@ -174,7 +174,8 @@ REFUSED = [
     ("u2", {"ctc_weight": 1.5}, "ctc_weight=1.5: more than 0, 1 at most"),
     ("u2", {"hours": -1}, "hours=-1: more than 0"),
     ("u2", {"start": "nowhere"}, "start=nowhere: no such folder"),
-    ("u2", {"ctc_tokens": 100}, "cannot spell every text"),
+    ("u2", {"ctc_tokens": 255}, "cannot spell every text; give 256 or more"),
+    ("u2", {"ctc_tokens": 10**6}, "at most"),
     ("u2_branch", {"start": None}, "start=null: the branch is trained behind a WhisperRT adapter"),
     ("u2_branch", {"start": "nowhere"}, "start=nowhere: no such folder"),
     ("u2_branch", {"branch_layers": 3}, "branch_layers=3: 1 or more, 2 at most"),
@@ -207,7 +208,7 @@ def test_a_setting_out_of_range_is_refused(make, name, options, answer):
 # -- settings of methods --
 
 ZEROS = {"padding": "zeros"}
-HEAD = {"head": "embedding"}
+HEAD = {"weights": head_folder(tiny_folder())}
 LONG = {"mode": "longform", "total_duration_s": 5.0}
 OF_METHODS = [
     ("chunkformer", {"mode": "batch"}, "mode='batch': one of stream, longform"),
@@ -236,14 +237,11 @@ OF_METHODS = [
     ("simul_whisper", {"first_chunk_s": 0.0}, "first_chunk_s=0"),
     ("star", {"wait_k": 0}, "wait_k=0: 1 or more"),
     ("star", {"compressor": "lstm"}, "star, none"),
-    ("u2", {"head": "trained"}, "python -m streaming_asr.train method=u2"),
-    ("u2", {"head": "new"}, "one of trained, embedding"),
+    ("u2", {}, "python -m streaming_asr.train method=u2"),
     ("u2", HEAD | {"word_times": "none"}, "one of alignment, ctc"),
     ("u2", HEAD | {"beam": 4, "rescore": 6}, "rescore=6: 0 or more, 4 at most"),
     ("u2", HEAD | {"rescore": 11}, "rescore=11: 0 or more, 10 at most"),
     ("u2", HEAD | {"beam": 0}, "beam=0: 1 or more"),
-    ("u2", HEAD | {"ctc_tokens": 255}, "give 256 or more"),
-    ("u2", HEAD | {"ctc_tokens": 10**6}, "at most"),
     ("u2", HEAD | {"chunk_s": 0.01}, "chunk_s=0.01: must be a positive multiple of 0.02 s"),
     ("u2", HEAD | {"max_delay_s": 3.9}, "do not fit into this model's context of 4 s"),
     ("u2", HEAD | {"blank_threshold": 0.0}, "blank_threshold=0.0: more than 0, 1 at most"),

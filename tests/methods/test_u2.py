@@ -14,6 +14,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from branches import head_folder
 from oracle import oracle
 from tiny import noise, tiny_folder
 from torch import nn
@@ -327,7 +328,7 @@ def test_silence_alone_gives_no_word_and_windows_that_stay_short(beeper):
 
 
 def test_int8_keeps_the_words_of_the_beeps(beeper):
-    small = new_method("u2", str(tiny_folder()), head="embedding", dtype="int8")
+    small = new_method("u2", str(tiny_folder()), weights=head_folder(tiny_folder()), dtype="int8")
     assert small._first_pass.head.weight().dtype == torch.qint8
     which = [3, 1, 4, 1, 5]
     updates = stream(method_of(beeper, dtype="int8", rescore=6), beeps(which, [GAP_S] * 5))
@@ -395,7 +396,9 @@ def test_a_language_model_gets_a_wider_search_unless_one_is_set(beeper, tmp_path
 def test_a_language_model_of_another_head_is_refused(beeper, tmp_path):
     folder = language_model(tmp_path / "lm", method_of(beeper), beeper[2][0])
     with pytest.raises(UserError, match="another vocabulary than the 256 classes"):
-        new_method("u2", str(tiny_folder()), head="embedding", ctc_tokens=256, lm=str(folder))
+        new_method(
+            "u2", str(tiny_folder()), weights=head_folder(tiny_folder(), 256), lm=str(folder)
+        )
     with pytest.raises(UserError, match=r"there is no .*lm\.json"):
         method_of(beeper, lm="auto")
 

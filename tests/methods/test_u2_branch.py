@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from branches import TEXTS, random_adapter, random_branch
+from branches import TEXTS, head_folder, random_adapter, random_branch
 from tiny import noise, tiny_folder
 
 from experiments.real.language_model import in_classes, tokenizer_of
@@ -274,11 +274,6 @@ def test_a_tokenizer_of_other_letters_is_refused(copied):
         load_pieces(copied)
 
 
-def test_a_branch_has_no_head_of_embeddings(model, folder):
-    with pytest.raises(UserError, match="which has no head of embeddings"):
-        new_method("u2", model, weights=str(folder), head="embedding")
-
-
 # -- streams ------------------------------------------------------------------------------------
 
 
@@ -287,7 +282,7 @@ def test_a_stream_s_first_pass_is_that_of_one_pass_and_times_are_in_frames_of_20
     model, folder, kind
 ):
     settings = {"max_delay_s": 6.0, "trailing_silence_s": 6.0, "chunk_s": 0.3, "first_chunk_s": 0.6}
-    settings |= {"weights": str(folder)} if kind == "branch" else {"head": "embedding"}
+    settings["weights"] = str(folder) if kind == "branch" else head_folder(model)
     method = new_method("u2", model, **settings)
     stride = method._first_pass.stride
     audio = noise(2.42)

@@ -1,13 +1,16 @@
-"""CTC branches with random weights, and the WhisperRT adapters that they stand behind."""
+"""CTC branches with random weights, the WhisperRT adapters that they stand behind, and heads."""
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from pathlib import Path
 
 import torch
 
 from streaming_asr.methods.u2.branch import STRIDE, Branch
 from streaming_asr.methods.u2.branch_files import save_branch
+from streaming_asr.methods.u2.head import embedding_head, save_head
 from streaming_asr.methods.u2.pieces import PieceTokenizer, learn_pieces
 from streaming_asr.whisper.adapters import LINEAR, save_lora, with_lora
 from streaming_asr.whisper.load import load_whisper
@@ -29,6 +32,15 @@ def random_adapter(model: str | Path, folder: Path, *, rank: int = 4, seed: int 
                 weight.normal_(0.0, 0.1)
     save_lora(network, folder, "a model")
     return folder
+
+
+@functools.cache
+def head_folder(model: str | Path, n_tokens: int | None = None) -> str:
+    """A folder with a head of the decoder's embeddings, of all text tokens or the first."""
+    whisper = load_whisper(model)
+    folder = Path(tempfile.mkdtemp(prefix="tiny-head-"))
+    save_head(embedding_head(whisper, whisper.eot if n_tokens is None else n_tokens), folder)
+    return str(folder)
 
 
 def random_branch(

@@ -10,6 +10,7 @@ import fakes
 import peft
 import pytest
 import torch
+from branches import head_folder
 from places import ROOT
 from safetensors.torch import load_file, save_file
 from star_tiny import star_folder
@@ -273,7 +274,7 @@ METHODS = {
     "reencode": {"weights": None},
     "simul_whisper": {},
     "hush_word": {"padding": "zeros"},
-    "u2": {"head": "embedding"},
+    "u2": {"weights": head_folder(tiny_folder())},
     "star": {"weights": None},
 }
 

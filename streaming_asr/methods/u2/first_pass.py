@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from streaming_asr.errors import UserError
 from streaming_asr.methods.u2.branch import STRIDE, Branch, BranchStream
 from streaming_asr.methods.u2.branch_files import is_branch, load_branch, read_branch
-from streaming_asr.methods.u2.head import embedding_head, load_head, load_trained
+from streaming_asr.methods.u2.head import load_head, load_trained
 from streaming_asr.methods.u2.pieces import PieceTokenizer, load_pieces
 from streaming_asr.methods.u2.tokenizer import CtcTokenizer
 from streaming_asr.whisper.encoder import (
@@ -153,22 +152,3 @@ def load_first_pass(
     source = load_whisper(model_path, adapter=folder) if int8 else whisper
     branch = load_branch(folder, card, source)
     return BranchPass(whisper, branch, load_pieces(folder), int8=int8)
-
-
-def untrained_first_pass(
-    model_path: str, folder: str | Path | None, n_tokens: int | None, *, device: str, dtype: str
-) -> FirstPass:
-    """Return an untrained head, of the decoder's embeddings of the first `n_tokens` text tokens.
-
-    n_tokens: None for all. folder: its encoder is used, None for the model's. Raises UserError for
-    the folder of a branch.
-    """
-    if folder is not None and is_branch(folder):
-        raise UserError(
-            f"method.head=embedding: {folder} holds a CTC branch, which has no head of embeddings; "
-            "take method.head=trained, or method.weights=none"
-        )
-    whisper = load_trained(model_path, folder, device=device, dtype=dtype)
-    tokenizer = CtcTokenizer(whisper, n_tokens)
-    head = embedding_head(whisper, tokenizer.n_tokens)
-    return HeadPass(whisper, tokenizer, head, int8=dtype == "int8")

@@ -49,7 +49,7 @@ def load_head(folder: str | Path, whisper: Whisper) -> nn.Linear:
     path = Path(folder) / HEAD_FILE
     remedy = (
         "train one with `python -m streaming_asr.train method=u2` and name its folder with "
-        "method.weights=, or try the method untrained with method.head=embedding"
+        "method.weights="
     )
     tensors = weights_at(path, HEAD_FILE, "CTC head", remedy)
     weight, bias = tensors.get("weight"), tensors.get("bias")

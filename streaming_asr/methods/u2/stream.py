@@ -21,11 +21,7 @@ from streaming_asr.errors import UserError, check_one_of, check_range
 from streaming_asr.method import NULL, Recorder, Samples, Update, Word
 from streaming_asr.methods.u2.ctc import PrefixBeamSearch
 from streaming_asr.methods.u2.endpoint import EndpointRules, Reason
-from streaming_asr.methods.u2.first_pass import (
-    FirstPassStream,
-    load_first_pass,
-    untrained_first_pass,
-)
+from streaming_asr.methods.u2.first_pass import FirstPassStream, load_first_pass
 from streaming_asr.methods.u2.rescoring import rescore
 from streaming_asr.whisper.alignment import alignment_times
 from streaming_asr.whisper.decoder import Decoder, DecoderCache
@@ -82,8 +78,7 @@ class U2State(BlockWindow):
 class U2(SharedPasses, Chunked):
     """The method. Weights and settings; what belongs to a stream is in its `U2State`.
 
-    weights: a folder with a CTC head and what else was trained, or with a CTC branch. head: trained
-    (from that folder) or embedding (untrained, of `ctc_tokens` classes; default all text tokens).
+    weights: a folder with a CTC head and what else was trained, or with a CTC branch.
     beam: prefixes of the first pass. lm: a language model of its classes (none, auto: next to the
     weights, or a folder), which ranks them too, with lm_weight times its log-probability and
     lm_bonus for each token. rescore: how many of them the decoder scores, 0 for none. None: the
@@ -96,8 +91,6 @@ class U2(SharedPasses, Chunked):
     """
 
     weights: str | None
-    head: str
-    ctc_tokens: int | None
     beam: int | None
     lm: str | None
     lm_weight: float
@@ -115,7 +108,6 @@ class U2(SharedPasses, Chunked):
     lookahead_samples = LOOKAHEAD_SAMPLES
 
     def __post_init__(self) -> None:
-        check_one_of(("trained", "embedding"), head=self.head)
         check_one_of(("alignment", "ctc"), word_times=self.word_times)
         beam, rescore = FUSED_SEARCH if self.lm not in (None, "none") else SEARCH
         check_range(1, beam=self.beam)
@@ -124,19 +116,15 @@ class U2(SharedPasses, Chunked):
         self._rescore = min(rescore, self._beam) if self.rescore is None else self.rescore
         super().__post_init__()
         folder = trained(self.weights)
-        if self.head == "trained" and folder is None:
+        if folder is None:
             raise UserError(
                 "method.weights=none: U2 needs a CTC head trained for this model; train one with "
-                "`python -m streaming_asr.train method=u2`, name its folder with method.weights=, "
-                "or try the method untrained with method.head=embedding"
+                "`python -m streaming_asr.train method=u2` and name its folder with method.weights="
             )
         ngram = load_ngram(self.lm, folder)
-        placed = {"device": self.device, "dtype": self.dtype}
-        if self.head == "trained" and folder is not None:
-            self._first_pass = load_first_pass(self.model_path, folder, **placed)
-        else:
-            n_tokens = self.ctc_tokens
-            self._first_pass = untrained_first_pass(self.model_path, folder, n_tokens, **placed)
+        self._first_pass = load_first_pass(
+            self.model_path, folder, device=self.device, dtype=self.dtype
+        )
         self._whisper, self._tokenizer = self._first_pass.whisper, self._first_pass.tokenizer
         spellings = self._tokenizer.spellings()
         self._fusion = fusion_of(ngram, spellings, self.lm_weight, self.lm_bonus)
