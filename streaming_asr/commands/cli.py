@@ -23,7 +23,7 @@ COMMANDS = {
     "check": ("commands.check", "whether a method, yours too, keeps the contract of all methods"),
     "align": ("align", "word times of a corpus by forced alignment: mfa, ctc or whisper"),
     "data": ("data.command", "check a corpus; make training shards of it"),
-    "score": ("score.command", "score, retime, compare logs; import those of other tools"),
+    "score": ("score.command", "score, retime, compare logs; import simulstream's"),
     "advise": ("commands.advise", "which method, model and chunk serve your audio on this machine"),
     "audit": ("commands.audit", "where a stream loses against the same recogniser in batch mode"),
     "report": ("report", "table and HTML page of a folder of results"),

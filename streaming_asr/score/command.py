@@ -30,7 +30,7 @@ from streaming_asr.text.normalise import NORMALISERS
 COMMANDS = {
     "compare": (compare.main, "differences of runs, with intervals"),
     "retime": (retime.main, "both clocks again, on another machine"),
-    "import": (imports.main, "score another tool's log"),
+    "import": (imports.main, "score simulstream's log"),
     "latencies": (latencies.main, "ranks under every published definition of latency"),
     "longform": (longform.main, "figures for recordings of minutes, hours"),
 }

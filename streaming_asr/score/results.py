@@ -343,7 +343,7 @@ def _notes(document: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
     elif (config.get("batch") or 1) != 1:
         notes.append(f"batch {config['batch']}: no latency")
     if config.get("imported") and document["metrics"].get("word_latency_coverage") is None:
-        notes.append("no word times, so no latency of words; score --metrics al_ca_ms,laal_ca_ms")
+        notes.append("no word times, so no latency of words")
     notes += [f"breaks the contract: it {text}" for text in document.get("faults") or ()]
     notes += [f"warning: {text}" for text in document.get("warnings") or ()]
     units = document.get("unit") or ["word"]

@@ -13,17 +13,7 @@ from pathlib import Path
 import foreign_logs
 import pytest
 from drawn_logs import BREAKS, header_of, logs, ok_with_an_error
-from foreign_logs import (
-    ALONE,
-    MANIFEST,
-    SCHEMAS,
-    SIMULEVAL,
-    SIMULSTREAM,
-    STM,
-    WITH_MANIFEST,
-    Talk,
-    talks,
-)
+from foreign_logs import MANIFEST, SCHEMA, SIMULSTREAM, STM, Talk, talks
 from fuzzing import assert_finite, breaking, cases, edited, lines, run, spoiled, watched
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,15 +23,9 @@ from streaming_asr.events.log import EventWriter, UtteranceLog
 from streaming_asr.metrics import METRICS
 from streaming_asr.score import command
 from streaming_asr.score.document import document_of
-from streaming_asr.score.formats.readers import FORMATS
 
 pytestmark = pytest.mark.slow
 
-WRITERS = {
-    "simuleval": foreign_logs.simuleval,
-    "simulstream": foreign_logs.simulstream,
-}
-RULES = {"simuleval": SIMULEVAL, "simulstream": SIMULSTREAM}
 REFERENCES = ("manifest", "stm", "cell")
 
 
@@ -74,11 +58,11 @@ def references(place, given_, kind):
     return path
 
 
-def imported(place, form, content, *options):
+def imported(place, content, *options):
     path = place / "theirs.log"
     path.write_bytes(content)
     cell = place / "imported"
-    status, said = run(command.main, "import", form, path, "--into", cell, *options)
+    status, said = run(command.main, "import", "simulstream", path, "--into", cell, *options)
     if status:
         assert status == 2 and not cell.exists() and said.startswith("error: "), said
     else:
@@ -87,16 +71,12 @@ def imported(place, form, content, *options):
     return status, said, cell
 
 
-def test_every_format_that_can_be_imported_is_fuzzed():
-    assert {*WRITERS} == set(FORMATS)
-
-
 @cases(20)
-@given(talks(), st.sampled_from(sorted(FORMATS)), st.sampled_from(REFERENCES))
-def test_a_valid_log_of_another_tool_is_scored(given_, form, kind):
+@given(talks(), st.sampled_from(REFERENCES))
+def test_a_valid_log_of_another_tool_is_scored(given_, kind):
     with a_place() as place, watched():
         options = ["--manifest", references(place, given_, kind)]
-        status, said, cell = imported(place, form, lines(WRITERS[form](given_)), *options)
+        status, said, cell = imported(place, lines(foreign_logs.simulstream(given_)), *options)
         assert status == 0, said
         result = json.loads((cell / "metrics.json").read_text())
         assert result["metrics"]["wer"] == 0.0 and result["n_failed"] == 0
@@ -109,43 +89,36 @@ def test_a_valid_log_of_another_tool_is_scored(given_, form, kind):
 
 
 @cases(20)
-@given(
-    talks(), st.sampled_from([(form, rule) for form in RULES for rule in RULES[form]]), st.data()
-)
-def test_a_log_that_breaks_a_rule_of_its_format_is_refused(given_, what, data):
-    form, rule = what
+@given(talks(), st.sampled_from(sorted(SIMULSTREAM)), st.data())
+def test_a_log_that_breaks_a_rule_of_its_format_is_refused(given_, rule, data):
     with a_place() as place, watched():
-        rows = WRITERS[form](given_)
-        RULES[form][rule](rows, data.draw(st.integers(0, len(given_) - 1)))
-        has = rule not in ALONE and (
-            form == "simulstream" or rule in WITH_MANIFEST or data.draw(st.booleans())
-        )
-        options = ["--manifest", references(place, given_, "manifest")] if has else []
-        status, said, _ = imported(place, form, lines(rows), *options)
-        assert status == 2, (what, said)
+        rows = foreign_logs.simulstream(given_)
+        SIMULSTREAM[rule](rows, data.draw(st.integers(0, len(given_) - 1)))
+        options = ["--manifest", references(place, given_, "manifest")]
+        status, said, _ = imported(place, lines(rows), *options)
+        assert status == 2, (rule, said)
 
 
 @cases(15)
-@given(talks(), st.sampled_from(sorted(SCHEMAS)), st.data())
-def test_a_log_whose_fields_are_of_other_types_is_refused(given_, form, data):
+@given(talks(), st.data())
+def test_a_log_whose_fields_are_of_other_types_is_refused(given_, data):
     with a_place() as place, watched():
-        rows = WRITERS[form](given_)
+        rows = foreign_logs.simulstream(given_)
         at = data.draw(st.integers(0, len(rows) - 1))
-        rows[at] = data.draw(breaking(rows[at], SCHEMAS[form]))
-        status, said, _ = imported(
-            place, form, lines(rows), "--manifest", references(place, given_, "manifest")
-        )
+        rows[at] = data.draw(breaking(rows[at], SCHEMA))
+        options = ["--manifest", references(place, given_, "manifest")]
+        status, said, _ = imported(place, lines(rows), *options)
         assert status == 2, said
 
 
 @cases(15)
-@given(talks(), st.sampled_from(sorted(FORMATS)), st.data())
-def test_a_spoiled_log_of_another_tool_is_scored_or_refused(given_, form, data):
+@given(talks(), st.data())
+def test_a_spoiled_log_of_another_tool_is_scored_or_refused(given_, data):
     with a_place() as place, watched():
         options = ["--manifest", references(place, given_, "manifest")]
-        rows = WRITERS[form](given_)
+        rows = foreign_logs.simulstream(given_)
         how = st.one_of(edited(rows).map(lines), spoiled(lines(rows)))
-        imported(place, form, data.draw(how), *options)
+        imported(place, data.draw(how), *options)
 
 
 # -- references -----------------------------------------------------------------------------------
@@ -164,10 +137,8 @@ def test_references_that_break_a_rule_are_refused(given_, what, data):
             rules[data.draw(st.sampled_from(sorted(rules)))](rows, at)
         path = place / ("r.stm" if what == "stm" else "m.jsonl")
         path.write_bytes(text(rows) if what == "stm" else lines(rows))
-        form = "simulstream"  # SimulEval's logs need no references of an STM's names
-        if what == "manifest":
-            form = data.draw(st.sampled_from(sorted(WRITERS)))
-        status, said, _ = imported(place, form, lines(WRITERS[form](given_)), "--manifest", path)
+        content = lines(foreign_logs.simulstream(given_))
+        status, said, _ = imported(place, content, "--manifest", path)
         assert status == 2, said
 
 
@@ -182,5 +153,5 @@ def test_references_of_a_log_that_breaks_an_invariant_are_refused(log, spoil, da
         spoil(log, data.draw(st.integers(0, len(log.steps) - 1)))
         with EventWriter(place / "cell" / "events.jsonl", header_of(log)) as writer:
             writer.write_utterance(log)
-        status, said, _ = imported(place, "simulstream", content, "--manifest", place / "cell")
+        status, said, _ = imported(place, content, "--manifest", place / "cell")
         assert status == 2, said

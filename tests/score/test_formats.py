@@ -1,7 +1,6 @@
 """Other tools' logs, and their figures for ours."""
 
 import json
-from pathlib import Path
 
 import pytest
 from places import FIXTURES
@@ -13,9 +12,8 @@ from streaming_asr.metrics import METRICS, compute, trace
 from streaming_asr.metrics.longform import long_yaal, stream_laal
 from streaming_asr.metrics.table import EVERYTHING, unmeasured
 from streaming_asr.score.command import main
-from streaming_asr.score.formats import readers
-from streaming_asr.score.formats.foreign import meet, reference
 from streaming_asr.score.imports import references
+from streaming_asr.score.simulstream import meet, read, reference
 
 FIXTURES = FIXTURES / "formats"
 LOG = FIXTURES / "events.jsonl"
@@ -28,11 +26,6 @@ def the_log():
 def parity():
     found = json.loads((FIXTURES / "parity.json").read_text(encoding="utf-8"))
     return found
-
-
-def figures(streams, given):
-    imported = meet(streams, given, Path("theirs"))
-    return compute([trace(utterance) for utterance in imported])
 
 
 def a_file(folder, name, text):
@@ -53,35 +46,6 @@ def test_simuleval_and_omnisteval_give_our_lagging_for_the_exported_log():
         assert ours[f"{name.lower()}_ca_ms"] == pytest.approx(queued)
         assert theirs["simuleval"][f"{name}_CA"] > queued
     assert ours["ap_cu"] == pytest.approx(theirs["simuleval"]["AP"])
-
-
-def test_simulevals_elapsed_is_taken_apart_into_audio_and_compute(tmp_path):
-    # Four chunks of 1 s with 1.5 s of compute each, a word from each: elapsed adds all compute to
-    # the audio, 2.5 5.0 7.5 10.0; the queue shows the words at 2.5 4.0 5.5 7.0.
-    row = {
-        "index": 0,
-        "prediction": "a b c d",
-        "delays": [1000, 2000, 3000, 4000],
-        "elapsed": [2500, 5000, 7500, 10000],
-        "reference": "a b c d",
-        "source": ["/data/talk 1.wav", "samplerate: 16000 Hz"],
-        "source_length": 4000,
-    }
-    streams, known = readers.simuleval(a_file(tmp_path, "instances.log", json.dumps(row) + "\n"))
-    (utterance,) = meet(streams, None, tmp_path)
-    assert utterance.utt == "talk 1" and known == {"audio clock", "compute clock", "commits"}
-    assert [step.finished_s for step in trace(utterance).steps] == [2.5, 4.0, 5.5, 7.0]
-    assert [step.kind for step in utterance.steps] == ["audio", "audio", "audio", "flush"]
-
-
-def test_an_instances_log_without_compute_has_no_compute_clock(tmp_path):
-    row = {"prediction": "ab", "delays": [500, 700], "reference": "ab", "source_length": 900}
-    streams, known = readers.simuleval(a_file(tmp_path, "i.log", json.dumps(row) + "\n"))
-    assert known == {"audio clock", "commits"}
-    (utterance,) = meet(streams, None, tmp_path)
-    # Latency unit char: two delays for one word.
-    assert [step.committed for step in utterance.steps] == [["a"], ["b"], []]
-    assert utterance.steps[-1].kind == "flush" and utterance.duration_samples == 14_400
 
 
 def test_simulstream_gives_our_figures_for_the_exported_log():
@@ -115,11 +79,25 @@ def test_simulstreams_subwords_become_whole_words(tmp_path):
         _chunk(3.0, ["▁was", "▁red"], ["▁is"]),
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    streams, known = readers.simulstream(a_file(tmp_path, "log.jsonl", text))
+    path = a_file(tmp_path, "log.jsonl", text)
+    recordings, known = read(path)
     assert "commits" not in known  # nothing says which words are final before the end
-    emissions = streams[0].emissions
-    assert [each.partial for each in emissions] == [(" the", " ga"), (" the", " garden", " is"), ()]
-    assert emissions[-1].committed == (" the", " garden", " was", " red")
+    ((log,), _) = meet(recordings, [reference("talk", "the garden was red", 3.0)], path)
+    partial = [[" the", " ga"], [" the", " garden", " is"], []]
+    assert [step.partial for step in log.steps] == partial
+    assert log.steps[-1].committed == [" the", " garden", " was", " red"]
+    assert [step.kind for step in log.steps] == ["audio", "audio", "flush"]
+    assert [step.compute_ns for step in log.steps] == [{"wall": 100_000_000}] * 3
+
+
+def a_log(path, texts):
+    """A log of recordings of a second, each with one chunk."""
+    rows = []
+    for k, (name, text) in enumerate(texts.items()):
+        rows.append({"id": k, "metadata": {"wav_name": name}})
+        rows.append(_chunk(1.0, text.split(), []) | {"id": k})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
 
 
 def _chunk(audio_s, new, gone):
@@ -152,33 +130,28 @@ def test_an_stm_gives_references_without_comments_and_labels(tmp_path):
 
 def test_a_recording_the_references_lack_and_one_the_file_lacks(tmp_path):
     given = [reference("u1", "the cat", 1.0), reference("u2", "the dog", 1.0)]
-    row = {"prediction": "the cat", "delays": [400, 900], "source": "u1.wav"}
-    streams, _ = readers.simuleval(a_file(tmp_path, "their.log", json.dumps(row)))
-    imported = meet(streams, given, tmp_path / "their.log")
+    recordings, _ = read(a_log(tmp_path / "metrics.jsonl", {"u1.wav": "the cat"}))
+    imported, _ = meet(recordings, given, tmp_path / "their.log")
     assert [(u.utt, u.status, u.error) for u in imported] == [
         ("u1", "ok", None),
         ("u2", "failed", "absent from their.log"),
     ]
-    assert figures(streams, given)["wer"] == 50.0  # two deletions of four words
+    # Two deletions of four words.
+    assert compute([trace(utterance) for utterance in imported])["wer"] == 50.0
     with pytest.raises(UserError, match=r"'u1\.wav' is in none of the 1 references"):
-        meet(streams, given[1:], tmp_path)
-    with pytest.raises(UserError, match=r"no reference text for 'u1\.wav'; give --manifest"):
-        meet(streams, None, tmp_path)
+        meet(recordings, given[1:], tmp_path)
     with pytest.raises(UserError, match=r"'u1\.wav' is in it twice"):
-        meet([*streams, *streams], given, tmp_path)
+        meet([*recordings, *recordings], given, tmp_path)
 
 
-def test_recordings_of_one_stem_are_named_by_their_paths(tmp_path):
-    row = {"prediction": "the cat", "delays": [500, 900], "elapsed": [500, 900]}
-    row |= {"reference": "the cat", "source_length": 1000}
-    rows = [row | {"index": i, "source": [f"{s}/1.wav"]} for i, s in enumerate(("p1", "p2"))]
-    path = a_file(tmp_path, "instances.log", "".join(json.dumps(r) + "\n" for r in rows))
-    streams, _ = readers.simuleval(path)
-    assert [each.utt for each in meet(streams, None, path)] == ["p1/1.wav", "p2/1.wav"]
+def test_recordings_of_one_stem_are_found_by_their_paths(tmp_path):
+    path = a_log(tmp_path / "metrics.jsonl", {f"{s}/1.wav": "the cat" for s in ("p1", "p2")})
+    recordings, _ = read(path)
     with pytest.raises(UserError, match=r"'p1/1\.wav' and 'p2/1\.wav' both fit the reference '1'"):
-        meet(streams, [reference("1", "the cat", 1.0)], path)
+        meet(recordings, [reference("1", "the cat", 1.0)], path)
     given = [reference(f"{s}/1", "the cat", 1.0) for s in ("p2", "p1")]
-    assert [each.utt for each in meet(streams, given, path)] == ["p2/1", "p1/1"]
+    imported, _ = meet(recordings, given, path)
+    assert [each.utt for each in imported] == ["p2/1", "p1/1"]
 
 
 def test_every_metric_is_measured_by_a_log_that_knows_everything():
@@ -193,30 +166,35 @@ def test_every_metric_is_measured_by_a_log_that_knows_everything():
 
 
 def test_an_import_has_its_normaliser_and_leaves_null_what_the_file_does_not_tell(tmp_path, capsys):
-    row = {"prediction": "twelve", "delays": [900], "source": ["u1.wav"]}
-    log = a_file(tmp_path, "instances.log", json.dumps(row))
+    log = a_log(tmp_path / "metrics.jsonl", {"u1.wav": "twelve"})
     stm = a_file(tmp_path, "test.stm", "u1 1 bob 0.0 1.5 one two\n")
     found = {}
     for kind in ("whisper", "identity"):
         end = ["--manifest", str(stm), "--into", str(tmp_path / kind), "--normaliser", kind]
-        assert main(["import", "simuleval", str(log), *end, "--name", "rival"]) == 0
+        assert main(["import", "simulstream", str(log), *end, "--name", "rival"]) == 0
         found[kind] = json.loads((tmp_path / kind / "metrics.json").read_text("utf-8"))
-    assert "1 utterances; knows audio clock, commits; WER" in capsys.readouterr().out
+    knows = "1 utterances; knows audio clock, compute clock, display, steps; WER"
+    assert knows in capsys.readouterr().out
     # Whisper's normaliser makes "12" of both.
     assert [each["metrics"]["wer"] for each in found.values()] == [0.0, 100.0]
     assert found["identity"]["normaliser"] == ["identity 1"]
     assert found["whisper"]["config"]["method"] == {"name": "rival"}
     metrics = found["whisper"]["metrics"]
-    for name in ("laal_ca_ms", "rtf_total", "queue_max_s", "normalised_erasure", "rwer"):
+    commits = ("laal_cu_ms", "al_ca_ms", "word_latency_committed_p50_ca_s", "rwer_committed")
+    for name in (*commits, "encoder_gflops_per_s", "memory_peak_mib"):
         assert metrics[name] is None, name
-    assert metrics["laal_cu_ms"] == 900.0
+    for name in ("rtf_total", "queue_max_s", "normalised_erasure", "rwer"):
+        assert metrics[name] is not None, name
     cell = tmp_path / "whisper"
+    header = read_log(cell / "events.jsonl").header
+    assert header["unmeasured"]["laal_cu_ms"] == "commits"
     (line,) = map(json.loads, (cell / "utterances.jsonl").read_text("utf-8").splitlines())
-    assert line["compute_s"] is None
+    assert line["latency"].get("committed_p50_ca_s") is None
     # Scored again it has the same figures, and it is not overwritten.
     assert main([str(cell)]) == 0
     assert json.loads((cell / "metrics.json").read_text("utf-8"))["metrics"] == metrics
-    assert main(["import", "simuleval", str(log), "--into", str(cell)]) == 2
+    command = ["import", "simulstream", str(log), "--manifest", str(stm)]
+    assert main([*command, "--into", str(cell)]) == 2
     assert "is there already; remove it" in capsys.readouterr().err
-    assert main(["import", "simuleval", str(tmp_path / "none.log")]) == 2
+    assert main(["import", "simulstream", str(tmp_path / "none.log")]) == 2
     assert "no such file" in capsys.readouterr().err

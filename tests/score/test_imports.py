@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from streaming_asr.events.log import EventWriter, Step, UtteranceLog, read_log
 from streaming_asr.score import command
 from streaming_asr.score.folder import score_folder
-from streaming_asr.score.formats import readers
-from streaming_asr.score.formats.readers import BYTE_LETTERS
+from streaming_asr.score.simulstream import BYTE_LETTERS, read
 
 TEXT = "the cat sat on the mat"
 WORDS = [[word, 0.5 * i + 0.1, 0.5 * i + 0.4] for i, word in enumerate(TEXT.split())]
@@ -27,9 +26,9 @@ def a_manifest(place):
     return place / "m.jsonl"
 
 
-def an_import(place, form, content, references=None):
+def an_import(place, content, references=None):
     (place / "a.txt").write_text(content)
-    arguments = ["import", form, str(place / "a.txt"), "--into", str(place / "cell")]
+    arguments = ["import", "simulstream", str(place / "a.txt"), "--into", str(place / "cell")]
     if references is not None:
         arguments += ["--manifest", str(references)]
     return command.main(arguments)
@@ -38,12 +37,6 @@ def an_import(place, form, content, references=None):
 def result(place):
     found = json.loads((place / "cell/metrics.json").read_text())
     return found
-
-
-def simuleval(delays, **fields):
-    row = {"index": 0, "prediction": TEXT, "delays": delays, "source": ["a.wav"]}
-    row |= {"reference": TEXT, "source_length": 1000 * LENGTH_S}
-    return json.dumps(row | fields) + "\n"
 
 
 def simulstream(chunks, **fields):
@@ -69,16 +62,8 @@ def simulstream(chunks, **fields):
         ([1.0, 2.0, 3.0, 3.5], True),  # rounded, as before
     ],
 )
-@pytest.mark.parametrize("form", ["simuleval", "simulstream"])
-def test_audio_counted_in_whole_chunks_is_cut_at_the_end(
-    form, chunks_s, is_taken, tmp_path, capsys
-):
-    if form == "simuleval":
-        delays = [1000 * s for s in chunks_s]
-        content = simuleval((delays + [delays[-1]] * 6)[:6])
-    else:
-        content = simulstream(chunks_s)
-    status = an_import(tmp_path, form, content, a_manifest(tmp_path))
+def test_audio_counted_in_whole_chunks_is_cut_at_the_end(chunks_s, is_taken, tmp_path, capsys):
+    status = an_import(tmp_path, simulstream(chunks_s), a_manifest(tmp_path))
     assert status == (0 if is_taken else 2)
     if is_taken and chunks_s[-1] > LENGTH_S + 0.5:
         told = f"a: {chunks_s[-1]:g} s of audio are counted, in whole chunks, of 3.3 s"
@@ -95,12 +80,12 @@ def test_an_stm_does_not_tell_how_long_a_recording_is(heard_s, status, tmp_path)
     stm = tmp_path / "r.stm"
     stm.write_text(f"a 1 s 0.5 3.0 {TEXT}\n")
     content = simulstream([heard_s / 4, heard_s / 2, heard_s])
-    assert an_import(tmp_path, "simulstream", content, stm) == status
+    assert an_import(tmp_path, content, stm) == status
 
 
 def test_a_log_without_compute_has_no_compute_clock(tmp_path):
     content = simulstream([1.0, 2.0, LENGTH_S], computation_time=None)
-    assert an_import(tmp_path, "simulstream", content, a_manifest(tmp_path)) == 0
+    assert an_import(tmp_path, content, a_manifest(tmp_path)) == 0
     metrics = result(tmp_path)["metrics"]
     assert metrics["rtf_total"] is None and metrics["arwer_grid_ca"] is None
     assert metrics["arwer_grid_cu"] is not None
@@ -154,8 +139,8 @@ def test_pieces_of_bytes_are_joined_to_the_text_however_they_are_cut(text, data)
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "log.jsonl")
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        ((recording,), _) = readers.simulstream(path)
-    assert "".join(recording.emissions[-1].committed) == text
+        ((recording,), _) = read(path)
+    assert "".join(recording.displays[-1]) == text
 
 
 # Written by simulstream 1.0.0 itself (HFSlidingWindowRetranslator, tiny.en, chunks of 1 s) on a
@@ -181,7 +166,7 @@ def test_a_log_that_simulstream_wrote_with_a_whisper_is_imported(tmp_path):
     stm = tmp_path / "r.stm"
     stm.write_text(f"a 1 s 0.0 4.775 {said}\n")
     content = "".join(json.dumps(row) + "\n" for row in rows)
-    assert an_import(tmp_path, "simulstream", content, stm) == 0
+    assert an_import(tmp_path, content, stm) == 0
     metrics = result(tmp_path)["metrics"]
     assert metrics["wer"] == 0.0
     # "Preston." and "ago." lose their full stops, "smart." is replaced by "special".
@@ -198,23 +183,19 @@ def test_words_with_accents_stay_words(text, tmp_path):
     rows[1]["generated_tokens"], rows[2]["generated_tokens"] = text.split(), []
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ((recording,), _) = readers.simulstream(path)
-    assert recording.is_bare and list(recording.emissions[-1].committed) == text.split()
+    ((recording,), _) = read(path)
+    assert recording.is_bare and recording.displays[-1] == text.split()
 
 
 # -- damage whose effect is known ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", [1e6, 1e3, 1e-3, 1e-6])
-@pytest.mark.parametrize("form", ["simuleval", "simulstream"])
-def test_compute_in_other_units_is_remarked(form, scale, tmp_path):
-    if form == "simulstream":
-        content = simulstream([1.0, 2.0, 3.0, LENGTH_S], computation_time=0.1 * scale)
-    else:
-        delays = [500.0 * (i + 1) for i in range(6)]
-        spent = [delay + 100 * scale * (i + 1) for i, delay in enumerate(delays)]
-        content = simuleval(delays, elapsed=spent)
-    assert an_import(tmp_path, form, content, a_manifest(tmp_path)) == 0
+def test_compute_in_other_units_is_remarked_and_kept(scale, tmp_path, capsys):
+    content = simulstream([1.0, 2.0, 3.0, LENGTH_S], computation_time=0.1 * scale)
+    assert an_import(tmp_path, content, a_manifest(tmp_path)) == 0
+    assert "in the units of the format?" in capsys.readouterr().out
+    score_folder(tmp_path / "cell")
     assert any("in the units of the format?" in each for each in result(tmp_path)["warnings"])
 
 
@@ -225,30 +206,10 @@ def test_a_chunk_that_is_lost_is_remarked_or_refused(lost, tmp_path):
     del rows[1 + lost]
     stm = tmp_path / "r.stm"
     stm.write_text(f"a 1 s 0 {LENGTH_S} {TEXT}\nb 1 s 0 {LENGTH_S} {TEXT}\n")
-    status = an_import(tmp_path, "simulstream", "".join([*rows, *whole]), stm)
+    status = an_import(tmp_path, "".join([*rows, *whole]), stm)
     assert status == 2 or result(tmp_path)["warnings"] == [
         f"a: chunks are 0.5 s long, but longer after {0.5 * lost:g} s: lines may be missing there"
     ]
-
-
-def test_a_gap_in_simulevals_index_is_remarked(tmp_path):
-    rows = [simuleval([1000.0 * 3] * 6, source=[f"{i}.wav"], index=i) for i in (4, 5, 7, 8)]
-    assert an_import(tmp_path, "simuleval", "".join(rows)) == 0
-    (warning,) = result(tmp_path)["warnings"]
-    assert warning == "7: `index` goes from 5 to 7: lines may be missing before it"
-
-
-def test_what_is_doubtful_is_remarked_and_kept(tmp_path, capsys):
-    early = simuleval([400.0 + i for i in range(6)])
-    assert an_import(tmp_path, "simuleval", early, a_manifest(tmp_path)) == 0
-    assert "before they begin" in capsys.readouterr().out
-    again = score_folder(tmp_path / "cell")
-    assert len(again["warnings"]) == 1 and "before they begin" in again["warnings"][0]
-
-
-def test_delays_in_frames_are_remarked_without_word_times_too(tmp_path, capsys):
-    assert an_import(tmp_path, "simuleval", simuleval([50.0 * i for i in range(2, 8)])) == 0
-    assert "final in the first quarter of the audio" in capsys.readouterr().out
 
 
 def test_a_log_cut_short_says_how_many_recordings_were_promised(tmp_path):
@@ -261,9 +222,6 @@ def test_a_log_cut_short_says_how_many_recordings_were_promised(tmp_path):
 
 # -- what is refused ------------------------------------------------------------------------------
 
-STEPS = [500.0 * (i + 1) for i in range(6)]  # ms
-ELAPSED = [600.0 * (i + 1) for i in range(6)]
-TIMED = simuleval(STEPS, elapsed=ELAPSED)
 WHOLE = simulstream([1.0, 2.0, 3.0, LENGTH_S])
 NAMED = json.dumps({"id": 0, "metadata": {"wav_name": "a.wav"}}) + "\n"
 
@@ -282,63 +240,46 @@ def twice(content, at):
     return "".join([*rows[: at + 1], *rows[at:]])
 
 
-# By the format and what is behind it: `m` has a manifest, `s` an STM.
+# By what is behind it: `m` has a manifest, `s` an STM.
 REFUSED = [
-    ("simuleval", row(prediction="a b", delays=[1]), "line 1: 2 words with 1 delays"),
-    ("simuleval", row(prediction="a", delays=[-1]), "line 1: Expected `float` >= 0.0 - at `$.del"),
-    ("simuleval", row(prediction="/a.wav"), "line 1: Object missing required field `delays`"),
-    ("simuleval", '{"prediction": "a"', "line 1: not JSON"),
-    ("simuleval", '{"prediction": NaN, "delays": [1, 2, 3]}', "line 1: not JSON (NaN is"),
-    ("simuleval", "[1]", "not an object"),
-    ("simuleval", row(prediction="a", delays=[10**400], source="a"), "line 1: "),
-    ("simuleval", row(prediction="a", delays=[1], reference={}, source="a"), "`$.reference`"),
-    ("simuleval", simuleval(STEPS, source_length=None), "holds no `source_length` for"),
-    ("simuleval", simuleval([500, 1500, 1000, *STEPS[3:]]), "goes back"),
-    ("simuleval", simuleval(STEPS, elapsed=[600, 1200, 1300, *ELAPSED[3:]]), "takes -0.4 s"),
-    ("simuleval", simuleval(STEPS, elapsed=[300, *ELAPSED[1:]]), "computing takes -0.2 s"),
-    ("simuleval", simuleval([*STEPS[:5], 3900]), "are received of a recording of 3.3 s"),
-    ("simuleval", simuleval([ms / 1000 for ms in STEPS]), "text after 8 samples"),
-    ("simuleval", simuleval(STEPS, source_length=LENGTH_S), "of a recording of 0.0033125 s"),
-    ("simuleval", simuleval([True, *STEPS[1:]]), "got `bool`"),
-    ("simuleval", simuleval(["400", *STEPS[1:]]), "got `str`"),
-    ("simuleval", simuleval(STEPS, reference="x" * 2_000_001), "`str` of length <= 2000000"),
-    ("simuleval m", simuleval(STEPS, source_length=900), "a: lasts 0.90 s, 3.30 s are st"),
-    ("simulstream", chunk(), "line 1: id 0 has no `metadata` line before it"),
-    ("simulstream", chunk(id=None), "line 1: no `id`"),
-    ("simulstream", row(id=[], metadata={"wav_name": "a.wav"}), "line 1: "),
-    ("simulstream", NAMED + chunk(deleted_tokens=["b"]), "are not the last ones shown"),
-    ("simulstream s", NAMED + chunk(total_audio_processed=1e308), "line 2: "),
-    ("simulstream s", simulstream([2.0, 1e9]), "a: 1e+09 s are received, and its reference ends"),
-    ("simulstream m", simulstream([1.0, 0.5]), "goes back"),
-    ("simulstream m", simulstream([0.8]), "is ok after 0.8 of 3.3 s"),
-    ("simulstream m", WHOLE.replace('"on"', '"Ġon"'), "of byte-level BPE ('Ġon')"),
-    *(("simulstream m", twice(WHOLE, at), "is in it twice") for at in (1, 2, 3, 4)),
+    ("m", chunk(), "line 1: id 0 has no `metadata` line before it"),
+    ("m", chunk(id=None), "line 1: no `id`"),
+    ("m", row(id=[], metadata={"wav_name": "a.wav"}), "line 1: "),
+    ("m", NAMED + chunk(deleted_tokens=["b"]), "are not the last ones shown"),
+    ("s", NAMED + chunk(total_audio_processed=1e308), "line 2: "),
+    ("s", simulstream([2.0, 1e9]), "a: 1e+09 s are received, and its reference ends"),
+    ("m", simulstream([1.0, 0.5]), "goes back"),
+    ("m", simulstream([0.8]), "is ok after 0.8 of 3.3 s"),
+    ("m", WHOLE.replace('"on"', '"Ġon"'), "of byte-level BPE ('Ġon')"),
+    *(("m", twice(WHOLE, at), "is in it twice") for at in (1, 2, 3, 4)),
     *(
-        ("simulstream m", simulstream([1.0, 2.0, LENGTH_S], **{name: None}), f"`{name}`")
+        ("m", simulstream([1.0, 2.0, LENGTH_S], **{name: None}), f"`{name}`")
         for name in ("total_audio_processed", "generated_tokens", "deleted_tokens")
     ),
     # Subwords, which only their tokenizer joins; pieces that all are of byte-level BPE are joined.
     *(
-        case
-        for token in ("Ġcat", "##at", "ca@@", "cat</w>")
-        for case in (
-            ("simuleval m", simuleval(STEPS, prediction=TEXT.replace("cat", token)), repr(token)),
-            ("simulstream m", simulstream([1.0, 3.3], generated_tokens=[token]), repr(token)),
-        )
-        if case[::2] != ("simulstream m", "'Ġcat'")
+        ("m", simulstream([1.0, 3.3], generated_tokens=[token]), repr(token))
+        for token in ("##at", "ca@@", "cat</w>")
     ),
+    ("m", '{"id": 0', "line 1: not JSON"),
+    ("m", '{"id": 0, "total_audio_processed": NaN}', "line 1: not JSON (NaN is"),
+    ("m", "[1]", "not an object"),
+    ("m", NAMED + chunk(total_audio_processed=-1), "line 2: Expected `float` >= 0.0 - at `$.total"),
+    ("m", NAMED + chunk(total_audio_processed=True), "got `bool`"),
+    ("m", NAMED + chunk(total_audio_processed="0.4"), "got `str`"),
+    ("m", simulstream([0.001, 2.0, LENGTH_S]), "text after 16 samples"),
+    ("", WHOLE, "holds no reference texts; give --manifest"),
 ]
 
 
-@pytest.mark.parametrize(("form", "content", "said"), REFUSED)
+@pytest.mark.parametrize(("kind", "content", "said"), REFUSED)
 def test_what_cannot_be_scored_is_refused_and_nothing_is_left(
-    form, content, said, tmp_path, capsys
+    kind, content, said, tmp_path, capsys
 ):
-    form, _, kind = form.partition(" ")
     stm = tmp_path / "r.stm"
     stm.write_text(f"a 1 s 0.0 3.3 {TEXT}\n")
     references = {"m": a_manifest(tmp_path), "s": stm}.get(kind)
-    assert an_import(tmp_path, form, content, references) == 2
+    assert an_import(tmp_path, content, references) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and said in error
     assert not (tmp_path / "cell").exists()
@@ -353,7 +294,7 @@ def test_only_these_counts_only_the_recordings_of_the_file(tmp_path, capsys):
         (tmp_path / each["audio_filepath"]).touch()
     references.write_text("".join(json.dumps(each) + "\n" for each in rows))
     content = simulstream([1.0, 2.0, 3.3])
-    assert an_import(tmp_path, "simulstream", content, references) == 0
+    assert an_import(tmp_path, content, references) == 0
     printed = capsys.readouterr().out
     assert "3 utterances, 2 of them absent from the file (--only-these leaves them out)" in printed
     assert "WER 66.67 %" in printed
@@ -362,20 +303,8 @@ def test_only_these_counts_only_the_recordings_of_the_file(tmp_path, capsys):
     assert command.main([*arguments, str(tmp_path / "only"), *manifest]) == 0
     printed = capsys.readouterr().out
     assert "1 utterances; knows" in printed and "WER 0.00 %" in printed
-    assert command.main([*arguments, str(tmp_path / "none")]) == 2
-    assert "--only-these: the references are those of FILE" in capsys.readouterr().err
     row["audio_filepath"] = "z.wav"
     (tmp_path / "z.wav").touch()
     references.write_text(json.dumps(row))
     assert command.main([*arguments, str(tmp_path / "other"), *manifest]) == 2
     assert "is in none of the 1 references (such as 'z')" in capsys.readouterr().err
-
-
-def test_an_import_without_word_times_shows_its_lagging(tmp_path, capsys):
-    delays = [1000.0, 1000.0, 2000.0, 2000.0, 3000.0, 3300.0]
-    assert an_import(tmp_path, "simuleval", simuleval(delays)) == 0
-    # Six words in 3.3 s: (1000 + 450 + 900 + 350 + 800 + 550) / 6, with 550 ms a word.
-    assert "; AL 675 ms; LAAL 675 ms" in capsys.readouterr().out
-    assert command.main([str(tmp_path / "cell")]) == 0
-    note = "no word times, so no latency of words; score --metrics al_ca_ms,laal_ca_ms"
-    assert note in " ".join(capsys.readouterr().out.split())

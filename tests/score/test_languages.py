@@ -110,9 +110,8 @@ def test_stream_laal_of_characters_is_that_of_simulstream():
 # -- other tools' files ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["simuleval", "simulstream"])
 @pytest.mark.parametrize("text", [*TEXTS.values(), "Amy Lee去New York吧"])
-def test_what_is_imported_in_characters_has_our_figures(form, text, tmp_path):
+def test_what_is_imported_in_characters_has_our_figures(text, tmp_path):
     language = next((name for name, each in TEXTS.items() if each == text), "zh")
     log = growing(language, text)
     for step in log.steps:  # blanks stand where the text has them
@@ -121,50 +120,35 @@ def test_what_is_imported_in_characters_has_our_figures(form, text, tmp_path):
     with EventWriter(cell / "events.jsonl", {"config": {}}) as writer:
         writer.write_utterance(log)
     ours = score_folder(cell)["metrics"]
-    row = {"prediction": "".join(units(text, "character")), "source": "u.wav"}
-    # A delay for each code point, also of a word of Latin letters.
-    row["delays"] = [
-        1000 * s.audio_s for s in log.steps for _ in "".join(s.committed).replace(" ", "")
-    ]
-    rows = [row]
-    if form == "simulstream":
-        rows = [{"id": 0, "metadata": {"wav_name": "u.wav"}}]
-        for step in log.steps:
-            row = {"id": 0, "total_audio_processed": step.audio_s, "deleted_tokens": []}
-            rows.append(row | {"generated_tokens": step.committed})
-    (tmp_path / "a.log").write_text("".join(json.dumps(row) + "\n" for row in rows))
     into = tmp_path / "again"
-    arguments = ["import", form, str(tmp_path / "a.log"), "--into", str(into)]
-    assert command.main([*arguments, "--manifest", str(cell)]) == 0
+    chunks = [(step.audio_s, step.committed) for step in log.steps]
+    arguments = ["import", "simulstream", str(a_log(tmp_path / "u.log", chunks))]
+    arguments += ["--into", str(into), "--manifest", str(cell)]
+    assert command.main(arguments) == 0
     theirs = score_folder(into)
     assert theirs["unit"] == ["character"]
-    known = ("wer", "cer", "wer_formatted", "al_cu_ms", "laal_cu_ms", "word_latency_coverage")
-    if form == "simuleval" and " " in text:  # its characters have no blanks
-        known = known[:2]
-    for name in known:
-        if theirs["metrics"][name] is not None:
-            assert theirs["metrics"][name] == pytest.approx(ours[name]), name
-    hypothesis = traces(read_log(into / "events.jsonl"))[0].hypothesis
-    assert hypothesis == (text.replace(" ", "") if form == "simuleval" else text)
+    for name in ("wer", "cer", "wer_formatted", "word_latency_shown_p50_cu_s"):
+        assert theirs["metrics"][name] == pytest.approx(ours[name]), name
+    assert traces(read_log(into / "events.jsonl"))[0].hypothesis == text
 
 
-def an_import(place, prediction, manifest, *options):
-    row = {
-        "index": 0,
-        "prediction": prediction,
-        "delays": [1000.0] * len(prediction.split()),
-        "source": ["a.wav"],
-        "source_length": 2000.0,
-        "reference": "we do not colour two things",
-    }
-    (place / "a.log").write_text(json.dumps(row))
+def a_log(path, chunks):
+    """simulstream's log of one recording; chunks: seconds and new tokens."""
+    rows = [{"id": 0, "metadata": {"wav_name": path.with_suffix(".wav").name}}]
+    for audio_s, new in chunks:
+        row = {"id": 0, "total_audio_processed": audio_s, "deleted_tokens": []}
+        rows.append(row | {"generated_tokens": new})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def an_import(place, text, manifest, *options):
     (place / "a.wav").touch()
-    arguments = ["import", "simuleval", str(place / "a.log"), "--into", str(place / "cell")]
-    if manifest is not None:
-        row = {"id": "a", "audio_filepath": "a.wav", "duration": 2.0, **manifest}
-        (place / "m.jsonl").write_text(json.dumps(row))
-        arguments += ["--manifest", str(place / "m.jsonl")]
-    return command.main([*arguments, *options])
+    row = {"id": "a", "audio_filepath": "a.wav", "duration": 2.0, **manifest}
+    (place / "m.jsonl").write_text(json.dumps(row))
+    log = a_log(place / "a.log", [(2.0, text.split())])
+    arguments = ["import", "simulstream", str(log), "--into", str(place / "cell")]
+    return command.main([*arguments, "--manifest", str(place / "m.jsonl"), *options])
 
 
 @pytest.mark.parametrize("tag", ["en", "en-US", "EN", "eng", "English", "en_GB"])
@@ -183,9 +167,9 @@ def test_an_imported_log_without_a_language_takes_that_of_the_option(tmp_path, c
     result = json.loads((tmp_path / "cell/metrics.json").read_text())
     assert result["unit"] == ["character"] and result["warnings"] == []
     shutil.rmtree(tmp_path / "cell")
-    assert an_import(tmp_path, "we", None, "--language", "English") == 0
+    assert an_import(tmp_path, "we", {"text": "we"}, "--language", "English") == 0
     shutil.rmtree(tmp_path / "cell")
-    assert an_import(tmp_path, "we", None, "--language", "Enlish") == 2
+    assert an_import(tmp_path, "we", {"text": "we"}, "--language", "Enlish") == 2
     assert "--language Enlish: no language that is known" in capsys.readouterr().err
 
 

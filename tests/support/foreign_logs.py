@@ -1,7 +1,4 @@
-"""Talks as hypothesis draws them, in the formats of other tools, and every way to break a rule.
-
-A format is written here from its description in docs/formats.md, not by the project's own writers.
-"""
+"""Talks as hypothesis draws them, in the format of simulstream, and every way to break a rule."""
 
 from __future__ import annotations
 
@@ -55,27 +52,6 @@ def talks(draw: st.DrawFn, *, n: int | None = None) -> list[Talk]:
 # -- the formats ----------------------------------------------------------------------------------
 
 
-def simuleval(talks: list[Talk]) -> Rows:
-    rows = []
-    for index, talk in enumerate(talks):
-        n = len(talk.said)
-        delays = [1000.0 * heard for heard in talk.heard_s[:n]]
-        spent = [1000.0 * sum(talk.computed_s[: k + 1]) for k in range(n)]
-        rows.append(
-            {
-                "index": index,
-                "prediction": talk.text,
-                "delays": delays,
-                "elapsed": [d + s for d, s in zip(delays, spent, strict=True)],
-                "prediction_length": n,
-                "reference": talk.text,
-                "source": [f"/data/{talk.name}.wav", "samplerate: 16000 Hz"],
-                "source_length": 1000.0 * talk.duration_s,
-            }
-        )
-    return rows
-
-
 def simulstream(talks: list[Talk]) -> Rows:
     rows: Rows = []
     for number, talk in enumerate(talks):
@@ -116,38 +92,22 @@ def stm(talks: list[Talk]) -> Rows:
 
 # -- what breaks them -----------------------------------------------------------------------------
 
-TIMES = {"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 1e9}}
 TOKENS = {"type": "array", "items": {"type": "string"}}
-TIME = TIMES["items"]
-SCHEMAS: dict[str, dict[str, Any]] = {
-    "simuleval": {
-        "type": "object",
-        "required": ["prediction", "delays"],
-        "properties": {
-            "index": {"type": ["integer", "null"]},
-            "prediction": {"type": "string"},
-            "delays": TIMES,
-            "elapsed": TIMES,
-            "reference": {"type": ["string", "null"]},
-            "source": {"type": ["array", "string", "null"], "items": {"type": "string"}},
-            "source_length": {**TIME, "type": ["number", "null"]},  # type: ignore[dict-item]
+TIME = {"type": "number", "minimum": 0, "maximum": 1e9}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {
+        "id": {"type": ["integer", "string"]},
+        "metadata": {
+            "type": ["object", "null"],
+            "required": ["wav_name"],
+            "properties": {"wav_name": {"type": "string"}},
         },
-    },
-    "simulstream": {
-        "type": "object",
-        "required": ["id"],
-        "properties": {
-            "id": {"type": ["integer", "string"]},
-            "metadata": {
-                "type": ["object", "null"],
-                "required": ["wav_name"],
-                "properties": {"wav_name": {"type": "string"}},
-            },
-            "total_audio_processed": TIME,
-            "computation_time": TIME,
-            "generated_tokens": TOKENS,
-            "deleted_tokens": TOKENS,
-        },
+        "total_audio_processed": TIME,
+        "computation_time": TIME,
+        "generated_tokens": TOKENS,
+        "deleted_tokens": TOKENS,
     },
 }
 
@@ -158,50 +118,6 @@ def _scaled(row: dict[str, Any], keys: tuple[str, ...], by: float) -> None:
             row[key] = [by * value for value in row[key]]
         elif key in row:
             row[key] *= by
-
-
-CLOCKS = ("delays", "elapsed")
-
-
-def _negative_compute(rows: Rows, at: int) -> None:
-    rows[at]["elapsed"][0] = rows[at]["delays"][0] - 5
-
-
-def _compute_taken_back(rows: Rows, at: int) -> None:
-    row = rows[at]
-    row["elapsed"][-1] = row["delays"][-1] + row["elapsed"][-2] - row["delays"][-2] - 5
-
-
-def _back(rows: Rows, at: int) -> None:
-    rows[at]["delays"][-1] = rows[at]["delays"][0] - 1
-
-
-SIMULEVAL: dict[str, Callable[[Rows, int], Any]] = {
-    "a delay goes back": _back,
-    "seen before it is heard": _negative_compute,
-    "compute is taken back": _compute_taken_back,
-    "after the recording": lambda rows, at: rows[at]["delays"].__setitem__(
-        -1, rows[at]["source_length"] + 600
-    ),
-    "delays in seconds": lambda rows, at: _scaled(rows[at], CLOCKS, 1e-3),
-    "delays in microseconds": lambda rows, at: _scaled(rows[at], CLOCKS, 1e3),
-    "the length in seconds": lambda rows, at: _scaled(rows[at], ("source_length",), 1e-3),
-    "a delay too many": lambda rows, at: rows[at]["delays"].append(9000.0),
-    "a word too many": lambda rows, at: rows[at].update(prediction=rows[at]["prediction"] + " a"),
-    "byte-level BPE": lambda rows, at: rows[at].update(
-        prediction=" ".join(f"Ġ{word}" for word in rows[at]["prediction"].split())
-    ),
-    "WordPiece": lambda rows, at: rows[at].update(
-        prediction=rows[at]["prediction"].rsplit(" ", 1)[0] + " ##ing"
-    ),
-    "another number": lambda rows, at: rows[at].update(prediction_length=99),
-    "twice": lambda rows, at: rows.append(rows[at]),
-    "no length": lambda rows, at: rows[at].pop("source_length"),  # where there is no manifest
-    "no reference": lambda rows, at: rows[at].pop("reference"),
-    "of another name": lambda rows, at: rows[at].update(source=["another.wav"]),
-}
-ALONE = ("no length", "no reference")  # what a manifest says in its place
-WITH_MANIFEST = ("of another name",)
 
 
 def _chunk(rows: Rows, at: int) -> dict[str, Any]:
