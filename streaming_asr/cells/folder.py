@@ -3,7 +3,6 @@
 <output>/<experiment>/<cell>/          .<cell>.lock next to it while a process writes
     events.jsonl                       what happened
     metrics.json utterances.jsonl      what was scored
-    segments.tsv                       the text with times, of long recordings
     failed.json                        why the cell stopped, until it runs again
     .hydra/                            its configuration, and its code's modules (code.json)
     pieces/<k>-of-<n>/                 the same, of a cell split over jobs
@@ -27,7 +26,7 @@ from streaming_asr.errors import UserError
 from streaming_asr.files import check_file, json_of, write_text, yaml_of
 
 EVENTS, RESULT, UTTERANCES = "events.jsonl", "metrics.json", "utterances.jsonl"
-FAILED, SEGMENTS, PIECES, SAVED = "failed.json", "segments.tsv", "pieces", ".hydra"
+FAILED, PIECES, SAVED = "failed.json", "pieces", ".hydra"
 CODE, SETTINGS = "code.json", "overrides.yaml"  # in SAVED
 
 

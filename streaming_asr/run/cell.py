@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +27,7 @@ from streaming_asr.models.hash import model_hash
 from streaming_asr.models.shared import of_files
 from streaming_asr.references import problems
 from streaming_asr.run.method import method_of, samples_of
-from streaming_asr.run.progress import LiveWriter, Progress, data_places, report_page
+from streaming_asr.run.progress import Progress, data_places, report_page
 from streaming_asr.terminal import loading, wrapped
 from streaming_asr.text.normalise import default_kind
 
@@ -186,22 +186,15 @@ def run_cell(
             if is_piece:
                 return _join(job) or result
             return result
-        work = _prepared(job)  # a refused run leaves no run of W&B
+        work = _prepared(job)
         folders.save_configuration(folder, config, hydra_node.overrides.task)
         folders.save_code(folder, job.code)
-        with ExitStack() as tracking:
-            # A method that cannot run, as without its server, leaves no run of W&B.
-            begin = cache(lambda: tracking.enter_context(job.tracked(folder)))
-            if work is not None:
-                _simulate(job, begin, work)
-            result = job.score(folder)
-            _send(begin(), folder, result, job.config)
+        if work is not None:
+            _simulate(job, work)
+        result = job.score(folder)
+        _send(job, folder, result)
         if is_piece and (joined := _join(job)) is not None:
             folder, result = whole, joined
-        if (folders.header_of(folder) or {}).get("longform"):  # not only a measurement
-            from streaming_asr.run.segments import write_segments
-
-            write_segments(folder)
         folders.forget_failure(folder)  # of a process that gave up on it meanwhile
         return result
 
@@ -256,20 +249,18 @@ def _prepared(job: Job) -> Work | None:
     return Work(utterances, closed, todo, method, synchronise)
 
 
-def _simulate(job: Job, track: Callable[[], Tracker], work: Work) -> None:
-    """Write the log of the recordings that it does not have yet. track: begins the tracking."""
+def _simulate(job: Job, work: Work) -> None:
+    """Write the log of the recordings that it does not have yet."""
+    from streaming_asr.events.log import EventWriter
     from streaming_asr.simulate.feeds import simulate
 
     config, path = job.config, job.folder / folders.EVENTS
     utterances, closed, todo, method, synchronise = work
     header = _header(job, method, len(utterances))
-    progress_of = partial(Progress, track=track, normaliser=job.settings["normaliser"])
-    with LiveWriter(path, header) as writer, progress_of(job.title, utterances) as progress:
+    with EventWriter(path, header) as writer, Progress(job.title, utterances) as progress:
 
         def closed_now(utterance: Utterance, error: str | None) -> None:
-            words = writer.committed.pop(utterance.id)
-            # What a failed utterance output before it failed is not its result.
-            progress.closed(utterance, "".join(words) if error is None else "")
+            progress.closed(utterance)
             if not path.exists():
                 raise UserError(
                     f"{path}: was removed or moved during the run, so nothing of it can be kept; "
@@ -278,7 +269,7 @@ def _simulate(job: Job, track: Callable[[], Tracker], work: Work) -> None:
 
         for utterance in utterances:
             if utterance.id in closed:
-                progress.closed(utterance)
+                progress.closed(utterance, earlier=True)
         try:
             simulate(
                 method,
@@ -289,7 +280,6 @@ def _simulate(job: Job, track: Callable[[], Tracker], work: Work) -> None:
                 first_chunk_samples=samples_of(config.first_chunk),
                 batch=config.batch,
                 synchronise=synchronise,
-                on_warm=track,
                 on_utterance=closed_now,
                 on_progress=progress.heard,
             )
@@ -375,20 +365,21 @@ def _join(job: Job) -> dict[str, Any] | None:
         print(f"not joined yet: {error}")
         return None
     result = job.score(job.whole)
-    with job.tracked(job.whole) as track:
-        _send(track, job.whole, result, job.config)
+    _send(job, job.whole, result)
     return result
 
 
-def _send(track: Tracker, folder: Path, result: Mapping[str, Any], config: DictConfig) -> None:
+def _send(job: Job, folder: Path, result: dict[str, Any]) -> None:
     """Give the tracker, if there is one, the result of a cell."""
-    if track.alive:
-        from streaming_asr.corpora.rows import text_lines
-        from streaming_asr.score.results import read_results
+    with job.tracked(folder) as track:
+        if track.alive:
+            from streaming_asr.corpora.rows import text_lines
+            from streaming_asr.score.results import read_results
 
-        (cell,) = read_results(folder)
-        track.results(result["metrics"], chunk_ms=cell.chunk_ms, series=cell.series)
-        lines = text_lines(folder / folders.UTTERANCES)
-        track.table("utterances", [json.loads(line) for line in lines])
-        track.events(folder / folders.EVENTS)
-        track.report(report_page(folder, data_places(config)))
+            (cell,) = read_results(folder)
+            track.summary(result["metrics"])
+            track.series(cell.series)
+            lines = text_lines(folder / folders.UTTERANCES)
+            track.table("utterances", [json.loads(line) for line in lines])
+            track.events(folder / folders.EVENTS)
+            track.report(report_page(folder, data_places(job.config)))

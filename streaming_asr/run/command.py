@@ -38,7 +38,7 @@ from streaming_asr.run.cell import run_cell
 from streaming_asr.run.failures import EXIT_FAILED, cell_failed, failures_told
 from streaming_asr.run.obtain import planned
 from streaming_asr.run.plan import Plan, take_finished
-from streaming_asr.run.progress import data_places, show, show_segments
+from streaming_asr.run.progress import data_places, show
 from streaming_asr.terminal import exit_status, stopped
 
 Present: TypeAlias = Callable[..., None]
@@ -104,10 +104,7 @@ def _main(line: CommandLine, present: Present) -> int:
     configs = [cell.config for cell in plan.cells if cell.config is not None]
     places = [each for config in configs for each in data_places(config)]
     place = plan.sweep or folders.cell_of(plan.cells[0].folder)
-    if not is_sweep:
-        present(place, places, *chosen)
-        show_segments(place)
-    elif any(place.rglob(folders.RESULT)):
+    if not is_sweep or any(place.rglob(folders.RESULT)):
         present(place, places, *chosen)
     return max(status, failures_told(plan))
 

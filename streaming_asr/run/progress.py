@@ -1,62 +1,30 @@
-"""What a run shows: its progress, the table of its results, where the page and the segments are."""
+"""What a run shows: its progress, the table of its results, where the page is."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from streaming_asr.cells.folder import RESULT, SEGMENTS, UTTERANCES
-from streaming_asr.events.log import EventWriter, Step, UtteranceLog
-from streaming_asr.method import revise
-from streaming_asr.metrics.accuracy import Errors, count, total
-from streaming_asr.text.normalise import normaliser
+from streaming_asr.cells.folder import RESULT, UTTERANCES
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from streaming_asr.track.tracker import Tracker
     from streaming_asr.utterance import Utterance
 
-SEGMENTS_SHOWN = 20
 TEXTS_SHOWN = 10  # recordings
 EVERY_S = 15.0  # between two lines of progress
 
 
-class LiveWriter(EventWriter):
-    """The log of a run, which keeps in `committed` the words of each recording that is open."""
-
-    def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
-        super().__init__(path, header)
-        self.committed: dict[str, list[str]] = {}
-
-    def open_utterance(self, utterance: UtteranceLog) -> None:
-        self.committed[utterance.utt] = []
-        super().open_utterance(utterance)
-
-    def step(self, utt: str, step: Step) -> None:
-        revise(self.committed[utt], step.retracted, step.committed)
-        super().step(utt, step)
-
-
 class Progress:
     """How much of the audio has been heard: a bar on a terminal, elsewhere a line on stderr after
-    the first recording and then each `EVERY_S`.
+    the first recording and then each `EVERY_S`."""
 
-    The tracker gets it as recordings close: how many, and the WER in percent of those that this
-    process transcribed.
-    """
-
-    def __init__(
-        self,
-        called: str,
-        utterances: Sequence[Utterance],
-        track: Callable[[], Tracker],
-        normaliser: str,
-    ) -> None:
+    def __init__(self, called: str, utterances: Sequence[Utterance]) -> None:
         from rich import progress
         from rich.console import Console
         from rich.markup import escape
@@ -76,7 +44,6 @@ class Progress:
         self._called, self._has_lines = called, not stderr.is_terminal
         self._begun_s = self._told_s = perf_counter()
         self._earlier_s = 0.0  # of audio, processed by an earlier command
-        self._track, self._normaliser, self._errors = track, normaliser, Errors(0, 0)
         self._task = self._bar.add_task(
             escape(called), total=self._total_s, told=self.description()
         )
@@ -116,19 +83,12 @@ class Progress:
                 flush=True,
             )
 
-    def closed(self, utterance: Utterance, text: str | None = None) -> None:
-        """Note that nothing more of `utterance` comes; text: what was committed of it, None
-        where an earlier process ran it."""
+    def closed(self, utterance: Utterance, *, earlier: bool = False) -> None:
+        """Note that nothing more of `utterance` comes; earlier: an earlier process ran it."""
         self._n_closed += 1
-        if text is None:
+        if earlier:
             self._earlier_s += utterance.duration_s
         self.heard(utterance, utterance.duration_s)
-        if text is not None:
-            words = normaliser(utterance.language, self._normaliser).words
-            self._errors = total([self._errors, count(words(utterance.text), words(text))])
-            wer = self._errors.percent()
-            rest = {} if wer is None else {"wer_so_far": wer}
-            self._track().log({"utterances_done": self._n_closed, **rest}, step=self._n_closed)
 
     def __enter__(self) -> Progress:
         self._bar.start()
@@ -185,14 +145,3 @@ def show(
             print(f"and {len(lines) - TEXTS_SHOWN} more: {result.folder / UTTERANCES}")
     page = report_page(folder, audio_from)
     print(f"results: {folder}\nreport:  {page}")
-
-
-def show_segments(folder: Path) -> None:
-    """Print the first lines of a transcription with times, and the place of all of it."""
-    from streaming_asr.corpora.rows import text_lines
-
-    path = folder / SEGMENTS
-    if path.exists():
-        lines = text_lines(path)
-        print("\n".join(lines[: SEGMENTS_SHOWN + 1]))
-        print(f"segments: {path} ({len(lines) - 1})")

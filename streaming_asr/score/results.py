@@ -151,11 +151,6 @@ class Result:
         return ", ".join(filter(None, (self.label, model, self.split)))
 
     @property
-    def chunk_ms(self) -> int | None:
-        """The chunk as the axis of a figure; None for one that waits for the whole recording."""
-        return None if self.chunk_s is None or self.is_whole else round(1000 * self.chunk_s)
-
-    @property
     def chunk(self) -> str:
         """The chunk as it is shown; the offline pass waits for the whole recording."""
         if self.is_whole:

@@ -45,13 +45,12 @@ def simulate(
     on_utterance: Callable[[Utterance, str | None], None] = lambda utterance, error: None,
     on_progress: Callable[[Utterance, float], None] = lambda utterance, seconds: None,
     warm_up: bool = True,
-    on_warm: Callable[[], object] = lambda: None,
 ) -> None:
     """Run `method` over `utterances` and write every event.
 
     writer: of the log; utterances that it has closed already are skipped. batch: the streams of a
     `Batched` method that advance together; each gets an equal share of a step's time. synchronise:
-    waits for the device. on_warm: called once the method has run without an error.
+    waits for the device.
     on_utterance(utterance, error): called as each one closes.
     on_progress(utterance, seconds): called after each step with the audio fed so far.
 
@@ -80,7 +79,6 @@ def simulate(
     with book.memory:
         if warm_up and step_samples is None:
             feeder.warm_up(todo[0].language)
-        on_warm()
         for group in grouped:
             if batch == 1 or book.opener(group[0]) is not None:
                 feeder.run_one(group[0])

@@ -1,6 +1,6 @@
-"""Timed words as segments, a new one after every long pause, and as subtitles.
+"""Timed words as subtitles.
 
-Subtitles follow Netflix's Timed Text Style Guide (English; general requirements): a cue has at most
+They follow Netflix's Timed Text Style Guide (English; general requirements): a cue has at most
 two lines of 42 characters (Chinese and Korean 16, Japanese 13 full-width ones) and lasts from 5/6 s
 to 7 s; lines break after punctuation, the lower one is longer. The guide does not state where a
 cue ends; `cues` has our rule.
@@ -19,7 +19,7 @@ from unicodedata import east_asian_width
 from streaming_asr.method import Word, revise
 from streaming_asr.text.spoken import whole_words
 
-SILENCE_S = 0.5  # a gap of this length between two words ends a segment
+SILENCE_S = 0.5  # a gap of this length between two words, at which a cue should end
 LONG_SILENCE_S = 1.0  # no cue holds a gap of this length
 LINE_CHARACTERS = 42
 WIDE_LETTERS, JAPANESE_LETTERS = 16, 13
@@ -36,7 +36,7 @@ NO_LAST = frozenset("「『（【《〈“‘")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Words without a long pause between them; seconds from the start of the recording."""
+    """Words that are shown together; seconds from the start of the recording."""
 
     start: float
     end: float
@@ -76,19 +76,6 @@ def _sharing(words: Sequence[Word], begin_s: float, end_s: float) -> list[Word]:
     starts_s = [begin_s + (end_s - begin_s) * n / n_letters for n in n_before]
     spans_s = zip(words, pairwise([*starts_s, end_s]), strict=True)
     return [replace(word, start=start_s, end=stop_s) for word, (start_s, stop_s) in spans_s]
-
-
-def segments(words: Sequence[Word], silence_s: float = SILENCE_S) -> list[Segment]:
-    """Return timed words in segments; a new one begins after every gap of `silence_s` or more.
-
-    Raises ValueError for a word without times.
-    """
-    words = whole_words(words)
-    if not words:
-        return []
-    # 1e-6: times are decimal fractions, whose difference may be a little too small.
-    begins = [i for i, gap_s in enumerate(_gaps(words)) if i and gap_s >= silence_s - 1e-6]
-    return [_segment(words[begin:end]) for begin, end in pairwise([0, *begins, len(words)])]
 
 
 def cues(words: Sequence[Word]) -> list[Segment]:
@@ -153,7 +140,7 @@ def _gaps(words: Sequence[Word]) -> list[float]:
     """Return the silence before each word in seconds, 0 before the first."""
     for word in words:
         if word.start is None or word.end is None:
-            raise ValueError(f"{word} has no times; segments are made of timed words")
+            raise ValueError(f"{word} has no times; subtitles are made of timed words")
     ends = [word.end or 0.0 for word in words]
     return [0.0 if i == 0 else (word.start or 0.0) - ends[i - 1] for i, word in enumerate(words)]
 

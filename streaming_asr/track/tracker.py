@@ -2,8 +2,8 @@
 
     with tracker(config, folder=cell) as track:
         track.log({"loss": 2.1}, step=10)        # a training curve
-        track.results({"wer": 4.2}, chunk_ms=300, series="ufal, mini clean")  # those of a cell
-        track.summary({"dev_wer": 4.2})          # those of a training
+        track.summary({"wer": 4.2})              # the final numbers
+        track.series("ufal, mini clean")         # what panels group a cell by
         track.table("utterances", rows)          # one row per utterance
         track.events(Path("events.jsonl"))       # the log as an artifact
         track.report(Path("report.html"))        # the HTML report with its timelines, as media
@@ -31,12 +31,6 @@ FINISH_TIMEOUT_S = 300  # for a server that went away while a run's files were b
 PROJECT = "streaming-asr"
 UNNAMED = "default"  # `name` of conf/run.yaml
 CHUNK = "chunk_ms"
-SERIES = "series"
-"""What a panel draws as one line: method, settings, model and data, as tables call them."""
-LATENCY = "word_latency_committed_p50_ca_s"  # the median, compute included
-BY_CHUNK, BY_LATENCY = "by_chunk", "by_latency"
-PANELS = ("wer", "arwer_grid_ca", LATENCY, "light_erasure", "rtf_total", "wer_formatted")
-"""The metrics that a finished cell puts into the history, under `by_chunk/` and `by_latency/`."""
 INIT_TIMEOUT_S = 30  # wandb's own 90 s would stall every cell of a sweep while a server is away
 
 
@@ -84,38 +78,12 @@ class Tracker:
 
         self._guard("summary", send)
 
-    def results(
-        self, values: Mapping[str, Any], *, chunk_ms: int | None, series: str | None = None
-    ) -> None:
-        """Keep the final numbers of a cell as a summary, and those of `PANELS` in the history too.
-
-        In the history they are one point over the chunk and one over the median latency: W&B makes
-        its panels of the history, so that a project shows WER by chunk and by latency by itself.
-        chunk_ms: None where the method gets all audio at once. series: `SERIES`.
-        """
-        self.summary(values)
-        axes = {CHUNK: chunk_ms, LATENCY: values.get(LATENCY)}
-        points = {
-            f"{prefix}/{name}": (axis, values.get(name))
-            for axis, prefix in ((CHUNK, BY_CHUNK), (LATENCY, BY_LATENCY))
-            for name in PANELS
-            if axes[axis] is not None and values.get(name) is not None and name != axis
-        }
-
-        def send() -> None:
-            if series is not None:
-                self._run.config.update({SERIES: series}, allow_val_change=True)
-            for axis in {axis for axis, _ in points.values()}:
-                # With `summary=` wandb would replace the number of the summary by {"min": number}.
-                self._run.define_metric(axis, hidden=True, overwrite=True)
-            for name, (axis, _) in points.items():
-                self._run.define_metric(name, step_metric=axis)
-            if not points:
-                return
-            numbers = {name: value for name, value in axes.items() if value is not None}
-            self._run.log({**numbers, **{name: value for name, (_, value) in points.items()}})
-
-        self._guard("results", send)
+    def series(self, name: str) -> None:
+        """Keep what all chunks of a method share, by which panels can group the runs: method,
+        settings, model and data, as tables call them."""
+        self._guard(
+            "series", lambda: self._run.config.update({"series": name}, allow_val_change=True)
+        )
 
     def table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep a table, as of one row per utterance; nested values become columns `outer.inner`."""

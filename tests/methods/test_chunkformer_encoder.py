@@ -13,13 +13,11 @@ from tiny import noise
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from streaming_asr.method import Word
 from streaming_asr.methods.chunkformer import layers
 from streaming_asr.methods.chunkformer.context import SIDE, Context
 from streaming_asr.methods.chunkformer.ctc import Greedy, best_path
 from streaming_asr.methods.chunkformer.encoder import EndlessCache, Network, Shape, encoder_flops
 from streaming_asr.methods.chunkformer.features import StreamingFbank, fbank, n_mel_frames
-from streaming_asr.text.subtitles import segments
 
 FIXTURE = FIXTURES / "chunkformer.json"
 LENGTHS = (500, 15, 14, 0, 231, 1)
@@ -275,7 +273,7 @@ def test_a_stream_gives_the_frames_of_the_whole_recording():
     assert torch.allclose(torch.cat(parts), fbank(torch.from_numpy(samples)), atol=1e-4)
 
 
-# -- Greedy CTC on literal paths: repeats, blanks, words, borders, segments --
+# -- Greedy CTC on literal paths: repeats, blanks, words, borders --
 
 
 TOKENS = ["<blank>", "<unk>", "▁the", "▁fox", "ed", "s", "▁", "<sos/eos>"]
@@ -334,15 +332,3 @@ def test_the_best_path_is_the_likeliest_token_of_each_frame():
     assert tokens == [1, 0]
     assert log_probs == pytest.approx([-0.40760596, -0.01338597], abs=1e-6)
     assert best_path(torch.zeros(0, 3)) == ([], [])
-
-
-def test_a_pause_of_half_a_second_ends_a_segment():
-    words = [Word(" one", 1.0, 1.2), Word(" two", 1.6, 1.9), Word(" three", 2.4, 2.5)]
-    assert [(s.start, s.end, s.text) for s in segments(words)] == [
-        (1.0, 1.9, "one two"),
-        (2.4, 2.5, "three"),
-    ]
-    assert [s.text for s in segments(words, silence_s=1.0)] == ["one two three"]
-    assert segments([]) == []
-    with pytest.raises(ValueError, match="no times"):
-        segments([Word("x")])

@@ -13,7 +13,7 @@ from streaming_asr.text.normalise import LIGHT, default_kind, light_key, light_w
 from streaming_asr.text.scripts import mismatch
 from streaming_asr.text.spoken import WordsAlone, is_word, whole_words
 from streaming_asr.text.style import in_style
-from streaming_asr.text.subtitles import cues, segments
+from streaming_asr.text.subtitles import cues
 from streaming_asr.text.tokens import common_prefix
 from streaming_asr.text.units import (
     joined,
@@ -164,8 +164,8 @@ def test_it_belongs_to_a_word_whose_times_stay(texts, whole):
     assert all(word.end == (word.start or 0.0) + 0.9 for word in found)
 
 
-def test_subtitles_and_segments_hold_words_alone():
-    assert cues(timed(" .")) == [] and segments(timed(" .")) == []
+def test_subtitles_hold_words_alone():
+    assert cues(timed(" .")) == []
     (cue,) = cues([Word(" va", 0.0, 1.0), Word(" ?", 1.0, 1.0)])
     assert (cue.text, cue.start, cue.end) == ("va ?", 0.0, 1.0)
 

@@ -129,54 +129,24 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(tmp
     }
 
 
-def history(cell):
-    """The points of the one offline run of a cell."""
-    (log,) = cell.glob("wandb/offline-run-*/*.wandb")
-    return [
-        {"/".join(item.nested_key): json.loads(item.value_json) for item in each.history.item}
-        for each in records(log)
-        if each.WhichOneof("record_type") == "history"
-    ]
-
-
-def test_a_finished_cell_is_a_point_over_its_chunk_and_its_median_latency(tmp_path):
+def test_a_finished_cell_has_numbers_and_what_panels_group_it_by(tmp_path):
     latency = "word_latency_committed_p50_ca_s"
     with tracker(CONFIG, folder=tmp_path) as track:
-        values = {"wer": 4.25, latency: 1.5, "rtf_total": None, "cer": 2.0}
-        track.results(values, chunk_ms=1000, series="ufal, tiny.en, voices")
+        track.summary({"wer": 4.25, latency: 1.5, "rtf_total": None, "cer": 2.0})
+        track.series("ufal, tiny.en, voices")
     written()
-    (point,) = history(tmp_path)
-    assert {key: value for key, value in point.items() if not key.startswith("_")} == {
-        "chunk_ms": 1000,
-        latency: 1.5,
-        "by_chunk/wer": 4.25,
-        f"by_chunk/{latency}": 1.5,
-        "by_latency/wer": 4.25,
-    }
     (log,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    axes, summary, config = {}, {}, {}
+    summary, config = {}, {}
     for record in records(log):
-        if record.WhichOneof("record_type") == "metric":
-            axes[record.metric.name] = record.metric.step_metric
-        elif record.WhichOneof("record_type") == "summary":
+        if record.WhichOneof("record_type") == "summary":
             summary |= {item.key: item.value_json for item in record.summary.update if item.key}
         elif record.WhichOneof("record_type") == "config":
             config |= {item.key: json.loads(item.value_json) for item in record.config.update}
-    assert (axes["by_chunk/wer"], axes["by_latency/wer"]) == ("chunk_ms", latency)
     assert config["series"] == "ufal, tiny.en, voices"
     # What a panel, a column or a sort uses is a number, not {"min": number}.
     assert {name: json.loads(summary[name]) for name in ("wer", "cer", latency)} == {
         "wer": 4.25, "cer": 2.0, latency: 1.5
     }  # fmt: skip
-    assert not [name for name, metric in axes.items() if "/" not in name and metric]
-
-
-def test_a_cell_without_a_median_latency_is_a_point_over_its_chunk(tmp_path):
-    with tracker(CONFIG, folder=tmp_path) as track:
-        track.results({"wer": 4.25}, chunk_ms=300)
-    written()
-    (point,) = history(tmp_path)
-    assert {key for key in point if not key.startswith("_")} == {"chunk_ms", "by_chunk/wer"}
 
 
 def test_cells_are_runs_of_their_own_whatever_run_id_is_set(tmp_path, monkeypatch, fake):
