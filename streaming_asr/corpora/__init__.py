@@ -23,7 +23,7 @@ __all__ = ["MINI", "Folder", "Manifest", "Mini", "choose", "hash_of"]
 
 MINI = HERE / "data" / "mini"
 TABLES = (".csv", ".tsv", ".xlsx")  # of corpora, not recordings
-SIGNS = {"wav.scp": "kaldi", "shard-*.jsonl": "shards", "*.jsonl": "manifest data.path=FILE"}
+SIGNS = {"wav.scp": "kaldi", "*.jsonl": "manifest data.path=FILE"}
 
 
 @dataclass(eq=False)

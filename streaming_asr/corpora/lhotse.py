@@ -1,6 +1,6 @@
 """Cuts of Lhotse (needs the package: pip install lhotse).
 
-`path` is a cut manifest: JSON lines, JSON or YAML, also compressed. Lhotse reads the audio, which
+`path` is a cut manifest in JSON lines, also compressed. Lhotse reads the audio, which
 must be in files; word times come from the supervision's alignment "word".
 """
 
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from yaml import YAMLError
 
 from streaming_asr.corpora.alignments import match
 from streaming_asr.corpora.audio import to_mono_16k
@@ -111,21 +110,20 @@ class LhotseCuts(Loader):
 
 
 def _rows(path: Path) -> Iterator[Any]:
-    """Yield what a manifest in JSON lines, JSON or YAML has for each cut, as plain containers.
-    Raises UserError where it cannot be read to its end."""
-    from lhotse.serialization import extension_contains, load_json, load_jsonl, load_yaml
+    """Yield what a manifest in JSON lines has for each cut, as plain containers. Raises UserError
+    where it cannot be read to its end."""
+    from lhotse.serialization import extension_contains, load_jsonl
 
+    if not extension_contains(".jsonl", path):
+        raise UserError(
+            f"{path}: cuts are read from JSON lines; convert them: lhotse copy {path.name} "
+            "cuts.jsonl.gz"
+        )
     try:
-        if extension_contains(".jsonl", path):
-            yield from load_jsonl(path)
-            return
-        rows = load_yaml(path) if extension_contains(".yaml", path) else load_json(path)
-    except (ValueError, OSError, EOFError, zlib.error, RecursionError, YAMLError) as error:
+        yield from load_jsonl(path)
+    except (ValueError, OSError, EOFError, zlib.error, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: no manifest of cuts that Lhotse reads ({reason})") from error
-    if not isinstance(rows, list):
-        raise UserError(f"{path}: no manifest of cuts that Lhotse reads (it has no list of them)")
-    yield from rows
 
 
 def _refused(row: Any) -> str | None:
@@ -134,14 +132,12 @@ def _refused(row: Any) -> str | None:
     Lhotse would run a source of type `command` in a shell and download one of type `url`, also in
     tracks and in transforms. The paths of files are made absolute in the row.
     """
-    nodes, seen = [row], set()
+    nodes = [row]
     while nodes:
         node = nodes.pop()
-        if id(node) in seen or not isinstance(node, dict | list):
-            continue
-        seen.add(id(node))  # aliases of YAML may nest without end
         if isinstance(node, list):
             nodes += node
+        if not isinstance(node, dict):
             continue
         nodes += [value for key, value in node.items() if key != "custom"]  # which is not loaded
         sources = node.get("sources")

@@ -257,9 +257,9 @@ def _track_length_s(media: _Media, track: Any) -> float:
 
 
 def _begin_s(media: _Media) -> float:
-    """Return the time stamp in seconds from which a container's stated length counts. Matroska and
-    NUT state their last time stamp; others the time between the first and the last."""
-    if "matroska" in media.kind or media.kind == "nut":
+    """Return the time stamp in seconds from which a container's stated length counts. Matroska
+    states its last time stamp; others the time between the first and the last."""
+    if "matroska" in media.kind:
         return 0.0
     return (media.container.start_time or 0) / 1e6
 
@@ -468,8 +468,6 @@ def _check_end(media: _Media, path: str | Path, length_s: float, end_byte: int) 
                 f"{path}: is cut off: {media.size} of {n_bytes} bytes are there; copy or export it "
                 "again."
             )
-        if media.kind == "nut" and end_byte < READ_SHARE * media.size:
-            log.warning("%s: no sound is read of what follows its first %.2f s", path, length_s)
         return
     stated_s = avi_s or container.duration / 1e6
     # With several tracks the stated length is that of the longest.

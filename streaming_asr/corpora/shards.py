@@ -9,7 +9,7 @@ processes share its pages.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from tokenize import TokenError
@@ -19,12 +19,10 @@ import msgspec
 import numpy as np
 
 from streaming_asr.corpora.lists import without_listed
-from streaming_asr.corpora.loader import Loader
 from streaming_asr.corpora.rows import Time, json_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import replacing, write_text
-from streaming_asr.method import SAMPLE_RATE
-from streaming_asr.utterance import TimedWord, Utterance
+from streaming_asr.utterance import Utterance
 
 PER_SHARD = 2000  # utterances
 
@@ -216,31 +214,3 @@ def write_shards(
             f"data: no utterance with word times has at most {max_s:g} s ({reason}); {remedy}"
         )
     return n_written, n_without, n_long
-
-
-# -- shards as a corpus: to align them, to check them, to run on them ---------------------------
-
-
-@dataclass(kw_only=True, eq=False)
-class Shards(Loader):
-    """The utterances of a folder of shards, with the word times they carry; ids by position."""
-
-    kind = "shards"
-
-    language: str | None = "en"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.split = self.split or self.path.name
-
-    def scan(self) -> Iterator[Utterance | UserError]:
-        for i, item in enumerate(read_shards(self.path)):
-            yield Utterance(
-                id=f"{self.split}-{i:06d}",
-                text=item.text,
-                audio=item.samples,
-                duration_s=item.n_samples / SAMPLE_RATE,
-                speaker=item.speaker,
-                language=self.language,
-                words=tuple(TimedWord(*word) for word in item.words) or None,
-            )

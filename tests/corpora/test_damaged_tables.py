@@ -10,7 +10,7 @@ from corpora_layouts import write
 
 from streaming_asr.config.build import build
 from streaming_asr.config.compose import compose_raw
-from streaming_asr.corpora.shards import Shards
+from streaming_asr.corpora.shards import read_shards
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -79,7 +79,7 @@ def shard(folder, content):
         '{"id": "a", "offset": 0, "n": 8000, "text": "Hi", "speaker": "s", "words": []}',
     )
     (folder / "shard-000.npy").write_bytes(content)
-    return Shards(path=folder)
+    return folder
 
 
 def npy(folder, array):
@@ -104,7 +104,7 @@ def test_a_shard_of_other_numbers_is_refused(array, tmp_path):
         content = pickle.dumps([1, 2])  # what numpy would have to unpickle
         (tmp_path / "shards" / "shard-000.npy").write_bytes(content)
     with pytest.raises(UserError, match=r"shard-000\.npy: .*write the shards again"):
-        list(shards.scan())
+        read_shards(shards)
 
 
 @pytest.mark.filterwarnings("ignore:Reading `.npy`")
@@ -122,14 +122,14 @@ def test_a_shard_with_any_damage_to_its_header_is_read_or_refused(tmp_path):
             content[at : at + chance.randrange(4)] = chance.randbytes(chance.randrange(4))
         (tmp_path / "shards" / "shard-000.npy").write_bytes(content)
         try:
-            (item,) = shards.scan()
+            (item,) = read_shards(shards)
         except UserError as error:
             assert "shard-000" in str(error)
         else:
-            assert item.load().shape == (8000,)
+            assert item.samples().shape == (8000,)
     (tmp_path / "shards" / "shard-000.npy").unlink()
     with pytest.raises(UserError, match="write the shards again"):
-        list(shards.scan())
+        read_shards(shards)
 
 
 # -- what is given in place of recordings ---------------------------------------------------------
@@ -141,7 +141,6 @@ def test_a_shard_with_any_damage_to_its_header_is_read_or_refused(tmp_path):
         ("all.tsv", "a table, not a recording; a corpus of your own is a .jsonl"),
         ("all.CSV", "a table, not a recording"),
         ("corpus/wav.scp", "no audio in it, but wav.scp; give data=kaldi"),
-        ("corpus/shard-000.jsonl", "no audio in it, but shard-000.jsonl; give data=shards"),
         ("corpus/test.jsonl", "but test.jsonl; give data=manifest data.path=FILE"),
         ("corpus/notes.txt", "no audio in it; endings read"),
     ],

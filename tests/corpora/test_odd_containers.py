@@ -26,7 +26,6 @@ MORE = {
     "aiff aiff": "pcm_s24be pcm_s8 pcm_f32be",
     "au au": "pcm_s16be pcm_s8 pcm_f64be",
     "w64 w64": "pcm_s16le pcm_f32le",
-    "nut nut": "flac aac libopus wavpack",
     "ts mpegts": "mp2 ac3 libopus",
     "opus opus": "libopus",
     "mp4 mp4": "ac3 mp2",
