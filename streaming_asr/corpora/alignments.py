@@ -16,7 +16,7 @@ import msgspec
 
 from streaming_asr.corpora.audio import Cut
 from streaming_asr.corpora.nist import ctm_words
-from streaming_asr.corpora.rows import AUDIO_SUFFIXES, Time, json_rows
+from streaming_asr.corpora.rows import AUDIO_SUFFIXES, Time, check_new, json_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import check_file
 from streaming_asr.text.normalise import light_key
@@ -302,7 +302,7 @@ def read_ctm(path: Path) -> dict[str, list[TimedWord]]:
         stem = name.removesuffix(suffix) if suffix.lower() in AUDIO_SUFFIXES else name
         if stem in words_of:
             raise UserError(f"{path}: times {stem} with an ending and without; keep one of them")
-        words_of[stem] = [TimedWord(word.text, word.start_s, word.end_s) for word in words]
+        words_of[stem] = words
     return words_of
 
 
@@ -326,9 +326,8 @@ def read_jsonl(path: Path) -> dict[str, list[TimedWord]]:
                 f'{where}: a line is {{"id": ..., "words": [[word, start_s, end_s], ...]}}'
             ) from error
         # `align` appends a row where a text was changed: in its files the last one counts.
-        first_place = place_of.setdefault(name, where)
-        if first_place != where and not path.name.startswith("part-"):
-            raise UserError(f"{where}: {name} is in {first_place} already; keep one of them")
+        if not path.name.startswith("part-"):
+            check_new(place_of, name, where, "keep one of them")
         timed = [
             TimedWord(word, start, end)
             for word, start, end in words

@@ -20,7 +20,7 @@ from typing import Any
 
 from streaming_asr.corpora.audio import SUFFIXES, Cut, duration_s
 from streaming_asr.corpora.loader import Loader, need_folder, recorded
-from streaming_asr.corpora.rows import MOST, text_lines
+from streaming_asr.corpora.rows import MOST, check_new, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.utterance import Utterance
 
@@ -142,16 +142,9 @@ def table(path: Path) -> dict[str, str]:
     Raises UserError where two lines have the same first word.
     """
     rest_of: dict[str, str] = {}
-    line_of: dict[str, int] = {}
-    for number, line in enumerate(text_lines(path), start=1):
-        if not line.strip():
-            continue
+    place_of: dict[str, str] = {}
+    for where, line in text_rows(path):
         name, *rest = line.split(maxsplit=1)
-        if name in line_of:
-            raise UserError(
-                f"{path}, line {number}: {name} is in line {line_of[name]} already; give each its "
-                "own name"
-            )
-        line_of[name] = number
+        check_new(place_of, name, where, "give each its own name")
         rest_of[name] = rest[0].strip() if rest else ""
     return rest_of

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Protocol
 
 from streaming_asr.corpora.audio import duration_s
-from streaming_asr.corpora.rows import text_rows
+from streaming_asr.corpora.rows import check_new, text_rows
 from streaming_asr.errors import UserError, did_you_mean
 from streaming_asr.files import cache_root
 from streaming_asr.text.normalise import normaliser
@@ -176,17 +176,16 @@ def chosen_ids(ids: str) -> list[str]:
     # os.path.isfile is False for text that no file can be named by, such as ids of a whole corpus
     if ids in list_names() or not os.path.isfile(file):
         return list(speech_list(ids).rows)
-    line_of: dict[str, str] = {}
+    place_of: dict[str, str] = {}
+    names = []
     for where, line in text_rows(file):
         name = line.split()[0]  # `text_rows` leaves out blank lines
-        if name.startswith("#"):
-            continue
-        if name in line_of:
-            raise UserError(f"{where}: id {name!r} is in {line_of[name]} already; remove one")
-        line_of[name] = where.rpartition(", ")[2]  # "line 3" of "FILE, line 3"
-    if not line_of:
+        if not name.startswith("#"):
+            check_new(place_of, f"id {name!r}", where, "remove one")
+            names.append(name)
+    if not names:
         raise UserError(f"data.ids={ids}: no id in it; write one on each line")
-    return list(line_of)
+    return names
 
 
 def of_ids(utterances: Sequence[Utterance | UserError], ids: str) -> list[Utterance | UserError]:

@@ -28,7 +28,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from streaming_asr.corpora.audio import Composed, Cut, File, duration_s
 from streaming_asr.corpora.noise import Noisy
-from streaming_asr.corpora.rows import MOST, Time, json_row, text_rows
+from streaming_asr.corpora.rows import MOST, Time, check_new, json_row, text_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE
@@ -205,17 +205,12 @@ def scan_manifest(
         try:
             row = _row(line, where, text_key)
             utterance = _utterance(row, folder or path.parent, where, language)
+            rule = "ids must differ: give each line its own `id`."
+            check_new(place_of, f"id {utterance.id!r}", where, rule)
         except UserError as error:
             yield error
-            continue
-        first_place = place_of.setdefault(utterance.id, where)
-        if first_place == where:
-            yield utterance
         else:
-            yield UserError(
-                f"{where}: id {utterance.id!r} is in {first_place.rpartition(', ')[2]} already; "
-                "ids must differ: give each line its own `id`."
-            )
+            yield utterance
 
 
 def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:

@@ -12,21 +12,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from streaming_asr.corpora.rows import numbers, text_rows
 from streaming_asr.errors import UserError
+from streaming_asr.utterance import TimedWord
 
 IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
-
-
-class CtmWord(NamedTuple):
-    """A line of a CTM file; times in seconds from the start of the recording."""
-
-    text: str
-    start_s: float
-    end_s: float
-    confidence: float | None
 
 
 @dataclass(frozen=True)
@@ -39,10 +30,10 @@ class Segment:
     text: str
 
 
-def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
+def ctm_words(path: Path) -> dict[str, list[TimedWord]]:
     """Return {recording: words in the order of time} of a CTM file. Raises UserError for a line of
     another form, alternatives, and a recording with two channels."""
-    words_of: dict[str, list[CtmWord]] = {}
+    words_of: dict[str, list[TimedWord]] = {}
     channel_of: dict[str, str] = {}
     for where, line in _rows(path):
         fields = line.split()
@@ -58,13 +49,11 @@ def ctm_words(path: Path) -> dict[str, list[CtmWord]]:
             )
         _check_channel(channel_of, fields, where)
         begin_s, length_s = numbers(fields[2:4], where)
-        confidence = None
-        if len(fields) == 6 and fields[5] not in ("NA", "-"):
-            confidence = numbers([fields[5]], where)[0]
-        word = CtmWord(fields[4], begin_s, round(begin_s + length_s, 6), confidence)
+        numbers([confidence for confidence in fields[5:] if confidence not in ("NA", "-")], where)
+        word = TimedWord(fields[4], begin_s, round(begin_s + length_s, 6))
         words_of.setdefault(fields[0], []).append(word)
     for words in words_of.values():
-        words.sort(key=lambda word: word.start_s)
+        words.sort(key=lambda word: word.start)
     return words_of
 
 

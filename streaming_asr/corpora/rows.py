@@ -44,6 +44,14 @@ def text_rows(path: Path) -> Iterator[tuple[str, str]]:
             yield f"{path}, line {number}", line
 
 
+def check_new(place_of: dict[str, str], name: str, where: str, remedy: str) -> None:
+    """Note in `place_of` the place of a name, "file, line n". Raises UserError, which ends with
+    `remedy`, where it has another place already."""
+    if (first := place_of.setdefault(name, where)) != where:
+        line = first.rpartition(", ")[2]
+        raise UserError(f"{where}: {name} is in {line} already; {remedy}")
+
+
 def json_row(line: str, where: str) -> dict[str, Any]:
     """Return the JSON object of a line. Raises UserError, which begins with `where`, for any other
     line, also for one with NaN or Infinity, which are no JSON."""

@@ -101,18 +101,8 @@ def read_shards(folder: Path) -> list[ShardItem]:
                     f"{where}: ends at sample {line.offset + line.n} of {len(shard)}; write the "
                     "shards again"
                 )
-            items.append(
-                ShardItem(
-                    text=line.text,
-                    words=line.words,
-                    speaker=line.speaker,
-                    offset=line.offset,
-                    n_samples=line.n,
-                    shard=shard,
-                    language=line.language,
-                    id=line.id,
-                )
-            )
+            fields = msgspec.structs.asdict(line)
+            items.append(ShardItem(n_samples=fields.pop("n"), shard=shard, **fields))
     if not items:
         raise UserError(
             f"{folder}: no training shards (shard-*.npy, shard-*.jsonl); make them with "
