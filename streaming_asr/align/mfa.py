@@ -1,7 +1,7 @@
 """Word times from the Montreal Forced Aligner (McAuliffe et al. 2017), driven as a program.
 
-MFA lives in a conda environment of its own. It is taken from PATH where it works there, else from
-the environment `environment`. A batch of utterances is written in its corpus layout,
+MFA lives in a conda environment of its own. It is taken from PATH where it is there, else from the
+environment `environment`. A batch of utterances is written in its corpus layout,
 <speaker>/<utterance>.wav next to <utterance>.lab; `mfa align` leaves a TextGrid for each that it
 could align, and its words are laid on the transcript's (`corpora.alignments.match`).
 
@@ -40,14 +40,13 @@ FIXED = (
     "align --clean --final_clean --overwrite --quiet --output_format long_textgrid "
     "--no_textgrid_cleanup --no_use_postgres"
 )
-PROBE_S = 120
+CLOSE_S = 120  # for what a program that was killed has printed
 LIMIT_S = 1800
 """A call may last so long and its audio once more. A call of 20 clips took 15 to 80 s of CPU time,
 mostly start-up, and MFA can wait for ever for a worker that ended."""
 NONE_ALIGNED = re.compile(r"^\S*\b(NoAlignmentsError|FeatureGenerationError):", re.MULTILINE)
 NO_MODEL = re.compile(r'Could not find a model named "([^"]+)"\s+for\s+(\w+)')
 NO_PROGRAM = re.compile(r"Could not find '([^']+)'|No such file or directory: '(sqlite3)'")
-PROGRAMS = ("fstcompile", "sqlite3")  # `mfa version` works without them, `mfa align` does not
 BRACKETS = str.maketrans("", "", "()[]{}<>\uff1c\uff1e")
 UNKNOWN_PHONE = "spn"
 
@@ -163,7 +162,7 @@ def _end(process: subprocess.Popen[str]) -> str:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     try:
-        return "".join(process.communicate(timeout=PROBE_S))
+        return "".join(process.communicate(timeout=CLOSE_S))
     except subprocess.TimeoutExpired:  # a worker in a session of its own has the pipe open
         return ""
 
@@ -210,55 +209,17 @@ def _model(key: str, name: str) -> str:
 
 
 def find_mfa(environment: str) -> list[str]:
-    """Return the command that starts MFA, or raise UserError with what to install.
-
-    The package can be installed without what it needs, so `mfa version` must succeed and the
-    programs that it calls must be on PATH as well.
-    """
-    failures = []
-    for name in ("mfa", *MANAGERS):
-        program = shutil.which(name)
-        if program is None:
-            continue
-        arguments = [] if name == "mfa" else ["run", "-n", environment, "mfa"]
-        reason = _failure([program, *arguments])
-        missing = [each for each in PROGRAMS if name == "mfa" and shutil.which(each) is None]
-        if reason is not None:
-            failures.append(f"`{' '.join([name, *arguments])} version` fails: {reason}")
-        elif missing:
-            verb = "is" if len(missing) == 1 else "are"
-            failures.append(
-                f"`mfa` is on PATH, but {' and '.join(missing)}, which it needs, {verb} not"
-            )
-        else:
-            return [program, *arguments]
-    reason = "; ".join(failures) or "neither mfa nor conda is on PATH"
+    """Return the command that starts MFA: on PATH, else in the conda environment. Raises UserError
+    with what to install; whether it works is seen when it runs."""
+    if (program := shutil.which("mfa")) is not None:
+        return [program]
+    for name in MANAGERS:
+        if (manager := shutil.which(name)) is not None:
+            return [manager, "run", "-n", environment, "mfa"]
     raise UserError(
-        f"aligner=mfa: no Montreal Forced Aligner that works ({reason}). Install it:\n{INSTALL}\n"
+        f"aligner=mfa: neither mfa nor conda is on PATH. Install it:\n{INSTALL}\n"
         "or name its environment with aligner.environment=, or take aligner=whisper or aligner=ctc"
     )
-
-
-def _failure(command: Sequence[str]) -> str | None:
-    """Return the last line that `mfa version` prints where it fails, None where it works."""
-    try:
-        result = subprocess.run(
-            [*command, "version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PROBE_S,
-        )
-    except OSError as error:
-        return str(error)
-    except subprocess.TimeoutExpired:
-        return f"no answer within {PROBE_S} s"
-    if result.returncode == 0:
-        return None
-    output = (result.stdout + result.stderr).splitlines()
-    # (without the line that conda adds)
-    lines = [line.strip() for line in output if line.strip() and "conda.cli" not in line]
-    return lines[-1] if lines else f"status {result.returncode}"
 
 
 def _write(corpus: Path, name: str, utterance: Utterance) -> tuple[Path, float]:
