@@ -65,17 +65,20 @@ class StreamState:
 
 
 @dataclass(slots=True, kw_only=True)
-class BlockAudio(StreamState):
-    """A stream's audio, taken block by block, and the place of its window.
+class BlockWindow(StreamState):
+    """The base of a method's state of one stream whose audio is taken block by block.
 
     Frames are encoder frames of 20 ms; the window is what the context holds.
     """
 
+    mel: torch.Tensor
+    """(n_mels, 2 * context + 1), normalised frames of the window, kept to encode them again."""
+    features: StreamingLogMel
+    n_mel: int = 0
+
     chunk_frames: int
     next_end: int
     """Frame of the stream at which the block now being filled ends."""
-    lookahead: int = LOOKAHEAD_SAMPLES
-    """Samples past a block's end that its frames need."""
 
     n_taken: int = 0
     """Samples handed to the features."""
@@ -105,16 +108,24 @@ class BlockAudio(StreamState):
             # There is a last block if a sample lies in it; its look-ahead does not count.
             start = self.next_end - self.chunk_frames if self.n_taken else 0
             return start * FRAME_SAMPLES < self.n_samples
-        return self.n_samples >= self.next_end * FRAME_SAMPLES + self.lookahead
+        return self.n_samples >= self.next_end * FRAME_SAMPLES + LOOKAHEAD_SAMPLES
 
-    def take_samples(self) -> torch.Tensor:
-        """Return the (n,) samples that the next block still needs; zeros after the stream's end."""
-        n_needed = self.next_end * FRAME_SAMPLES + self.lookahead - self.n_taken
+    def take_block(self) -> int:
+        """Put the next block's mel frames into the window; return its end in encoder frames. Zeros
+        are its samples after the stream's end."""
+        n_needed = self.next_end * FRAME_SAMPLES + LOOKAHEAD_SAMPLES - self.n_taken
         audio = np.concatenate(self.pending) if self.pending else np.zeros(0, np.float32)
         samples, rest = audio[:n_needed], audio[n_needed:]
         self.pending = [rest] if rest.size else []
         self.n_taken += n_needed
-        return torch.from_numpy(np.pad(samples, (0, n_needed - samples.size)))
+        samples = np.pad(samples, (0, n_needed - samples.size))
+        frames = self.features.push(torch.from_numpy(samples)[None])[0]
+        stop = self.n_mel + frames.shape[-1]
+        self.mel[:, self.n_mel : stop] = frames
+        self.n_mel = stop
+        end = self.next_end - self.window_start
+        self.next_end += self.chunk_frames
+        return end
 
     def encoded(self, ends: Sequence[int], flops: float, *, again: bool = False) -> None:
         """Record that the next blocks of the window, which end at frames `ends`, are encoded.
@@ -134,13 +145,16 @@ class BlockAudio(StreamState):
         start_s, end_s = ((self.window_start + frame) * FRAME_S for frame in (start, end))
         return self.emitter.emit(text, start_s, end_s, self.heard_s, probability)
 
-    def begin_window(self, start: int, shortest: int) -> list[int]:
-        """Let the window begin at its frame `start`; return the ends, in frames of the new window,
-        of the blocks to encode again.
+    def shift(self, start: int, shortest: int) -> list[int]:
+        """Let the window begin at its frame `start`, its mel frames too; return the ends, in frames
+        of the new window, of the blocks to encode again.
 
         Blocks keep their places in the stream. The first ones are merged until they are `shortest`
         frames long together, so that no frame sees fewer frames than in training.
         """
+        n_mel = self.n_mel - 2 * start
+        self.mel[:, :n_mel] = self.mel[:, 2 * start : self.n_mel].clone()
+        self.n_mel = n_mel
         n_remaining = self.position - start
         least_end = min(shortest, n_remaining)
         # To leave out an end merges its block with the next.
@@ -148,30 +162,3 @@ class BlockAudio(StreamState):
         self.window_start += start
         self.position, self.block_ends = 0, []
         return ends
-
-
-@dataclass(slots=True, kw_only=True)
-class BlockWindow(BlockAudio):
-    """The base of a method's state of one stream where the features are Whisper's."""
-
-    mel: torch.Tensor
-    """(n_mels, 2 * context + 1), normalised frames of the window, kept to encode them again."""
-    features: StreamingLogMel
-    n_mel: int = 0
-
-    def take_block(self) -> int:
-        """Put the next block's mel frames into the window; return its end in encoder frames."""
-        frames = self.features.push(self.take_samples()[None])[0]
-        stop = self.n_mel + frames.shape[-1]
-        self.mel[:, self.n_mel : stop] = frames
-        self.n_mel = stop
-        end = self.next_end - self.window_start
-        self.next_end += self.chunk_frames
-        return end
-
-    def shift(self, start: int, shortest: int) -> list[int]:
-        """Call `begin_window` after moving the mel frames to the new start of the window."""
-        n_mel = self.n_mel - 2 * start
-        self.mel[:, :n_mel] = self.mel[:, 2 * start : self.n_mel].clone()
-        self.n_mel = n_mel
-        return self.begin_window(start, shortest)

@@ -597,12 +597,3 @@ def test_lines_that_no_server_may_send_fail_the_utterance(tmp_path, sent, told):
     with lines(sent) as url:
         said = heard(tmp_path, remote(url, "whisper_online"), seconds=0.5)
     assert said.status == "failed" and told in str(said.error), said.error
-
-
-def test_every_protocol_is_a_choice_of_the_configuration():
-    from streaming_asr.files import CONF_DIR
-    from streaming_asr.methods.remote.stream import PROTOCOLS
-
-    line = (CONF_DIR / "method" / "remote.yaml").read_text()
-    assert all(protocol in line for protocol in PROTOCOLS)
-    assert Remote.lookahead_samples == 0
