@@ -1,9 +1,7 @@
 """U2's CTC branch: chunks equal to one pass, its pieces, its folder, and streams of the method."""
 
-import functools
 import json
 import shutil
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -328,33 +326,19 @@ def test_the_aligner_takes_a_branch(model, folder):
     assert head.spell("Fox") == head._first.tokenizer.encode("fox")
 
 
-@functools.cache
-def on_mini():
-    """The method with a random branch on mini, on speech."""
-    from streaming_asr.config.build import build
-    from streaming_asr.config.settle import compose
-    from streaming_asr.corpora import Mini
-
-    asked = ["method=u2", "model=mini", "data=mini", "chunk=300ms", "tracker=none"]
-    config = compose(asked)
-    rt = Path(config.method.weights).parents[1] / "whisperrt" / "any_chunk"
-    place = Path(tempfile.mkdtemp(prefix="branch-"))
-    random_branch(config.model.path, rt, place, rank=8, layers=2)
-    config.method.weights = str(place)
-    first, second = (u.load() for u in Mini("clean", limit=2).utterances())
-    heard = first[: 3 * 16_000], second[: 17 * 1600]
-    return build(config.method), Setting(4800, 9600, *heard)
+@pytest.fixture(scope="module")
+def streams(model, folder):
+    """The method with a random branch, and what it is tried on."""
+    setting = Setting(4800, 9600, noise(3.0, seed=1), noise(1.7, seed=2))
+    return new_method("u2", model, weights=str(folder)), setting
 
 
 @pytest.mark.parametrize("check", OF_ANY_AUDIO, ids=lambda check: check.__name__)
-def test_a_branch_on_mini_keeps_the_contract(check):
-    check(*on_mini())
+def test_a_branch_keeps_the_contract(streams, check):
+    check(*streams)
 
 
-def test_the_contract_was_kept_by_streams_that_say_something():
-    method, setting = on_mini()
+def test_the_contract_was_kept_by_streams_that_have_text(streams):
+    method, setting = streams
     assert type(method._first_pass).__name__ == "BranchPass"
-    said = [
-        word for update in contract.run(method, setting.audio, setting) for word in update.committed
-    ]
-    assert len(said) > 2
+    assert len(contract.committed(contract.run(method, setting.audio, setting))) > 2
