@@ -461,7 +461,6 @@ def test_a_command_takes_the_chunk_of_its_methods(settings, chunk):
         (["limit=null", "batch=1", "seed=0", "dtype=float32"], ""),
         (["method.beam=0", "method.n=2"], ""),
         (["method.beam=3"], ",method.beam=3"),
-        (["method.tolerance=0.0"], ""),
         # The default is another setting's value, which may be given as well.
         (["guard=none", "method.guard=repeats"], ",guard=none,method.guard=repeats"),
         # An experiment has defaults of its own.

@@ -172,7 +172,6 @@ REFUSED = [
     ("u2", {"stage": "both"}, "stage='both': one of attention, frames, ctc, hybrid"),
     ("u2", {"head_init": "zero"}, "head_init='zero': one of random, embedding"),
     ("u2", {"ctc_weight": 1.5}, "ctc_weight=1.5: more than 0, 1 at most"),
-    ("u2", {"hours": -1}, "hours=-1: more than 0"),
     ("u2", {"start": "nowhere"}, "start=nowhere: no such folder"),
     ("u2", {"ctc_tokens": 255}, "cannot spell every text; give 256 or more"),
     ("u2", {"ctc_tokens": 10**6}, "at most"),
@@ -254,7 +253,6 @@ OF_METHODS = [
     ("ufal", {"compute_type": "int3"}, "int3"),
     ("whisperrt", {"commit": "never"}, "commit='never': one of"),
     ("whisperrt", {"n": -1}, "n=-1: 0 or more"),
-    ("whisperrt", {"tolerance": -1e-5}, "tolerance=-1e-05: 0 or more"),
     ("whisperrt", {"chunk_s": 0.03}, "chunk_s=0.03"),
 ]
 SMALL = {"simul_whisper": {"truncation": "never"}, "star": {"weights": None}}

@@ -197,14 +197,6 @@ def test_the_stages_run_in_turn_until_one_fails(monkeypatch):
     assert ran == ["recipe.stage=attention", "recipe.stage=ctc"]
 
 
-def test_a_subset_of_the_corpus_is_no_longer_than_asked_for(recipe):
-    full, part = recipe(), recipe(hours=3 / 3600)
-    assert len(full.items) == 8
-    assert sum(i.n_samples for i in part.items) >= 3 * 16_000
-    assert sum(i.n_samples for i in part.items[:-1]) < 3 * 16_000
-    assert {i.text for i in part.items} < {i.text for i in full.items}
-
-
 def test_an_adapter_of_another_rank_is_refused(recipe, tmp_path):
     recipe(stage="attention", rank=4).save(tmp_path)
     with pytest.raises(UserError, match="does not fit rank=8"):

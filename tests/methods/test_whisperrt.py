@@ -268,15 +268,14 @@ def test_the_most_probable_hypothesis_wins_whatever_stands_before(shared):
     assert found == [(*shared, 1), (*shared, 2, 3, 3)]
 
 
-@pytest.mark.parametrize(("tolerance", "found"), [(0.0, [(1,), (2,)]), (1e-5, [(1,), (1, 2)])])
-def test_a_token_whose_probability_fell_is_unstable_however_little(tolerance, found):
+def test_a_token_whose_probability_fell_is_unstable_however_little():
     table = {
         (): [-9.0, -0.500001, -0.9, -9.0],
         (1,): [-0.1, -9.0, -3.0, -9.0],
         (2,): [-0.1, -9.0, -9.0, -9.0],
     }
     before = WindowHypothesis([1], [-0.5], [0])
-    assert searched(table, [before], False, n=1, tolerance=tolerance) == found
+    assert searched(table, [before], False, n=1) == [(1,), (2,)]
 
 
 def test_a_hypothesis_that_loops_is_left_out_and_the_last_ends_before_its_copy():

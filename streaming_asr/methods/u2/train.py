@@ -15,7 +15,6 @@ running maximum of the blocks. Either a LoRA adapter is trained or the whole mod
 from __future__ import annotations
 
 import copy
-import random
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from streaming_asr.corpora.shards import ShardItem
 from streaming_asr.errors import check_one_of, check_range
 from streaming_asr.methods.u2.head import (
     HEAD_FILE,
@@ -68,22 +66,17 @@ class U2Recipe(BlockRecipe):
     ctc_weight: float  # of the head's loss; 1 leaves the attention loss out, a third of a step
     label_smoothing: float
     batch: int
-    hours: float | None  # train on so much of the corpus
     model: TwoPassModel = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_one_of(STAGES, stage=self.stage)
         check_one_of(("random", "embedding"), head_init=self.head_init)
         check_range(0, 1, above=True, ctc_weight=self.ctc_weight)
-        check_range(0, above=True, hours=self.hours)
         check_range(0, rank=self.rank)
         check_range(1, batch=self.batch)
         super().__post_init__()
         begun = self.begun
         self.trains_head_only = self.stage == "ctc"
-        if self.hours is not None:
-            self.train_on(_subset(self.items, self.hours, self.seed))
-
         torch.manual_seed(self.seed)
         self.whisper = load_trained(self.model_path, None if self.rank else begun)
         if begun is not None and (begun / HEAD_FILE).is_file():
@@ -194,15 +187,3 @@ class U2Recipe(BlockRecipe):
             ctc_tokens=self.tokenizer.n_tokens,
             chunk_s=CHUNKS_S,
         )
-
-
-def _subset(items: list[ShardItem], hours: float, seed: int) -> list[ShardItem]:
-    """Return items of `hours` of audio in all, drawn at random by the seed; all where too few."""
-    shuffled = list(items)
-    random.Random(f"subset-{seed}").shuffle(shuffled)
-    n_wanted, n_samples = hours * 3600 * SAMPLE_RATE, 0
-    for n_items, item in enumerate(shuffled):
-        if n_samples >= n_wanted:
-            return shuffled[:n_items]
-        n_samples += item.n_samples
-    return shuffled

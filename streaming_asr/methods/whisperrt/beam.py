@@ -244,7 +244,7 @@ def _verify(
         new_log_probs = log_probs[row, : len(tail)].gather(-1, tail[:, None])[:, 0].tolist()
         n_stable = n_tokens
         for i in range(max(floor, n_tokens - settings.n, 0), n_tokens):
-            fell = new_log_probs[i - first] < hypothesis.log_probs[i] - settings.tolerance
+            fell = new_log_probs[i - first] < hypothesis.log_probs[i]
             if fell or hypothesis.tokens[i] not in top_tokens[row][i - first]:
                 n_stable = i
                 break

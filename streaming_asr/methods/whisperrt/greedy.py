@@ -88,7 +88,7 @@ def _verify(
         top_tokens = log_probs[0].argmax(-1).tolist()
         n_stable = n_tokens
         for i in range(max(floor, n_tokens - settings.n, 0), n_tokens):
-            fell = new_log_probs[i - first] < hypothesis.log_probs[i] - settings.tolerance
+            fell = new_log_probs[i - first] < hypothesis.log_probs[i]
             # Definition 1: unstable only where both tests fail.
             if fell and top_tokens[i - first] != hypothesis.tokens[i]:
                 n_stable = i

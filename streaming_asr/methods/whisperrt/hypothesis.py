@@ -41,8 +41,6 @@ class DecodingSettings:
     beam: int = 1
     keep_cache: bool = False
     """Keep self-attention keys and values from chunk to chunk (WhisperRT VI-B)."""
-    tolerance: float = 0.0
-    """A log-probability that fell by no more has not fallen; 0: Definitions 1 and 3 as printed."""
     guard: Guard = no_guard
     """Which of the newest tokens are a copy that no speech supports (`whisper/guard.py`)."""
     chunk_frames: int = 0

@@ -49,8 +49,7 @@ class WhisperRT(SharedPasses, Chunked):
 
     weights: folder of an adapter to merge, or none. adapter_scale: share of its change: dev, as dev
     chose for the chunk, or a number; 1 is the paper. beam: 0 or 1 greedy, else the beam's
-    width b. n: last tokens verified per chunk. tolerance: a log-probability that fell by no more
-    has not fallen; 0 is the paper's definition. commit: see `commit.py`. decoder_cache: keep the
+    width b. n: last tokens verified per chunk. commit: see `commit.py`. decoder_cache: keep the
     decoder's self-attention of tokens older than n (VI-B), an approximation. guard: repeats or
     none, see `whisper/guard.py`. word_times: alignment, by cross-attention as a pass more of each
     chunk that commits words; chunk or None, the chunks in which a word appeared. Raises UserError
@@ -61,7 +60,6 @@ class WhisperRT(SharedPasses, Chunked):
     adapter_scale: str | float
     beam: int
     n: int
-    tolerance: float
     commit: str
     decoder_cache: bool
     guard: str
@@ -75,7 +73,7 @@ class WhisperRT(SharedPasses, Chunked):
         check_one_of(GUARDS, guard=self.guard)
         if self.word_times is not None:
             check_one_of(WORD_TIMES, word_times=self.word_times)
-        check_range(0, n=self.n, beam=self.beam, tolerance=self.tolerance)
+        check_range(0, n=self.n, beam=self.beam)
         super().__post_init__()
         folder = trained(self.weights)
         whisper = self._whisper = self.load(
@@ -99,7 +97,6 @@ class WhisperRT(SharedPasses, Chunked):
             max_new=min(TOKENS_PER_SECOND * math.ceil(self.chunk_s), whisper.max_tokens // 4),
             beam=max(self.beam, 1),
             keep_cache=self.decoder_cache,
-            tolerance=self.tolerance,
             guard=GUARDS[self.guard],
             chunk_frames=self._chunk_frames,
         )
