@@ -49,7 +49,10 @@ SYSTEMS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "UFAL": [{"method": "ufal"}],
     "hush word": [{"method": "hush_word", "padding": "hush", "beam": 5, "prune": True}],
     "U2, first pass": [{"method": "u2", "rescore": 0, "lm": "none"}],
-    "U2, rescored": [{"method": "u2", "rescore": 6, "lm": "none"}],
+    "U2, rescored": [
+        {"method": "u2", "rescore": 6, "lm": "none"},
+        {"method": "u2", "rescore": None, "lm": "none"},  # the default
+    ],
     "U2, rescored, language model": [{"method": "u2", "rescore": 32, "lm": "auto"}],
     "STAR, wait-3": [{"method": "star", "wait_k": 3}],
     "ChunkFormer, look-ahead 320 ms": [
@@ -131,7 +134,7 @@ LANGUAGES = ("en", "fr", "es", "it", "ru")
 BASE = (OFFLINE, GREEDY, WHISPERRT, NEVER, UFAL)
 BASE_ENGLISH = (*BASE, HUSH, ZEROS, FULL)
 WHOLE = ("prompts", "speechocean762")
-FIVE = (GREEDY, WHISPERRT, DETECTOR, UFAL, HUSH)
+SIX = (GREEDY, WHISPERRT, DETECTOR, UFAL, HUSH, U2)
 LISTS = (0, 10, 100)  # names in the prompts of the manifests names-N and quiet-N
 PRECISIONS = {
     f"{n}, {dtype}": {"path": "names-0", "batch": n, "dtype": dtype}
@@ -248,9 +251,9 @@ CELLS = [
     of_systems("real_detector", DETECTORS),
     by_value("real_base", "language", {n: {"data.language": n} for n in LANGUAGES}, BASE_ENGLISH),
     by_value("real_all", "speech", {name: {"data.name": name} for name in WHOLE}, BASE[:3]),
-    by_value("names", "names", {f"{n} names": {"path": f"names-{n}"} for n in LISTS}, FIVE),
-    by_value("quiet", "names", {f"{n} names": {"path": f"quiet-{n}"} for n in LISTS}, FIVE),
-    by_value("precision", "batch, dtype", PRECISIONS, FIVE, "names"),
+    by_value("names", "names", {f"{n} names": {"path": f"names-{n}"} for n in LISTS}, SIX),
+    by_value("quiet", "names", {f"{n} names": {"path": f"quiet-{n}"} for n in LISTS}, SIX),
+    by_value("precision", "batch, dtype", PRECISIONS, SIX, "names"),
 ]
 
 
