@@ -12,7 +12,7 @@ from streaming_asr.cells.folder import EVENTS, is_set_aside
 from streaming_asr.config.build import build
 from streaming_asr.corpora.audio import load_audio
 from streaming_asr.errors import UserError
-from streaming_asr.events.log import EventWriter, Log, UtteranceLog, committed_words, read_log
+from streaming_asr.events.log import EventWriter, UtteranceLog, committed_words, read_log
 from streaming_asr.method import SAMPLE_RATE, Word, display_text
 from streaming_asr.metrics import METRICS
 from streaming_asr.metrics.table import EVERYTHING
@@ -29,14 +29,11 @@ ACCURACY = ("wer", "cer", "rwer", "arwer", "word_latency_coverage")
 NamedLog: TypeAlias = tuple[str, UtteranceLog]  # the name of a method and its log
 
 
-def time_logs(
-    folder: Path, say: Callable[[str], None], cells: Sequence[Path] = ()
-) -> tuple[int, dict[Path, Log]]:
-    """Rewrite the logs below `folder` with word times; return the exit status, 1 if the audio of a
-    recording is missing, and the new logs by their paths.
+def _time_logs(folder: Path, cells: Sequence[Path]) -> list[Path]:
+    """Rewrite the logs below `folder` with word times, and return their paths.
 
     The words of a recording are those of the first method that has any: first of `cells`, in their
-    order, then by name. say: prints a line. Raises UserError where there is no log.
+    order, then by name. A recording whose audio is missing is reported.
     """
     order = {cell.absolute(): i for i, cell in enumerate(cells)}
 
@@ -47,10 +44,6 @@ def time_logs(
     for path in sorted(folder.rglob(EVENTS), key=place):
         if not is_set_aside(path.relative_to(folder)):
             sessions[path.parent.parent].append(path)
-    if not sessions:
-        raise UserError(f"session={folder}: holds no events.jsonl; give a folder of a session")
-    status = 0
-    all_logs: dict[Path, Log] = {}
     for paths in sessions.values():
         logs = {path: read_log(path) for path in paths}
         by_recording: dict[str, list[NamedLog]] = defaultdict(list)
@@ -63,10 +56,9 @@ def time_logs(
                 continue
             audio = Path(named_logs[0][1].audio_path or "")
             if not audio.is_file():
-                say(f"{recording}: its sound was not kept; serve with keep_audio=true")
-                status = 1
+                _say(f"{recording}: its audio is missing, so its words get no times")
                 continue
-            text, words, aligner = timed(named_logs, audio, None, say)
+            text, words, aligner = timed(named_logs, audio, None, _say)
             times_from = times_from or aligner
             for _, utterance in named_logs:
                 utterance.text, utterance.words = text, words
@@ -77,16 +69,19 @@ def time_logs(
                 for utterance in log.utterances:
                     writer.write_utterance(utterance)
             rewritten.replace(path)
-        all_logs |= logs
-    return status, all_logs
+    return [path for paths in sessions.values() for path in paths]
+
+
+def _say(text: str) -> None:
+    print(wrapped(text))
 
 
 def time_results(folder: Path, cells: Sequence[Path] = ()) -> list[Result]:
     """Return the results below `folder`; where none has a reference, the words get times first, and
-    the logs are scored again. cells: whose words are taken, as in `time_logs`."""
+    the logs are scored again. cells: whose words are taken, as in `_time_logs`."""
     if not any(result.is_labelled for result in read_results(folder)):
-        for log in time_logs(folder, lambda text: print(wrapped(text)), cells)[1]:
-            score_folder(log.parent)
+        for path in _time_logs(folder, cells):
+            score_folder(path.parent)
     return read_results(folder)
 
 

@@ -19,7 +19,7 @@ WITHOUT = ("simul_whisper", "ufal")  # which need no weights of their own
 SETTINGS = frozenset(field.name for field in fields(RunConfig)) | {"experiment", "audio"}
 MANIFESTS = (".jsonl", ".json")
 CONFIG_DIR = ("-cd", "--config-dir")
-PATHS = ("audio", "dev_manifest", "out", "output", "reference", "session", "train_data")
+PATHS = ("audio", "dev_manifest", "out", "output", "reference", "train_data")
 # What has no effect on audio that is no corpus; `data.` means all settings of data.
 OF_A_CORPUS = ("data", "data.", "limit", "batch", "feed", "pieces", "piece")
 # What users look for under other names.

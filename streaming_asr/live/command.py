@@ -10,7 +10,6 @@
   reference=FILE     the text that was spoken; without one the times of words come from aligning
                      what each method wrote, and no errors are counted
   align=auto|none    whether words get times at the end
-  session=FOLDER     of `serve keep_audio=true`: transcribe nothing, give its words their times
   method=NAMES       default hush_word on tiny.en, and on base with language=en;
                      simul_whisper on others
   chunk=1s           default 1s where hush_word, simul_whisper or ufal is among them, else 300ms
@@ -52,7 +51,6 @@ SETTINGS = {
     "speed": "1",
     "reference": None,
     "align": "auto",
-    "session": None,
 }
 PIECE_S = 0.04
 MOST_INPUTS = 2  # of a microphone, which may be connected to the second
@@ -75,14 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _live(argv: list[str]) -> int:
-    """Run a live session, or with `session=` add times to the logs of an old one; return the exit
-    status."""
+    """Run a live session, and return the exit status."""
     line = CommandLine(["-m", *argv])
     options = {key: line.pop(key, default) for key, default in SETTINGS.items()}
-    if options["session"] is not None:
-        from streaming_asr.live.scores import add_times
-
-        return add_times(Path(options["session"]))
     speed, source = _speed(options["speed"]), str(options["audio"])
     if options["align"] not in ("auto", "none"):
         raise UserError(f"align={options['align']}: auto or none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from streaming_asr.align.heard import time_logs, timed, timed_header
+from streaming_asr.align.heard import timed, timed_header
 from streaming_asr.events.log import UtteranceLog, committed_words
 from streaming_asr.live.cells import LiveCell, rtf
 from streaming_asr.method import SAMPLE_RATE, Samples
@@ -42,19 +42,6 @@ def finish(
         path = cell.write(timed_header(cell.header, reference, source_of_times))
         print(f"{_summary(cell.title, [cell.log], path, reference)} · {path}")
     return 1 if any(cell.log.error is not None for cell in cells) else 0
-
-
-def add_times(folder: Path) -> int:
-    """Align the words of served sessions, rewrite their logs with the times, print their metrics,
-    and return the exit status.
-
-    folder: a session of `serve keep_audio=true`, or the folder of all sessions of a server. Raises
-    UserError where it has no such log.
-    """
-    status, logs = time_logs(folder, print)
-    for path, log in logs.items():
-        print(f"{_summary(path.parent.name, log.utterances, path, None)} · {path}")
-    return status
 
 
 def _summary(

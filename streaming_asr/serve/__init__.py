@@ -13,7 +13,6 @@
   max_file_bytes=100000000    of one recording sent by POST
   idle_s=60             a session or an upload in which nothing comes for so long is ended
   max_queued_s=20       of audio that waits; from there on nothing more is read from that client
-  keep_audio=false      true: keep the audio next to the logs, from which words get their times
   method=NAMES          default hush_word on tiny.en, and on base with language=en;
                         simul_whisper on others; in chunks of 1 s
   gate=speech           none: transcribe also what is no speech
@@ -24,8 +23,7 @@
   /v1/realtime               WebSocket; /v1/audio/transcriptions takes recordings, also as a stream
   /v1/models /healthz
 
-Each session is logged as a run is, in outputs/serve/<time>/<session>/<method>/events.jsonl. With
-keep_audio=true its latencies follow from `streaming-asr live session=<its folder>`.
+Each session is logged as a run is, in outputs/serve/<time>/<session>/<method>/events.jsonl.
 SIGTERM lets open sessions finish the audio they have.
 """
 

@@ -354,14 +354,11 @@ function logged(mine, wanted, kept) {
     if (!panel.words.length)
       panel.notice.textContent = `No speech found in ${Math.round(heard)} s.`;
   }
-  const what = kept.sound
-    ? 'the text, the times and the sound'
-    : 'the text and the times, not the sound';
   const end = isStopped ? 'Done.' : 'The server stopped and ended the session.';
   say(
     kept.text
-      ? `${end} The server has kept ${what}.`
-      : `The log could not be written; the server has kept ${kept.sound ? 'the sound' : 'nothing'}.`,
+      ? `${end} The server has kept the text and the times, not the sound.`
+      : 'The log could not be written; the server has kept nothing.',
     !kept.text || !isStopped,
   );
 }

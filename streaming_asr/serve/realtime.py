@@ -9,7 +9,7 @@ With `turn_detection` an item is a stretch of speech that the server finds, and 
 The text of deltas only grows, so the partial words after it are not in them. A client that has
 STEPS in `session.include` also gets an event of that type for each step: method, delta, partial
 (text), retracted (words), audio_s, behind_s, step_s and queued_s; and one of type LOGGED when an
-item's logs can be fetched, with `kept`: whether the text and the sound were stored.
+item's logs can be fetched, with `kept`: whether the text was stored.
 """
 
 from __future__ import annotations
@@ -98,15 +98,12 @@ class ConversationItem:
         self.id = name
         self.cells: dict[str, LiveCell] = {}
         self.n_received = 0  # samples, at the client's rate
-        self.recording: list[Samples] | None = None  # its pieces, where the server stores audio
         self.n_open = 0  # methods that have not ended
         self.is_logged = True  # whether the logs of all methods that have ended were written
         self.done = asyncio.Event()
 
     def feed(self, samples: Samples) -> None:
         """Add audio, (n,) at 16 kHz, for all methods."""
-        if self.recording is not None:
-            self.recording.append(samples)
         for cell in self.cells.values():
             cell.stream.feed(samples)
 
@@ -363,7 +360,6 @@ class RealtimeSession:
                 on_end=partial(self._ended, item),
             )
         item.n_open = len(item.cells)
-        item.recording = [] if self.service.settings.keep_audio else None
         return item
 
     def _commit(self) -> None:
@@ -531,20 +527,15 @@ class RealtimeSession:
         task.add_done_callback(self._writing.discard)
 
     async def _write(self, item: ConversationItem, cell: LiveCell) -> None:
-        """Write the log of one method. After the last method of an item, also store its audio,
-        send the event LOGGED and close the item."""
+        """Write the log of one method. After the last method of an item, also send the event LOGGED
+        and close the item."""
         is_logged = await asyncio.to_thread(_log, cell)
         item.is_logged = item.is_logged and is_logged
         item.n_open -= 1
         if item.n_open:
             return
-        is_sound_stored = False
-        if item.recording is not None:
-            samples = np.concatenate(item.recording)
-            is_sound_stored = await asyncio.to_thread(self.service.keep, cell, samples)
         if self.sends_steps:
-            storage = {"text": item.is_logged, "sound": is_sound_stored}
-            self._emit(LOGGED, item_id=item.id, session=self.id, kept=storage)
+            self._emit(LOGGED, item_id=item.id, session=self.id, kept={"text": item.is_logged})
         self.unfinished.discard(item)
         item.done.set()
 

@@ -21,7 +21,6 @@ from streaming_asr.errors import UserError
 from streaming_asr.live.cells import LiveCell
 from streaming_asr.live.streams import LiveStep
 from streaming_asr.live.worker import Worker
-from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.serve.settings import ServerSettings
 from streaming_asr.text.languages import LANGUAGES, language_code
 
@@ -180,23 +179,7 @@ class Service:
             on_step=partial(call_in_loop, on_step),
             on_end=partial(call_in_loop, on_end),
         )
-        if self.settings.keep_audio:
-            cell.log.audio_path = str((self.root / session / f"{utterance}.wav").absolute())
         return cell
-
-    def keep(self, cell: LiveCell, samples: Samples) -> bool:
-        """Write a stream's audio, (n,) at 16 kHz, to the path in its log, if it has one; return
-        whether it was written. An error of the system is logged, not raised."""
-        if cell.log.audio_path is None:
-            return False
-        import soundfile
-
-        try:
-            soundfile.write(cell.log.audio_path, samples, SAMPLE_RATE, subtype="FLOAT")
-        except (OSError, soundfile.SoundFileError) as error:  # as a full disk
-            log.error("%s: %s", cell.log.audio_path, error)
-            return False
-        return True
 
     @property
     def privacy(self) -> str:
@@ -204,10 +187,8 @@ class Service:
         methods = [cell.header["config"].get("method", {}) for cell in self.cells.values()]
         urls = sorted({method["url"] for method in methods if "url" in method})
         receivers = f"from it to {', '.join(urls)}" if urls else "nowhere else"
-        stored = "the text and the times, not the sound"
-        if self.settings.keep_audio:
-            stored = "the text, the times and the sound (keep_audio=true)"
-        return f"The sound goes to this server and {receivers}; it keeps {stored}."
+        stored = "it keeps the text and the times, not the sound"
+        return f"The sound goes to this server and {receivers}; {stored}."
 
     async def drain(self, seconds: float = 20.0) -> None:
         """Refuse new sessions, and wait until the open ones have ended, `seconds` at most."""

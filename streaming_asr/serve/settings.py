@@ -34,7 +34,6 @@ class ServerSettings:
     max_file_bytes: int = setting(100_000_000, least=1)
     idle_s: float = setting(60.0, least=0.01)
     max_queued_s: float = setting(20.0, least=0.01)
-    keep_audio: bool = False
 
     @classmethod
     def of(cls, line: CommandLine) -> ServerSettings:

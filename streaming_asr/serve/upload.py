@@ -12,7 +12,6 @@ import zlib
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from starlette.background import BackgroundTask
@@ -72,7 +71,7 @@ class _Upload:
         """Start to transcribe the samples, (n,) at 16 kHz."""
         self.cell = service.open(
             self.id, options.method, self.id, language=options.language, prompt=options.prompt,
-            grows=False, on_step=self._step, on_end=partial(self._end, service, samples),
+            grows=False, on_step=self._step, on_end=self._end,
         )  # fmt: skip
         self.cell.stream.feed(samples)
         self.cell.stream.end()
@@ -83,10 +82,9 @@ class _Upload:
         if live_step.text:
             self.texts.put_nowait(live_step.text)
 
-    def _end(self, service: Service, samples: Samples, cell: LiveCell) -> None:
+    def _end(self, cell: LiveCell) -> None:
         with suppress(UserError):  # a full disk ends the logging, not the answer
             cell.write()
-        service.keep(cell, samples)
         self.texts.put_nowait(None)
 
     async def leave(self, service: Service) -> None:

@@ -183,7 +183,7 @@ HEARERS = ("transcribe", "compare", "live", "run", "data", "align")
 # Corpora, weights and programs that are not here, a microphone, hours, pages with their own tests.
 WANTS = (
     r"\.\.\.|/corpora|OWNER/|FOLDER|cuda|=mic|=base|=medium|models/|openai/|experiment=|long600|join_s|=hold|"
-    r"session=|remote|=native|hydra/|model\.path=|lm=auto|data=(manifest|shards|prompts|speechocean762)|"
+    r"remote|=native|hydra/|model\.path=|lm=auto|data=(manifest|shards|prompts|speechocean762)|"
     r"data\.ids|outputs/mini|<"
 )
 HEARING = sorted(

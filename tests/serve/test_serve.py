@@ -1,7 +1,6 @@
 """The server as its clients meet it: OpenAI's wire format, recordings by POST, logs, limits."""
 
 import gc
-import hashlib
 import io
 import json
 import signal
@@ -18,7 +17,6 @@ import numpy as np
 import psutil
 import pytest
 import soundfile
-from align_fake import choose_fake
 from fakes import FailsOn, Ticker, noise
 from places import HANG_S
 from run_fakes import arguments
@@ -26,10 +24,8 @@ from served import append, client, events, get, pcm, post, send, served, set_up,
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from streaming_asr.config.command_line import CommandLine
-from streaming_asr.corpora.audio import load_audio
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import committed_words, read_log
-from streaming_asr.live import command as live
 from streaming_asr.score import score_folder
 from streaming_asr.serve import main
 from streaming_asr.serve.realtime import STEPS
@@ -115,7 +111,7 @@ def test_subtitles_of_a_session_run_on_over_its_items(service):
         for _ in range(2):
             append(socket, pcm(noise(1.0)))  # four words of a quarter of a second
             send(socket, "input_audio_buffer.commit")
-            assert events(socket, "logged")[-1]["kept"] == {"text": True, "sound": False}
+            assert events(socket, "logged")[-1]["kept"] == {"text": True}
     text = expected(noise(1.0))
     fetched = f"{service.address}/v1/sessions/{session}/ticker"
     shown = get(f"{fetched}/subtitles.srt").text
@@ -123,45 +119,6 @@ def test_subtitles_of_a_session_run_on_over_its_items(service):
         f"1\n00:00:00,000 --> 00:00:01,000\n{text}\n\n2\n00:00:01,000 --> 00:00:02,000\n{text}\n"
     )
     assert get(f"{fetched}/text.txt").text == f"{text} {text}\n"
-
-
-def test_kept_sound_gives_the_words_of_a_session_their_times_afterwards(
-    tmp_path, speech, monkeypatch, capsys
-):
-    wanted = expected(speech).split()
-    with served(tmp_path, keep_audio=True) as service:
-        with client(service, "?model=ticker,slow") as socket:
-            session = events(socket, "created")[0]["session"]["id"]
-            set_up(socket, STEPS)
-            for _ in range(2):
-                append(socket, pcm(speech))
-                send(socket, "input_audio_buffer.commit")
-                events(socket, "logged")
-            append(socket, pcm(speech))  # left in mid-item
-        until(lambda: not service.sessions)
-        assert post(service, wav(speech)).status_code == 200
-        folder = service.root / session
-    choose_fake(monkeypatch)
-    assert live.main([f"session={service.root}"]) == 0
-    assert capsys.readouterr().out.count("(medians of the aligned hypothesis)") == 3
-    for method in ("ticker", "slow"):
-        log = read_log(folder / f"method={method}" / "events.jsonl")
-        assert [said.status for said in log.utterances] == ["ok", "ok", "failed"]
-        for said in log.utterances[:2]:
-            assert said.text.split() == wanted
-            assert said.words is not None and [word for word, *_ in said.words] == wanted
-            assert (
-                said.audio_hash == hashlib.sha256(load_audio(said.audio_path).tobytes()).hexdigest()
-            )
-        assert "of the text of method=" in log.header["config"]["data"]["word_times"]
-        metrics = score_folder(folder / f"method={method}")["metrics"]
-        assert metrics["wer"] is None and metrics["word_latency_shown_p50_ca_s"] > 0
-    assert live.main([f"session={folder}"]) == 0  # as often as wanted
-    (folder / log.utterances[0].audio_path).unlink()
-    assert live.main([f"session={folder}"]) == 1
-    assert "its sound was not kept; serve with keep_audio=true" in capsys.readouterr().out
-    assert live.main([f"session={tmp_path / 'nowhere'}"]) == 2
-    assert "holds no events.jsonl" in capsys.readouterr().err
 
 
 def test_a_client_that_vanishes_in_mid_word_leaves_its_log_and_no_session(service, speech):
@@ -554,7 +511,6 @@ def test_other_addresses_need_a_token_and_settings_are_checked():
         ("port=eighty", "a whole number"),
         ("port=70000", "must be 1 to 65535"),
         ("idle_s=-1", "0.01 or more"),
-        ("keep_audio=perhaps", "keep_audio"),
         ("origins=mine.org", "addresses of pages"),
         ("origins=https://[::1", "is no address"),
         ("origins=https://mine.org:port", "is no address"),

@@ -282,19 +282,12 @@ def test_a_name_that_was_made_to_point_here_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "keeps, method, told",
+    "method, told",
     [
-        (False, {}, "to this server and nowhere else; it keeps the text and the times, not the"),
-        (True, {}, "nowhere else; it keeps the text, the times and the sound (keep_audio=true)."),
-        (False, {"url": "ws://far.example"}, "to this server and from it to ws://far.example; it"),
+        ({}, "to this server and nowhere else; it keeps the text and the times, not the sound."),
+        ({"url": "ws://far.example"}, "to this server and from it to ws://far.example; it"),
     ],
 )
-def test_the_page_says_what_is_kept_and_where_the_sound_goes(tmp_path, keeps, method, told):
-    with served(tmp_path, config={"method": method}, keep_audio=keeps) as service:
+def test_the_page_says_what_is_kept_and_where_the_sound_goes(tmp_path, method, told):
+    with served(tmp_path, config={"method": method}) as service:
         assert told in get(service.address).text
-        with client(service) as socket:
-            events(socket, "created")
-            set_up(socket, "streaming_asr.steps")
-            append(socket, pcm(noise(1.0)))
-            send(socket, "input_audio_buffer.commit")
-            assert events(socket, "logged")[-1]["kept"] == {"text": True, "sound": keeps}
