@@ -427,3 +427,9 @@ def test_the_words_are_those_of_the_first_method_of_the_command_line(order, firs
     remark = remarks_of(read_results(place))[0]
     assert f"of the words of {first}, which favours it: all of its words count" in remark
     assert "streaming-asr compare" not in remark  # this is it
+
+
+def test_a_recording_whose_audio_is_missing_is_reported(place, capsys):
+    (place.parent / "talk.wav").unlink()
+    heard.time_results(place)
+    assert "talk: its audio is missing, so its words get no times" in capsys.readouterr().out
