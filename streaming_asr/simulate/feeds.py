@@ -131,19 +131,20 @@ class _Feeder:
         n_samples = self.schedule.after(0) + 2 * self.schedule.chunk
         silence = np.zeros(n_samples, dtype=np.float32)
         quiet = Utterance("warm-up", "", lambda: silence, 0.0, language=language)
-        rows = [self.book.row(quiet, self.batch) for _ in range(self.batch)]
+        rows = self._rows([quiet] * self.batch, self.batch)
         if self.batch == 1:
             list(self._steps(rows[0]))
         else:
             list(in_phase(self.stepper, rows, self.schedule))
 
+    def _rows(self, group: Sequence[Utterance], batch: int) -> list[RecordedStream]:
+        return [row for each in group if (row := self.book.row(each, batch)) is not None]
+
     def run_one(self, utterance: Utterance) -> None:
         """Run one utterance and write its events as they happen."""
         book = self.book
-        try:
-            row = book.row(utterance, batch=1)
-        except Exception as error:
-            book.fail_unopened(utterance, error, self.batch)
+        row = book.row(utterance, batch=1)
+        if row is None:
             return
         book.writer.open_utterance(row.log)
         book.memory.reset()
@@ -166,13 +167,7 @@ class _Feeder:
 
         Where the batch fails, its utterances run one by one, so that only the cause fails.
         """
-        book = self.book
-        rows: list[RecordedStream] = []
-        for utterance in group:
-            try:
-                rows.append(book.row(utterance, self.batch))
-            except Exception as error:
-                book.fail_unopened(utterance, error, self.batch)
+        book, rows = self.book, self._rows(group, self.batch)
         book.memory.reset()
         try:
             for row, step in in_phase(self.stepper, rows, self.schedule):

@@ -77,12 +77,20 @@ class Logbook:
         is_longer = self.at_most is not None and n_samples > self.at_most
         return getattr(utterance.audio, "reader", None) if is_longer else None
 
-    def row(self, utterance: Utterance, batch: int) -> RecordedStream:
-        """Return the stream of an utterance, which is not opened in the log yet. Raises what
-        reading the audio raises."""
+    def row(self, utterance: Utterance, batch: int) -> RecordedStream | None:
+        """Return the stream of an utterance, which is not opened in the log yet; None for one whose
+        audio cannot be read, which is logged as failed."""
         opener, at_most = self.opener(utterance), self.at_most
-        audio = OnDisk(opener, at_most) if opener and at_most else InMemory(utterance.load())
-        utterance.check_length(audio.n)
+        try:
+            audio = OnDisk(opener, at_most) if opener and at_most else InMemory(utterance.load())
+            utterance.check_length(audio.n)
+        except Exception as error:
+            failure = self.failure_of(utterance, error)
+            fields = {"batch": batch, "lookahead_samples": self.lookahead_samples}
+            self.writer.open_utterance(UtteranceLog.of(utterance, feed=self.feed, **fields))
+            self.writer.close_utterance(utterance.id, error=failure)
+            self.on_utterance(utterance, failure)
+            return None
         return RecordedStream(utterance, audio, self.feed, batch, self.lookahead_samples)
 
     def report_progress(self, row: RecordedStream) -> None:
@@ -102,14 +110,6 @@ class Logbook:
         if (slip_s := row.log.pacing_slip_s or 0.0) > SLIP_S:
             log.warning("%s: was fed %.2f s late; this machine is busy", row.log.utt, slip_s)
         self.on_utterance(row.utterance, failure)
-
-    def fail_unopened(self, utterance: Utterance, error: Exception, batch: int) -> None:
-        """Log an utterance as failed that could not be loaded or started."""
-        failure = self.failure_of(utterance, error)
-        fields = {"batch": batch, "lookahead_samples": self.lookahead_samples}
-        self.writer.open_utterance(UtteranceLog.of(utterance, feed=self.feed, **fields))
-        self.writer.close_utterance(utterance.id, error=failure)
-        self.on_utterance(utterance, failure)
 
     def failure_of(self, utterance: Utterance, error: Exception) -> str:
         """Return the text of an error for the log. Raises the error where memory ran out."""

@@ -87,11 +87,6 @@ class OnlineBuffer:
         """Return the unconfirmed end of the newest hypothesis."""
         return self._agreement.partial
 
-    @property
-    def has_new_audio(self) -> bool:
-        """Return whether the buffer has samples that no round has transcribed."""
-        return self._n_new > 0
-
     def insert(self, audio: Samples) -> None:
         """Append (n,) samples."""
         self.audio = np.concatenate([self.audio, np.asarray(audio, np.float32)])
@@ -111,7 +106,7 @@ class OnlineBuffer:
 
     def finish(self) -> list[Word]:
         """Transcribe audio that is new, make the whole text final and return its new words."""
-        committed = self.process() if self.has_new_audio else []
+        committed = self.process() if self._n_new else []
         with self._recorder.part("finalise"):
             rest = self._agreement.finish()
             self._committed += rest
@@ -211,10 +206,7 @@ class OnlineBuffer:
         self.audio = self.audio[int((start_s - self.start_s) * SAMPLE_RATE) :].copy()
         self.start_s = start_s
         self._agreement.forget(start_s)
-        self._forget_old_text()
-
-    def _forget_old_text(self) -> None:
-        """Drop trimmed words except the last 200: a prompt of 200 characters needs no more."""
+        # Of the trimmed words the last 200 stay: a prompt of 200 characters needs no more.
         del self._committed[: max(0, self._n_trimmed(self._committed) - PROMPT_CHARACTERS)]
 
 
