@@ -162,9 +162,6 @@ def test_mfa_gets_its_corpus_and_its_textgrids_time_the_written_words(mfa):
     assert arguments[arguments.index("--output_format") + 1] == "long_textgrid"
     assert Path(arguments[arguments.index("-t") + 1]).is_absolute()
     assert "--no_use_postgres" in arguments and "--single_speaker" not in arguments
-
-
-def test_one_speaker_for_a_corpus_that_names_none_is_a_setting(mfa):
     list(MfaAligner(single_speaker=True).align([utterance("u", "yes", speaker=None)]))
     assert "--single_speaker" in (mfa.parent / "arguments").read_text().split("\n")
 

@@ -1,9 +1,7 @@
 """Decoding in another process: what it fails at is an error of one recording."""
 
-import json
 import multiprocessing
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +13,6 @@ import soundfile
 from containers import Track, assert_words, write_recording
 from decoders import FAULTS, broken_decoder
 
-from streaming_asr.commands import transcribe
 from streaming_asr.corpora import decoder
 from streaming_asr.corpora.audio import Reader, duration_s, load_audio
 from streaming_asr.errors import UserError
@@ -103,36 +100,3 @@ def test_the_process_ends_with_its_parent(mp3):
     assert told.stderr == ""
     psutil.wait_procs([psutil.Process(with_pid)] if psutil.pid_exists(with_pid) else [], 60)
     assert not psutil.pid_exists(with_pid)
-
-
-@pytest.mark.parametrize("fault", ["crash", "hang"])
-def test_transcribe_names_the_recording_and_goes_on(
-    mp3, tmp_path, monkeypatch, fault,
-    capsys
-):  # fmt: skip
-    soundfile.write(tmp_path / "b.wav", np.zeros(16_000), 16_000)
-    with broken_decoder(tmp_path, monkeypatch, fault):
-        names = [str(mp3), str(tmp_path / "b.wav")]
-        assert transcribe.main([*names, "model=mini", "chunk=1s"]) == 1
-    told = capsys.readouterr()
-    assert re.search(rf"error: .*a\.mp3: {FAULTS[fault]}", told.err)
-    assert told.out.startswith(f"{names[1]}:\n") and "1 of 2 recordings" in told.err
-
-
-def test_a_corpus_is_checked_and_run_in_spite_of_a_crash(mp3, tmp_path, monkeypatch, capsys):
-    from streaming_asr.data import command as data_command
-    from streaming_asr.run import command as run
-
-    soundfile.write(tmp_path / "b.wav", np.zeros(16_000), 16_000)
-    with broken_decoder(tmp_path, monkeypatch, "crash"):
-        place = f"data.path={tmp_path}"
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["data", "check", "data=folder", place])
-        assert data_command.main() == 1
-        assert run.main(["method=offline", "model=mini", "data=folder", place, "tracker=none"]) == 1
-    told = capsys.readouterr()
-    assert "makes a decoder crash" in told.out + told.err
-    (log,) = (tmp_path / "outputs").rglob("events.jsonl")
-    rows = [json.loads(line) for line in log.read_text().splitlines()]
-    failed = {row.get("utt"): row.get("error") for row in rows if row.get("error")}
-    assert list(failed) == ["a"] and "makes a decoder crash" in failed["a"]

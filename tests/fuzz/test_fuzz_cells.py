@@ -6,8 +6,6 @@ Every command that reads them must answer, and none may show a number that comes
 import copy
 import json
 import os
-import subprocess
-import sys
 from contextlib import suppress
 
 import pytest
@@ -299,19 +297,3 @@ def test_pieces_are_joined_whole_or_not_at_all(utterances, n, what):
         else:
             assert not (cell / "events.jsonl").exists()
             assert_no_number(cell.parent)
-
-
-# -- programs of their own ------------------------------------------------------------------------
-
-
-@cases(1)
-@given(corpora(), st.sampled_from(FILES), st.sampled_from(("score", "report")), st.data())
-def test_a_process_of_its_own_ends_with_a_line_and_no_trace(utterances, name, program, data):
-    with results(utterances) as cell, watched():
-        (cell / name).parent.mkdir(exist_ok=True)
-        before = (cell / name).read_bytes() if (cell / name).exists() else b'{"error": 1}'
-        (cell / name).write_bytes(data.draw(contents(before)))
-        line = [sys.executable, "-m", "streaming_asr", program, str(cell.parent)]
-        ended = subprocess.run(line, capture_output=True, text=True, check=False)
-        assert ended.returncode in (0, 2), ended.stderr
-        assert "Traceback" not in ended.stderr and bool(ended.returncode) == bool(ended.stderr)
