@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from streaming_asr.corpora.alignments import Alignments, with_words
 from streaming_asr.corpora.audio import File, duration_s
 from streaming_asr.corpora.join import clips_of, join, joined_as
 from streaming_asr.corpora.lists import obtained, of_ids
+from streaming_asr.corpora.manifest import Outline
 from streaming_asr.corpora.noise import with_noise
 from streaming_asr.errors import UserError
 from streaming_asr.references import problems
@@ -35,14 +36,7 @@ else:
 CHECK = "`streaming-asr data check` names every one"
 
 
-class HasId(Protocol):
-    """What a limit chooses by."""
-
-    @property
-    def id(self) -> str: ...
-
-
-Named = TypeVar("Named", bound=HasId)
+Named = TypeVar("Named", Utterance, Outline)  # what a limit chooses by its id
 
 
 def in_order_of_limit(utterances: Sequence[Named]) -> list[Named]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -225,7 +225,7 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
     if path.exists():
         raise UserError(f"{path}: is there already; remove it or name another file")
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines: list[str] = []
+    rows: list[dict[str, Any]] = []
     for i, utterance in enumerate(utterances):
         if isinstance(utterance.audio, File):
             file = Path(utterance.audio.path).absolute()
@@ -242,18 +242,25 @@ def write_manifest(utterances: Iterable[Utterance], path: Path) -> int:
             "text": utterance.text,
             "speaker": utterance.speaker,
             "language": utterance.language,
-            "words": [[w.text, round(w.start, 4), round(w.end, 4)] for w in utterance.words]
-            if utterance.words is not None
-            else None,
+            "words": None if utterance.words is None else word_rows(utterance.words),
             "biasing": utterance.biasing,
             "prompt": utterance.prompt,
         }
-        entries = {key: value for key, value in row.items() if value is not None}
-        lines.append(json.dumps(entries, ensure_ascii=False) + "\n")
-    if not lines:
+        rows.append({key: value for key, value in row.items() if value is not None})
+    if not rows:
         raise UserError("data: no utterance to write; choose another split")
-    write_text(path, "".join(lines))
-    return len(lines)
+    write_rows(path, rows)
+    return len(rows)
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a line for each row, all or nothing. Raises UserError."""
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def word_rows(words: Iterable[TimedWord]) -> list[list[Any]]:
+    """Return the words as a line has them."""
+    return [[word.text, round(word.start, 4), round(word.end, 4)] for word in words]
 
 
 def outlines(path: Path) -> list[Outline] | None:

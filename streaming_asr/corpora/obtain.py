@@ -8,7 +8,6 @@ list lies in <cache>/speech/<list>: the recordings, named after their ids, and m
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from streaming_asr.corpora.audio import duration_s
 from streaming_asr.corpora.lists import SpeechList, place_of, speech_list, text_hash
+from streaming_asr.corpora.manifest import write_rows
 from streaming_asr.corpora.published import is_split, named_rows
 from streaming_asr.corpora.rows import text_lines
 from streaming_asr.errors import UserError
@@ -47,7 +47,7 @@ def _make(listed: SpeechList, target: Path) -> None:
         files = [file for folder in folders for file in sorted(folder.rglob("*"))]
         recordings = {file.stem: file for file in files if file.suffix[1:].lower() in AUDIO}
         texts = dict(_texts(folders))
-        lines = []
+        rows = []
         for name, row in listed.rows.items():
             if name not in recordings or name not in texts:
                 what = "recording" if name not in recordings else "text"
@@ -71,8 +71,8 @@ def _make(listed: SpeechList, target: Path) -> None:
                 "speaker": row.speaker,
                 "language": listed.head["language"][0],
             }
-            lines.append(json.dumps(line, ensure_ascii=False) + "\n")
-        (target / MANIFEST).write_text("".join(lines), encoding="utf-8")
+            rows.append(line)
+        write_rows(target / MANIFEST, rows)
 
 
 def _clone(source: str, folder: Path, listed: SpeechList) -> None:

@@ -28,6 +28,7 @@ import numpy as np
 
 from streaming_asr.corpora import Manifest, choose, hash_of
 from streaming_asr.corpora.audio import load_audio
+from streaming_asr.corpora.manifest import write_rows
 from streaming_asr.corpora.rows import text_of
 from streaming_asr.errors import UserError
 from streaming_asr.files import cache_root, make_once
@@ -168,7 +169,7 @@ def write(root: Path, language: str, target: Path) -> None:
             f"take version {VERSION}"
         )
     content = gzip.decompress(transcripts.read_bytes())
-    digest, lines = hashlib.sha256(content), []
+    digest, rows = hashlib.sha256(content), []
     for name, text in texts(content.decode("utf-8")).items():
         recording = voice / f"{name}.g722"
         if not recording.is_file():
@@ -186,12 +187,12 @@ def write(root: Path, language: str, target: Path) -> None:
             "speaker": voice.name.rpartition("_")[2],
             "language": language,
         }
-        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-    if not lines:
+        rows.append(row)
+    if not rows:
         raise UserError(f"{voice}: has no recording of {transcripts.name}; take version {VERSION}")
     shutil.copy(transcripts.with_name(COPYRIGHT), target / COPYRIGHT)
-    (target / MANIFEST).write_text("".join(lines), encoding="utf-8")
-    source = {"packages": packages(language), "sha256": digest.hexdigest(), "clips": len(lines)}
+    write_rows(target / MANIFEST, rows)
+    source = {"packages": packages(language), "sha256": digest.hexdigest(), "clips": len(rows)}
     (target / SOURCE).write_text(json.dumps(source, indent=1) + "\n", encoding="utf-8")
 
 

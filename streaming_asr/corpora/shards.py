@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from streaming_asr.corpora.lists import without_listed
+from streaming_asr.corpora.manifest import word_rows
 from streaming_asr.corpora.rows import Time, json_rows
 from streaming_asr.errors import UserError
 from streaming_asr.files import replacing, write_text
@@ -182,7 +183,7 @@ def write_shards(
             "text": utterance.text,
             "speaker": utterance.speaker or "",
             **({"language": utterance.language} if utterance.language else {}),
-            "words": [[w.text, round(w.start, 4), round(w.end, 4)] for w in utterance.words or ()],
+            "words": word_rows(utterance.words or ()),
         }
         pieces.append(samples)
         lines.append(json.dumps(row, ensure_ascii=False))

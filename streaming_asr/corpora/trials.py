@@ -9,7 +9,6 @@ clean, so that a choice on dev does not depend on test. The files are in
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming_asr.corpora import MINI, Manifest, hash_of
-from streaming_asr.corpora.manifest import read_manifest
+from streaming_asr.corpora.manifest import read_manifest, word_rows, write_rows
 from streaming_asr.corpora.noise import KINDS, hum, telephone_band
 from streaming_asr.corpora.rows import text_of
 from streaming_asr.errors import UserError, check_one_of
-from streaming_asr.files import HERE, cache_root, make_once, write_text
+from streaming_asr.files import HERE, cache_root, make_once
 from streaming_asr.method import SAMPLE_RATE, Samples
 from streaming_asr.utterance import TimedWord, Utterance
 
@@ -238,13 +237,13 @@ def make(half: str, target: Path) -> None:
     import soundfile
 
     target.mkdir(parents=True)
-    lines: list[str] = []
+    rows: list[dict[str, Any]] = []
     for recording in recordings(half):
-        n_of_kind = sum(f'"kind": "{recording.kind}"' in line for line in lines)
+        n_of_kind = sum(row["kind"] == recording.kind for row in rows)
         name = f"{recording.kind}-{half}-{n_of_kind}"
         samples: Samples = np.clip(recording.samples, -1, 1).astype(np.float32)
         soundfile.write(target / f"{name}.flac", samples, SAMPLE_RATE, subtype="PCM_16")
-        row: dict[str, Any] = {
+        row = {
             "id": name,
             "kind": recording.kind,
             "audio_filepath": f"{name}.flac",
@@ -252,10 +251,10 @@ def make(half: str, target: Path) -> None:
             "text": " ".join(clip.text for clip in recording.clips),
             "speaker": recording.clips[0].speaker if recording.clips else None,
             "language": "en",
-            "words": [[w.text, round(w.start, 4), round(w.end, 4)] for w in recording.words],
+            "words": word_rows(recording.words),
         }
-        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-    write_text(target / MANIFEST, "".join(lines))
+        rows.append(row)
+    write_rows(target / MANIFEST, rows)
 
 
 @dataclass(kw_only=True, eq=False)
