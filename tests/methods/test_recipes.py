@@ -258,7 +258,10 @@ OF_METHODS = [
 SMALL = {"simul_whisper": {"truncation": "never"}, "star": {"weights": None}}
 
 
-@pytest.mark.parametrize(("name", "options", "answer"), OF_METHODS, ids=str)
+# HEAD is a folder of its own in each process, so it is in no name of a test.
+@pytest.mark.parametrize(
+    ("name", "options", "answer"), OF_METHODS, ids=[f"{name}: {why}" for name, _, why in OF_METHODS]
+)
 def test_a_setting_of_a_method_out_of_range_is_refused(name, options, answer, tmp_path):
     if name == "chunkformer":
         settings = {"weights": str(chunkformer_folder()), "chunk_s": 0.32}
