@@ -162,7 +162,7 @@ def fetch(source: Reference, *, whisper: bool = False) -> Path:
     place = cached(source)
     if place is not None:
         return place
-    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub import HfApi, constants, hf_hub_download
 
     endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
     if constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE") == "1":
@@ -174,7 +174,8 @@ def fetch(source: Reference, *, whisper: bool = False) -> Path:
             f"{_hf_command(source)}"
         )
     with _explained(source):
-        names = _listed(source, endpoint)
+        info = HfApi(endpoint=endpoint).model_info(source.repository, revision=source.revision)
+        names = [sibling.rfilename for sibling in info.siblings or ()]
         for name in _chosen(source, names):
             if not whisper and name.startswith("model") and name.endswith(".safetensors"):
                 _refuse_others(source)  # its config.json was downloaded before
@@ -205,14 +206,6 @@ def on_this_machine(name: str) -> str:
     """
     source = reference(name)
     return name if source is None else str(fetch(source))
-
-
-def _listed(source: Reference, endpoint: str) -> list[str]:
-    from huggingface_hub import HfApi
-
-    api = HfApi(endpoint=endpoint)
-    info: Any = api.model_info(source.repository, revision=source.revision)
-    return [str(sibling.rfilename) for sibling in info.siblings or ()]
 
 
 def _chosen(source: Reference, names: Sequence[str]) -> list[str]:

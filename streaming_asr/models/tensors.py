@@ -6,7 +6,7 @@ import re
 import sys
 from _compat_pickle import IMPORT_MAPPING
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +73,7 @@ def load_pickled(file: Path, what: str) -> Any:
         )
     try:
         # weights_only: a pickle may otherwise run any code.
-        with _as_stored_objects(classes):
+        with torch.serialization.safe_globals([(StoredObject, name) for name in classes]):
             return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged file makes torch and pickle raise
         reason = re.split(r"\n|\. ", str(error))[0] or repr(error)
@@ -87,21 +87,10 @@ def _foreign_classes(file: Path) -> list[str]:
     """Return the names (module.Class) in a file that torch does not load; [] for a damaged one."""
     import torch
 
-    list_names: Any = getattr(torch.serialization, "get_unsafe_globals_in_checkpoint", None)
-    if list_names is None:  # torch before 2.6
-        return []
     try:
-        return list(list_names(file))
+        return list(torch.serialization.get_unsafe_globals_in_checkpoint(file))
     except Exception:  # a damaged file, or one in torch's old form; the loader reports it
         return []
-
-
-def _as_stored_objects(names: Iterable[str]) -> AbstractContextManager[Any]:
-    """Return a context in which torch loads objects of these classes as `StoredObject`."""
-    import torch
-
-    pairs: list[Any] = [(StoredObject, name) for name in names]
-    return torch.serialization.safe_globals(pairs) if pairs else nullcontext()
 
 
 def _python_3_name(name: str) -> str:
