@@ -335,12 +335,9 @@ def _lines(answer: Audit) -> list[str]:
     if not answer.is_labelled:
         lines.append("no reference: the errors are words in which the stream differs from batch")
     if p50 is not None:
-        line = (
+        lines.append(
             f"lag of final words: at most {p50:.2f} s for half, {format_number(p90, 2)} s for 90 %"
         )
-        if answer.growth is not None:
-            line += f"; within a recording it changes by {answer.growth:+.2f} s per minute"
-        lines.append(line)
     if metrics["turns_cut_off"] is not None:
         late = format_number(metrics["turn_end_delay_p90_ca_s"], 2)
         lines.append(

@@ -30,7 +30,7 @@ COMMANDS = {
     "load": ("commands.load", "how many streams somebody's server carries, by playing them"),
     "sync": ("commands.sync", "upload the W&B runs that a sweep kept offline"),
     "export": ("commands.export", "a merged adapter, for other programs"),
-    "list": ("commands.list", "methods, models, corpora and metrics there are"),
+    "list": ("commands.list", "methods, models, corpora and experiments there are"),
     "get": ("commands.get", "obtain weights and speech: tiny.en, base, prompts"),
     "doctor": ("commands.doctor", "what works on this machine"),
 }

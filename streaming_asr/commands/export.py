@@ -1,9 +1,9 @@
 """Merges an adapter into its model for other programs.
 
-    streaming-asr export OUT method=whisperrt model=mini chunk=300ms [--results outputs/table1]
+    streaming-asr export OUT method=whisperrt model=mini chunk=300ms
 
 The settings are those of `run`, which finds the adapter by them. OUT becomes a Hugging Face folder
-with a card (README.md: base model, adapter, training, data, what it reached). `streaming-asr get
+with a card (README.md: base model, adapter, training, data). `streaming-asr get
 OUT to=FOLDER form=ctranslate2` writes it for CTranslate2 and faster-whisper.
 """
 
@@ -32,19 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("out", type=Path, help="the folder to write; must not hold files yet")
     parser.add_argument("settings", nargs="*", help="as of run: method=whisperrt model=mini ...")
     add_config_dir(parser)
-    parser.add_argument("--results", type=Path, help="results of run for the card")
     arguments = vars(parser.parse_intermixed_args(argv))
     arguments["config_dir"] = next(iter(arguments["config_dir"][1:]), None)
     return exit_status(lambda: export(**arguments))
 
 
-def export(
-    out: Path,
-    settings: Sequence[str],
-    *,
-    config_dir: str | None = None,
-    results: Path | None = None,
-) -> None:
+def export(out: Path, settings: Sequence[str], *, config_dir: str | None = None) -> None:
     """Write `out`, all of it or nothing. Raises UserError."""
     loading(f"the model of {' '.join(settings) or 'the default settings'}")
     from streaming_asr.config.settle import compose
@@ -67,13 +60,10 @@ def export(
             "nothing to merge; name a method and a model that have one, as method=whisperrt "
             "model=tiny.en; `streaming-asr get` writes the unmodified model"
         )
-    reached = _cells(results, adapter) if results else []
 
     with replacing(out) as folder:
         _write_model(folder, config, adapter)
-        (folder / "README.md").write_text(
-            card(config, settings, adapter, reached), encoding="utf-8"
-        )
+        (folder / "README.md").write_text(card(config, settings, adapter), encoding="utf-8")
     print(f"exported: {out}")
     print(f"run it:   python -m streaming_asr.run {_use(config, out)}")
 
@@ -114,8 +104,8 @@ def _write_model(folder: Path, config: Any, adapter: Path | None) -> None:
 # -- the card -------------------------------------------------------------------------------
 
 
-def card(config: Any, settings: Sequence[str], adapter: Path | None, reached: Sequence[Any]) -> str:
-    """Return the card in Markdown: what it is, its use, how it was trained, what it reached."""
+def card(config: Any, settings: Sequence[str], adapter: Path | None) -> str:
+    """Return the card in Markdown: what it is, its use, how it was trained."""
     from jinja2 import Environment, FileSystemLoader
 
     from streaming_asr.config.weights import training_of
@@ -134,7 +124,6 @@ def card(config: Any, settings: Sequence[str], adapter: Path | None, reached: Se
             method_settings={k: v for k, v in config.method.items() if k[0] != "_"},
             reached=trained.pop("reached", {}),
             trained=trained,
-            rows=[_row(cell) for cell in reached],
             published=_published,
         )
     )
@@ -144,34 +133,6 @@ def _use(config: Any, out: Path) -> str:
     method = str(config.method._target_).split(".")[2]
     none = " method.weights=none" if "weights" in config.method else ""
     return f"method={method} model=whisper model.path={out}{none} chunk={config.chunk}"
-
-
-def _cells(folder: Path, adapter: Path | None) -> list[Any]:
-    """Return the results under `folder` that this adapter made; without one, all that used none."""
-    from streaming_asr.score.results import read_results
-
-    adapter_path = None if adapter is None else adapter.resolve()
-    cells = []
-    for cell in read_results(folder):
-        used = (cell.config.get("method") or {}).get("weights")
-        used = None if used in (None, "none") else Path(str(used)).resolve()
-        if used == adapter_path and cell.metrics:
-            cells.append(cell)
-    return cells
-
-
-def _row(cell: Any) -> tuple[object, ...]:
-    """Return the columns of a result: method, chunk, data, utterances, WER and its interval."""
-    wer = cell.metrics.get("wer")
-    bounds = (cell.document.get("intervals") or {}).get("metrics", {}).get("wer")
-    return (
-        cell.label,
-        "–" if cell.chunk_s is None else f"{cell.chunk_s * 1000:.0f} ms",
-        cell.split,
-        cell.document.get("n_utterances", "–"),
-        "–" if wer is None else f"{wer:.1f}",
-        "–" if not bounds else f"{bounds[0]:.1f} to {bounds[1]:.1f}",
-    )
 
 
 def _published(path: str, name: str | None = None) -> str:

@@ -1,6 +1,6 @@
-"""Lists what there is to choose from: methods, models, corpora, experiments, metrics.
+"""Lists what there is to choose from: methods, models, corpora, experiments.
 
-streaming-asr list [methods|models|corpora|experiments|metrics]
+streaming-asr list [methods|models|corpora|experiments]
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ GROUPS = {"methods": "method", "models": "model", "corpora": "data", "experiment
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    text = "Methods, models, corpora and experiments that run takes, and the metrics it reports."
+    text = "Methods, models, corpora and experiments that run takes."
     parser = command_parser("streaming-asr list", text)
     about_what = "default: all but experiments"
-    parser.add_argument("what", nargs="?", choices=(*GROUPS, "metrics"), help=about_what)
+    parser.add_argument("what", nargs="?", choices=GROUPS, help=about_what)
     add_config_dir(parser)
     add_json(parser)
     arguments = parser.parse_args(argv)
@@ -34,24 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if what in (None, name)
     }
     if arguments.json is not None:
-        from streaming_asr.metrics import METRICS
-
-        if what in (None, "metrics"):
-            chosen["metrics"] = {name: f"{m.unit}; {m.definition}" for name, m in METRICS.items()}
         give_json(chosen, arguments.json)
         return 0
-    for name in GROUPS if what is None else chosen:
+    for name in chosen:
         if name != "experiments" or what == name:
             show_table((name, f"{GROUPS[name]}=NAME"), list(chosen[name].items()), (0, 1))
-    if what == "metrics":
-        from streaming_asr.score.command import print_definitions
-
-        print_definitions()
-    elif what is None:
-        from streaming_asr.metrics import METRICS
-
-        print(f"\n{len(METRICS)} metrics: streaming-asr list metrics")
-        print(f"{len(chosen['experiments'])} experiments: streaming-asr list experiments")
+    if what is None:
+        print(f"\n{len(chosen['experiments'])} experiments: streaming-asr list experiments")
+        print("metrics: streaming-asr score --list")
     return 0
 
 

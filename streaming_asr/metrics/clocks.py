@@ -15,23 +15,16 @@ All times are float64 seconds in arrays of shape (K,), K steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from streaming_asr.events.log import Step
-
 Times: TypeAlias = npt.NDArray[np.float64]
 
 QUEUE_BUDGET_S = 1.0  # the longest wait of a chunk that still counts as keeping up
 GROWTH_TOLERANCE = 1e-3  # seconds of wait per second of audio taken as no growth
-
-
-def compute_times(steps: Sequence[Step]) -> Times:
-    """Return c_k, the compute of each step, (K,) in seconds."""
-    return np.array([step.compute_ns["wall"] for step in steps], dtype=np.float64) / 1e9
 
 
 def fifo(a: Times, c: Times) -> Times:
@@ -106,8 +99,3 @@ def headroom(traces: Iterable[tuple[Times, Times]], budget_s: float = QUEUE_BUDG
         middle = (low + high) / 2
         low, high = (middle, high) if bounded(middle) else (low, middle)
     return low
-
-
-def median_trace(traces: Sequence[Times]) -> Times:
-    """Return the per-step median of the compute of several runs of one stream, (K,) each."""
-    return np.median(np.stack(traces), axis=0)

@@ -20,7 +20,6 @@ from streaming_asr.errors import UserError
 from streaming_asr.events.log import UtteranceLog, committed_words, read_log
 from streaming_asr.metrics import Trace, compute, traces
 from streaming_asr.metrics.intervals import Clusters, Estimate, flip, sums
-from streaming_asr.metrics.latency import timed
 from streaming_asr.metrics.losses import PARTS, ErrorBlock, blocks, boundaries, counts
 from streaming_asr.metrics.ordinary import place
 from streaming_asr.score.compare import check_lengths, check_same, read_runs
@@ -28,7 +27,6 @@ from streaming_asr.score.folder import EVENTS
 from streaming_asr.utterance import TimedWord
 
 N_PLACES = 10
-LONG_S = 30.0  # of a recording in which the lag has a trend
 AROUND = 3  # words that are shown on either side of a place
 
 
@@ -59,8 +57,8 @@ class Place:
 @dataclass(frozen=True)
 class Audit:
     """total: all errors. parts: those of PARTS, which add up to it. drawn: what intervals are over,
-    as 20 utterances. metrics: of the stream. growth: of the lag, in seconds per minute of a
-    recording. gaps: the share of gaps between words that are within a word of a boundary of steps.
+    as 20 utterances. metrics: of the stream. gaps: the share of gaps between words that are within
+    a word of a boundary of steps.
     n_failed: recordings that failed in the stream and in batch."""
 
     total: PartErrors
@@ -69,7 +67,6 @@ class Audit:
     is_labelled: bool
     places: list[Place]
     metrics: dict[str, float | None]
-    growth: float | None
     gaps: float
     n_failed: tuple[int, int]
 
@@ -179,7 +176,6 @@ def _audit(pairs: Sequence[tuple[Trace, Trace]], clusters: Clusters, is_labelled
         is_labelled=is_labelled,
         places=sorted(chain.from_iterable(places), key=lambda each: -each.n)[:N_PLACES],
         metrics=compute(streams),
-        growth=growth(streams),
         gaps=n_cuts / n_gaps if n_gaps else 0.0,
         n_failed=(_n_failed(streams), _n_failed(batches)),
     )
@@ -187,22 +183,6 @@ def _audit(pairs: Sequence[tuple[Trace, Trace]], clusters: Clusters, is_labelled
 
 def _n_failed(side: Sequence[Trace]) -> int:
     return sum(trace.error is not None for trace in side)
-
-
-def growth(streams: Sequence[Trace]) -> float | None:
-    """Return how fast the lag of right words grows within a recording, in seconds per minute: the
-    slope of least squares, each recording about its own mean. None without word times and without
-    a recording of LONG_S."""
-    over = under = 0.0
-    for trace in streams:
-        words = timed(trace)
-        if words is None or len(words.hits) < 2 or trace.batch > 1 or trace.duration_s < LONG_S:
-            continue
-        at = np.array([hit.end_s / 60 for hit in words.hits])
-        lag = np.array(words.latencies("committed", "ca"))
-        at -= at.mean()
-        over, under = over + float(at @ (lag - lag.mean())), under + float(at @ at)
-    return over / under if under else None
 
 
 def _places(

@@ -25,7 +25,7 @@ from streaming_asr.events.log import EventWriter, Step, UtteranceLog
 from streaming_asr.metrics.accuracy import word_errors
 from streaming_asr.metrics.intervals import Clusters
 from streaming_asr.metrics.losses import PARTS, blocks, counts
-from streaming_asr.score.audit import _audit, growth
+from streaming_asr.score.audit import _audit
 
 SAID = "the harbour opens at noon and closes after lunch on friday"
 SHORT = "the harbour opens at noon"
@@ -105,15 +105,6 @@ def test_the_parts_add_up_to_the_difference_of_the_error_rates(drawn):
         assert sum(getattr(row, name) for row in answer.parts) == pytest.approx(rate)
     total = sum(row.difference.value for row in answer.parts)
     assert total == pytest.approx(answer.total.difference.value)
-
-
-@pytest.mark.parametrize(("seconds", "slope"), [(60.0, 6.0), (29.0, None)])
-def test_the_lag_grows_by_the_slope_over_a_long_recording(seconds, slope):
-    """Lags of 1 s at 10 s and of 4 s at 40 s: three seconds in half a minute."""
-    steps = [(11.0, 0.0, "the", ""), (44.0, 0.0, "the cat", "")]
-    trace = a_trace("the cat", steps, ends=[10.0, 40.0], duration_s=seconds)
-    assert growth([trace]) == (slope and pytest.approx(slope))
-    assert growth([]) is None
 
 
 # -- a server -------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ COMMANDS = {
     "compare": ["score", "compare", f"got/{NAME}", "got/other"],
     "sync": ["sync", "got"],
     "advise": ["advise", "got/other"],
-    "export": ["export", "out", "method=whisperrt", "model=mini", "--results", "got"],
     "resume": ["run", "method=offline", "model=mini", "data=mini", "limit=1", "tracker=none",
                "output=.", "name=got", f"hydra.run.dir='got/{NAME}'"],
 }  # fmt: skip

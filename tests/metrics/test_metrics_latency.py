@@ -453,11 +453,6 @@ def test_headroom_is_infinite_where_nothing_takes_time():
     assert clocks.headroom([(np.arange(1.0, 9.0), np.zeros(8))]) == math.inf
 
 
-def test_the_median_trace_is_taken_step_by_step():
-    traces = [np.array([1.0, 5.0]), np.array([3.0, 1.0]), np.array([2.0, 9.0])]
-    assert clocks.median_trace(traces).tolist() == [2.0, 5.0]
-
-
 # -- texts that grow ----------------------------------------------------------------------------
 
 

@@ -27,8 +27,7 @@ from streaming_asr.models.native import KINDS
 from streaming_asr.report import build, main, table
 from streaming_asr.report.page import _said, group_of, page_data
 from streaming_asr.score.command import main as score
-from streaming_asr.score.compare import compare, read_runs
-from streaming_asr.score.ranking import FRONT, extremes, front, matrix
+from streaming_asr.score.ranking import FRONT, extremes, front
 from streaming_asr.score.results import Result, read_results
 
 # -- the cells and the terminal's table ------------------------------------------------------
@@ -679,21 +678,3 @@ def test_the_first_sentence_states_the_least_wer_and_offlines(tmp_path):
     write_cell(tmp_path / "method=u2,chunk=300ms", texts=wrong)
     (told,) = page_data(tmp_path)["verdicts"]
     assert "WER 50.0 %, the least of 4 streaming runs (shared by 1 other), half " in told
-
-
-def test_the_matrix_has_the_differences_of_score_compare(tmp_path):
-    """Seven recordings of eight differ from the best run, none between the two equal ones."""
-    sentence = "big fish swim home"
-    for method, text in {"ufal": sentence, "star": "big", "whisperrt": "big"}.items():
-        texts = {f"u{k}": (sentence, text if k else sentence) for k in range(8)}
-        write_cell(tmp_path / f"method={method},chunk=300ms", texts=texts)
-    results = read_results(tmp_path)
-    table = matrix(results)
-    assert table is not None and table["labels"][0] == "ufal 300 ms"
-    (comparison,) = compare(read_runs([str(r.folder) for r in results if r.method != "star"]))
-    wer = comparison.differences["wer"]
-    assert wer is not None and wer.p_value is not None and 2 * wer.p_value < 0.05
-    assert table["differences"][1][0] == [pytest.approx(wer.value), True]
-    assert table["differences"][0][2] == [pytest.approx(-wer.value), True]
-    assert table["differences"][1][2] == [0.0, False] and table["differences"][1][1] is None
-    assert matrix(results[:1]) is None

@@ -172,18 +172,6 @@ def test_the_area_that_keeps_up_ends_at_real_time(window):
     assert top == line
 
 
-def test_the_matrix_marks_what_differs(window, tmp_path):
-    sentence = "big fish swim home"
-    for method, text in {"ufal": "big", "whisperrt": sentence}.items():
-        texts = {f"u{k}": (sentence, text) for k in range(8)}
-        write_cell(tmp_path / f"method={method},chunk=300ms", texts=texts)
-    window.open(build(tmp_path))
-    sure = window.run(
-        "return [...document.querySelectorAll('.matrix .sure')].map((td) => td.textContent)"
-    )
-    assert sure == ["-75.0 *", "+75.0 *"]
-
-
 def test_light_and_dark_differ_and_are_kept_in_the_address(window):
     ground = "return getComputedStyle(document.body).backgroundColor"
     window.click("#theme")

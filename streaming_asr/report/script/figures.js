@@ -21,7 +21,6 @@ import {
   variantAt,
   visibleCells,
 } from './state.js';
-import { differenceMatrix } from './table.js';
 
 /* -- figures --------------------------------------------------------------------------------- */
 
@@ -603,11 +602,7 @@ export function drawFigures() {
     const here = cells.filter((cell) => cell.split === split && !cell.error);
     if (!here.length) continue;
     if (splits.length > 1) parts.push(el('h3', {}, 'Data: ' + (split || 'unnamed')));
-    const drawn = [
-      ...FIGURES.map((spec) => chart(here, spec)),
-      stacks(here),
-      differenceMatrix(split),
-    ].filter(Boolean);
+    const drawn = [...FIGURES.map((spec) => chart(here, spec)), stacks(here)].filter(Boolean);
     parts.push(
       drawn.length
         ? el('div', { class: 'figures' }, ...drawn)
