@@ -113,7 +113,6 @@ GATES = {
     "speech": "Only stretches with speech are transcribed (gate=speech, the default there).",
     "none": "gate=none: all audio is transcribed, not only speech.",
 }
-CHANGED = 1.5  # times the cost of the first seconds: the machine's speed changed
 # What a measurement sets itself, and what the offline pass does not take.
 OURS = re.compile(r"(data|limit|name|output|tracker)(\.|=)")
 STREAMED = re.compile(r"(method|chunk|first_chunk|gate|feed)(\.|=)")
@@ -327,15 +326,14 @@ class Measurement:
         if not able:
             why = "; ".join(self.notes[1:])
             raise UserError(f"nothing keeps up with {self._n_streams} streams here: {why}")
-        rtf = {_label(each): each.metrics["rtf_total"] or 0.0 for each in able}
-        room_s = max(max(self._end - time.monotonic(), 0) / sum(rtf.values()), LEAST_S)
+        rtf = sum(each.metrics["rtf_total"] or 0.0 for each in able)
+        room_s = max(max(self._end - time.monotonic(), 0) / rtf, LEAST_S)
         used_s = self._choose(length_s, room_s)
         self._transcribe(able)
         words = self._place / "words"
-        results = _with_times(words, self._what)
+        _add_times(words, self._what)
         many = "s" * (len(used_s) > 1)
         self.notes.append(f"transcribed: {len(used_s)} recording{many}, {sum(used_s):.0f} s")
-        self.notes += changed(rtf, results)
         self.notes.append(
             f"page: {build_page(words, audio_from=[self._place, Path(self._what).expanduser()])}"
         )
@@ -462,8 +460,8 @@ def _loudest(utterances: Sequence[Utterance], what: str) -> Samples:
     return samples[at : at + n]
 
 
-def _with_times(words: Path, what: str) -> list[Result]:
-    """Return the results, whose words get times where there is no reference. Raises UserError for
+def _add_times(words: Path, what: str) -> None:
+    """Give the words of the results times where there is no reference. Raises UserError for
     recordings without speech."""
     from streaming_asr.align.heard import time_results
 
@@ -471,21 +469,6 @@ def _with_times(words: Path, what: str) -> list[Result]:
     offline = [result for result in results if result.method == "offline"]
     if not any(line.hypothesis.strip() for each in offline for line in lines_of(each.folder)):
         raise UserError(f"{what}: no speech was found in it; give recordings with speech")
-    return results
-
-
-def changed(before: Mapping[str, float], results: Sequence[Result]) -> list[str]:
-    """Return which results cost CHANGED times more or less than before; `before`: the real-time
-    factors of the first seconds, by label."""
-    notes = []
-    for result in results:
-        first, now = before.get(_label(result)), result.metrics.get("rtf_total")
-        if first and now and not 1 / CHANGED < now / first < CHANGED:
-            notes.append(f"{_label(result)} from RTF {first:.2f} to {now:.2f}")
-    if not notes:
-        return []
-    reason = "the speed of this machine changed during the measurement, or its first seconds are "
-    return [f"{reason}unlike the rest: {', '.join(notes)}; ask again when it is quiet"]
 
 
 # -- judging --------------------------------------------------------------------------------------

@@ -54,7 +54,9 @@ FORMATS = ("srt", "vtt", "json")
 GROWS_S = (
     30.0  # files are written again after so much more audio, or a tenth more if that is longer
 )
-EPILOG = "settings: those of `streaming-asr run`, as method=whisperrt, chunk=300ms, model=base"
+EPILOG = """\
+settings: those of `streaming-asr run`, as method=whisperrt, chunk=300ms, model=base; channel=1 or
+channel=each takes one channel, or each by itself; default: their mean"""
 
 
 @dataclass
@@ -100,8 +102,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     for form in FORMATS:
         parser.add_argument(f"--{form}", action="store_true", help=f"also write FILE.{form}")
     parser.add_argument("--out", type=Path, default=Path(), help="the folder of these; default .")
-    about_channel = "one channel from 1, or each by itself, as channel=each; default: their mean"
-    parser.add_argument("--channel", metavar="N|each", help=about_channel)
     about_conf = "a folder with further configuration, as method/own.yaml; as of run"
     parser.add_argument("-cd", "--config-dir", metavar="DIR", help=about_conf)
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise UserError(f"{name}: begins as an option does; write ./{name}")
         check_options(
             [a for a in argv if not os.path.exists(a)],
-            (*FORMATS, "out", "channel", "config-dir", "help"),
+            (*FORMATS, "out", "config-dir", "help"),
         )
         return _transcribe(parser.parse_intermixed_args(argv))
 
@@ -130,9 +130,9 @@ def _transcribe(arguments: argparse.Namespace) -> int:
         raise UserError(f"{whole}: came in {len(names)} parts; quote a path that holds blanks")
     forms = [form for form in FORMATS if getattr(arguments, form)]
     settings = [a for a in arguments.arguments if a not in names]
-    channels = [a.partition("=")[2] for a in settings if a.startswith("channel=")]
-    channel = channels[-1] if channels else arguments.channel
-    files, failed = _files(names, channel)
+    folder = ["-cd", arguments.config_dir] if arguments.config_dir is not None else []
+    line = CommandLine([*folder, *settings])
+    files, failed = _files(names, line.pop("channel"))
     total = len(files) + len(failed)
     if forms:
         targets = Counter(file.target for file in files)
@@ -142,9 +142,6 @@ def _transcribe(arguments: argparse.Namespace) -> int:
         return 1
     if forms:
         check_writable(arguments.out, "--out")  # before the work, not after it
-    folder = ["-cd", arguments.config_dir] if arguments.config_dir is not None else []
-    settings = [a for a in settings if not a.startswith("channel=")]
-    line = CommandLine([*folder, *settings])
     line.refuse((*OF_A_CORPUS, "name", "output", "normaliser", "tracker"), "transcribe")
     line.settings.append("tracker=none")
     line.default_methods(1)

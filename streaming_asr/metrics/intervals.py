@@ -50,15 +50,13 @@ class Clusters:
 
 
 def clusters(
-    speakers: Sequence[Hashable | None],
-    recordings: Sequence[Hashable | None],
-    minimum: int = MIN_CLUSTERS,
+    speakers: Sequence[Hashable | None], recordings: Sequence[Hashable | None]
 ) -> Clusters:
     """Return the clusters that a bootstrap draws: the speakers; if they do not serve, the
     recordings; if these do not either, the utterances.
 
     speakers, recordings: one of each utterance, None if unknown. They serve if all are known, some
-    utterances share one, and there are `minimum` or more.
+    utterances share one, and there are MIN_CLUSTERS or more.
     """
     note = ""
     for kind, keys in (("speaker", speakers), ("recording", recordings)):
@@ -66,10 +64,11 @@ def clusters(
         # If each utterance has a speaker of its own, drawing speakers is drawing utterances.
         if None in keys or n == len(keys):
             continue
-        if n >= minimum:
+        if n >= MIN_CLUSTERS:
             number_of = {key: number for number, key in enumerate(dict.fromkeys(keys))}
             return Clusters(kind, np.array([number_of[key] for key in keys]), n)
-        note = note or f"{n} {kind}{'s' if n > 1 else ''}, fewer than {minimum}: too few to draw"
+        few = f"{n} {kind}{'s' if n > 1 else ''}, fewer than {MIN_CLUSTERS}: too few to draw"
+        note = note or few
     return Clusters("utterance", np.arange(len(speakers)), len(speakers), note)
 
 
@@ -216,8 +215,6 @@ def flip(
     weights: Values,
     *,
     n_resamples: int = N_RESAMPLES,
-    level: float = LEVEL,
-    seed: int = 0,
 ) -> Estimate | None:
     """Return sum of `differences` / sum of `weights`, (n_clusters,) each, with the p-value and the
     interval of the sign-flip test; None where no weight is above 0.
@@ -233,13 +230,11 @@ def flip(
     differing = differences[differences != 0]
     if len(differing) < LEAST:
         return Estimate(total / weight, n_differ=len(differing))
-    p_value = sign_flip_p(differing, n_resamples=n_resamples, seed=seed)
+    p_value = sign_flip_p(differing, n_resamples=n_resamples)
     # A sign pattern splits the clusters into those that keep their sign and those that change it.
     # With the rate r subtracted, its sum is at least as far from 0 as the measured sum exactly if
     # r lies between the rates of the two groups.
-    group_total, group_weight = _group_sums(
-        np.column_stack([differences, weights]), n_resamples, seed
-    ).T
+    group_total, group_weight = _group_sums(np.column_stack([differences, weights]), n_resamples).T
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = np.array(
             [group_total / group_weight, (total - group_total) / (weight - group_weight)]
@@ -249,23 +244,23 @@ def flip(
     lows = np.sort(np.where(is_whole, -np.inf, rates.min(axis=0)))
     highs = np.sort(np.where(is_whole, np.inf, rates.max(axis=0)))
     # The test rejects r if at most this many patterns are as far from 0.
-    n_rejected = int((1 - level) * len(group_total))
+    n_rejected = int((1 - LEVEL) * len(group_total))
     low, high = float(lows[n_rejected]), float(highs[-1 - n_rejected])
     return Estimate(total / weight, low, high, p_value, len(differing))
 
 
-def sign_flip_p(differences: Values, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> float:
+def sign_flip_p(differences: Values, *, n_resamples: int = N_RESAMPLES) -> float:
     """Return the two-sided p-value of the `differences` (n,), if above 0 is as likely as below 0:
     the share of sign patterns under which their sum is at least as far from 0 as it is."""
     total = float(differences.sum())
-    positive = _group_sums(differences[:, None], n_resamples, seed)[:, 0]
+    positive = _group_sums(differences[:, None], n_resamples)[:, 0]
     # The others change their sign, so the sum is positive - (total - positive).
     flipped_totals = 2 * positive - total
     rounding = 1e-9 * float(np.abs(differences).sum())
     return float((np.abs(flipped_totals) >= abs(total) - rounding).mean())
 
 
-def _group_sums(values: Values, n_resamples: int, seed: int) -> Values:
+def _group_sums(values: Values, n_resamples: int) -> Values:
     """Return the sums of `values` (n, columns) over groups of the n rows, (n_groups, columns).
 
     The groups are all 2**n if n is at most MAX_EXACT; else the group of all rows and random ones,
@@ -275,7 +270,7 @@ def _group_sums(values: Values, n_resamples: int, seed: int) -> Values:
     if n <= MAX_EXACT:
         groups = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(np.int8)
     else:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         groups = rng.integers(2, size=(n_resamples, n), dtype=np.int8)
         groups[0] = 1  # what was measured is one of the patterns, so that p is never 0
     blocks = (groups[begin : begin + BLOCK] for begin in range(0, len(groups), BLOCK))

@@ -8,11 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from streaming_asr.errors import UserError
 from streaming_asr.metrics import METRICS
-from streaming_asr.metrics.intervals import LEAST
 from streaming_asr.score.columns import LATENCY, column_of
-from streaming_asr.score.compare import compare, read_runs
 from streaming_asr.score.judge import Limit, Verdict, judge, with_unit
 from streaming_asr.score.results import BATCH, BUSY, Result
 from streaming_asr.terminal import format_number
@@ -234,8 +231,8 @@ def _numbers(result: Result, clock: str, which: str, least: str = "") -> str:
 def within_budget(results: Sequence[Result], limits: Sequence[Limit]) -> tuple[list[str], bool]:
     """Return the answer to a budget in lines, and whether a run of each data is within it.
 
-    The lines are, for each data: the run with the lowest WER within the limits, the runner-up and
-    whether they differ significantly; else the nearest run and by what it misses.
+    The lines are, for each data: the run with the lowest WER within the limits; else the nearest
+    run and by what it misses.
     """
     limited = [limit for limit in limits if limit.metric != WER]
     lines = [f"budget: {', '.join(map(str, limits))}"]
@@ -251,7 +248,6 @@ def within_budget(results: Sequence[Result], limits: Sequence[Limit]) -> tuple[l
             lines.append(f"{start}{len(within)} of {len(judged)} runs are within it")
             lines.append(f"  best: {_described(within[0], limited)}")
             lines += [f"  {text}" for text in _doubts(within[0], limits)]
-            lines.append(f"  {_second(within, limited)}")
         elif judged:
             nearest, of_run = min(judged, key=lambda each: _miss(each[1]))
             is_beyond = any(each.state == "beyond" for each in of_run)
@@ -307,31 +303,6 @@ def _described(result: Result, limited: Sequence[Limit]) -> str:
     for limit in limited:
         text += f", {limit.name} {_shown(limit.metric, result.metrics.get(limit.metric))}"
     return text
-
-
-def _second(within: Sequence[Result], limited: Sequence[Limit]) -> str:
-    """Return the runner-up of the runs within a budget, and whether it differs from the best by
-    `score compare`."""
-    if len(within) < 2:
-        return "no runner-up: no other run is within it"
-    start = f"runner-up: {_described(within[1], limited)}; "
-    try:
-        (paired,) = compare(read_runs([str(run.folder) for run in within[:2]]))
-    except UserError:
-        why = "their utterances differ or their logs are not there"
-        return f"{start}they cannot be compared: {why}"
-    estimate = paired.differences[WER]
-    if estimate is None:
-        return f"{start}they cannot be compared: too few utterances"
-    points = f"{estimate.value:+.2f} points"
-    if estimate.p_value is None:
-        few = f"they differ in {estimate.n_differ}, fewer than {LEAST}, of {paired.clusters}"
-        return f"{start}no significant difference: {points}, {few}"
-    sure = "a" if estimate.is_sure else "no"
-    return (
-        f"{start}{sure} significant difference: {points}, 95 % interval {estimate.low:+.2f} to "
-        f"{estimate.high:+.2f}, p {estimate.p_value:.4f}, paired over {paired.clusters}"
-    )
 
 
 def _shown(metric: str, value: float | None) -> str:

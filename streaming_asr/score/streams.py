@@ -117,19 +117,17 @@ def serve(recordings: Sequence[RecordingSteps], n: int, *, seed: int = 0) -> Ser
     return Served(n, load, float(np.median(p95_s)))
 
 
-def capacity(
-    recordings: Sequence[RecordingSteps], chunk_s: float, *, seed: int = 0
-) -> Served | None:
+def capacity(recordings: Sequence[RecordingSteps], chunk_s: float) -> Served | None:
     """Return the largest number of streams that keep up, with their lag; None if not even one
     does. The search halves an interval: `low` streams keep up, `high` do not."""
-    best = serve(recordings, 1, seed=seed)
+    best = serve(recordings, 1)
     if not best.keeps_up(chunk_s):
         return None
     # From a load of 1 on the queue grows, so no more streams than that can keep up.
     low, high = 1, min(int(1 / best.load) + 1 if best.load else MOST, MOST)
     while high - low > 1:
         middle = (low + high) // 2
-        candidate = serve(recordings, middle, seed=seed)
+        candidate = serve(recordings, middle)
         if candidate.keeps_up(chunk_s):
             low, best = middle, candidate
         else:

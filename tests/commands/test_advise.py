@@ -11,13 +11,13 @@ import pytest
 import soundfile
 from report_cells import SENTENCE, write_cell
 
-from streaming_asr.commands.advise import changed, judged, main
+from streaming_asr.commands.advise import judged, main
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.corpora import Folder, Mini
 from streaming_asr.corpora.loader import choose
 from streaming_asr.errors import UserError
 from streaming_asr.score import score_folder
-from streaming_asr.score.results import BUSY, read_results
+from streaming_asr.score.results import BUSY
 
 
 def test_a_quick_method_carries_more_and_two_runs_give_a_spread(tmp_path):
@@ -114,17 +114,6 @@ def test_bad_input_is_refused_before_anything_loads(words, said, tmp_path, monke
     assert main(words) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "outputs").exists()
-
-
-def test_a_change_of_speed_is_reported(tmp_path):
-    write_cell(tmp_path / "method=ufal,chunk=300ms", compute_s=0.1)
-    (result,) = read_results(tmp_path)
-    rtf = result.metrics["rtf_total"] or 0.0
-    name = "ufal 300ms"
-    assert changed({name: rtf}, [result]) == changed({name: 1.4 * rtf}, [result]) == []
-    for factor in (0.5, 2.0):
-        (note,) = changed({name: factor * rtf}, [result])
-        assert "speed of this machine changed" in note and f"to {rtf:.2f}" in note
 
 
 SETTINGS = ["model=mini", "method=whisperrt", "chunk=1s", "--minutes", "0.2"]

@@ -72,7 +72,7 @@ def test_a_url_a_playlist_and_a_channel_that_is_no_number_are_named(talk, tmp_pa
     assert f"error: {playlist}: not readable as audio (it holds text)" in told.err
     assert "2 of 3 recordings could not be transcribed" in told.err
     for number in ("0", "-1", "x", "２", "9" * 5000):
-        assert transcribe.main([str(talk), *MINI, f"--channel={number}"]) == 2
+        assert transcribe.main([str(talk), *MINI, f"channel={number}"]) == 2
         assert ": must be a number from 1 to 9999, as in" in capsys.readouterr().err
 
 
@@ -215,9 +215,8 @@ def test_a_channel_or_each_of_two_speakers(
     assert "call.wav: its channels 1 and 2 hold different sounds, as of two" in caplog.text
     capsys.readouterr()
     for number in (1, 2):
-        for given in ([f"channel={number}"], ["--channel", str(number)]):
-            assert transcribe.main(["call.wav", *given, *MINI]) == 0
-            assert capsys.readouterr().out.strip() == alone[number - 1]
+        assert transcribe.main(["call.wav", f"channel={number}", *MINI]) == 0
+        assert capsys.readouterr().out.strip() == alone[number - 1]
     assert transcribe.main(["call.wav", "channel=each", "--srt", *MINI]) == 0
     told = capsys.readouterr().out
     assert told == "".join(f"call.wav, channel {n}:\n{text}\n\n" for n, text in enumerate(alone, 1))
