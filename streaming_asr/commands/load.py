@@ -22,7 +22,6 @@ from streaming_asr.chunking import parse_duration
 from streaming_asr.config.command_line import CommandLine
 from streaming_asr.errors import UserError
 from streaming_asr.events.log import SLIP_S, EventWriter, read_log
-from streaming_asr.files import write_text
 from streaming_asr.method import SAMPLE_RATE
 from streaming_asr.metrics import traces
 from streaming_asr.metrics.latency import summary, timed
@@ -35,7 +34,6 @@ usage: streaming-asr load URL [KEY=VALUE ...]
 
   streams=1,2,4,8   how many at once, in turn
   budget=3s         where the 95th percentile of lag passes it, no more are tried
-  table=FILE        also write the table as Markdown
   limit=4           recordings of each stream
   method.KEY=VALUE  settings of method=remote: protocol, served, patience_s ...
   data=voices       any corpus whose words have times; chunk=100ms: what is sent at once
@@ -82,7 +80,6 @@ def _load(arguments: list[str]) -> int:
     url, line = arguments[0], CommandLine(arguments[1:])
     counts = _counts(line.pop("streams", "1,2,4,8") or "")
     budget_s = parse_duration(line.pop("budget", "3s") or "", "budget") / 1000
-    table = line.pop("table")
     method, utterances, chunk = _composed(url, line)
     rows: list[LoadRow] = []
     audio_s = sum(each.duration_s for each in utterances)
@@ -97,10 +94,6 @@ def _load(arguments: list[str]) -> int:
     print(f"{most} within a lag p95 of {budget_s:g} s without an error, of those tried")
     if any(row.slip_s > SLIP_S for row in rows):
         print("audio was fed late: this machine was too busy to measure so many streams")
-    if table is not None:
-        lines = [HEADS, ["---"] * len(HEADS), *(row.texts() for row in rows)]
-        write_text(Path(table), "".join(f"| {' | '.join(line)} |\n" for line in lines))
-        print(f"table: {table}")
     return 0 if within else 1
 
 

@@ -8,7 +8,7 @@ wrong is known, and no message is Hydra's or its parser's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -177,6 +177,7 @@ def choosing(parsed: Sequence[Override], config_name: str, places: str) -> list[
         if override.is_sweep_override():
             raise _several_values(line)
         name = override.value()
+        options = sorted(file.stem for f in folders for file in (f / key).glob("*.yaml"))
         if override.is_delete():
             if key.startswith("hydra"):
                 raise UserError(
@@ -187,10 +188,9 @@ def choosing(parsed: Sequence[Override], config_name: str, places: str) -> list[
             raise UserError(f"{line}: {key} has a default; write {line.lstrip('+')}")
         elif not isinstance(name, str) and not (name is None and key == "experiment"):
             raise UserError(
-                f"{line}: {key} is one name of conf/{key}/, as {key}={_first(key, folders)}"
+                f"{line}: {key} is one name of conf/{key}/, as {key}={[*options, 'NAME'][0]}"
             )
         elif isinstance(name, str) and (name != name.strip("/. ") or ".." in name or not name):
-            options = sorted(file.stem for f in folders for file in (f / key).glob("*.yaml"))
             near = did_you_mean(name.strip("/. ").rpartition("/")[2], options)
             raise UserError(f"{line}: no such {key}{near}; there are {', '.join(options)}")
     return chosen
@@ -204,11 +204,6 @@ def _folders(parsed: Sequence[Override], places: str) -> list[Path]:
         CONF_DIR,
         *(Path(p.removeprefix("file://")) for p in [*places.split(","), *further] if p),
     ]
-
-
-def _first(group: str, folders: Iterable[Path]) -> str:
-    names = sorted(file.stem for folder in folders for file in (folder / group).glob("*.yaml"))
-    return names[0] if names else "NAME"
 
 
 def _several_values(setting: str) -> UserError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
@@ -112,13 +111,8 @@ class Job:
         """Score the log in `folder` and return the content of metrics.json."""
         from streaming_asr.score import score_folder
 
-        return score_folder(
-            folder,
-            config=self.settings if folder == self.folder else self.settings | {"piece": None},
-            hashes=self.hashes,
-            experiment=self.settings["name"],
-            cell=folders.name_of(folder),
-        )
+        name = folders.name_of(folder)
+        return score_folder(folder, experiment=self.settings["name"], cell=name)
 
     def changes(self) -> str:
         """Return what differs between the results in the folder and the same cell now, in words."""
@@ -373,13 +367,10 @@ def _send(job: Job, folder: Path, result: dict[str, Any]) -> None:
     """Give the tracker, if there is one, the result of a cell."""
     with job.tracked(folder) as track:
         if track.alive:
-            from streaming_asr.corpora.rows import text_lines
             from streaming_asr.score.results import read_results
 
             (cell,) = read_results(folder)
             track.summary(result["metrics"])
             track.series(cell.series)
-            lines = text_lines(folder / folders.UTTERANCES)
-            track.table("utterances", [json.loads(line) for line in lines])
             track.events(folder / folders.EVENTS)
             track.report(report_page(folder, data_places(job.config)))

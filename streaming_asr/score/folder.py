@@ -37,8 +37,6 @@ from streaming_asr.text.scripts import mismatch
 def score_folder(
     folder: str | Path,
     *,
-    config: Mapping[str, Any] | None = None,
-    hashes: Mapping[str, Any] | None = None,
     experiment: str | None = None,
     cell: str | None = None,
     normaliser: str | None = None,
@@ -46,10 +44,10 @@ def score_folder(
     """Score folder/events.jsonl, write metrics.json and utterances.jsonl next to it, and return the
     content of metrics.json.
 
-    An argument that is None is taken from the log's header (`config`), from an earlier metrics.json
-    (`hashes`, `experiment`, `cell`), else from the folder's name. normaliser: default that of the
-    run. Raises UserError if the log is missing or the folder cannot be written, and InvalidLog for
-    a log that breaks a rule; metrics.json then has the broken rules and no number.
+    experiment, cell: default those of an earlier metrics.json, else the folders' names. normaliser:
+    default that of the run. Raises UserError if the log is missing or the folder cannot be written,
+    and InvalidLog for a log that breaks a rule; metrics.json then has the broken rules and no
+    number.
     """
     folder = Path(folder)
     earlier = result_of(folder)
@@ -91,9 +89,9 @@ def score_folder(
         warnings += filter(None, [too_early(log.utterances)])
     result = {
         **names,
-        "config": dict(config if config is not None else log.header.get("config") or {}),
+        "config": log.header.get("config") or {},
         "task": task_of_log(log, utterances),
-        "hashes": dict(hashes if hashes is not None else earlier.get("hashes") or {}),
+        "hashes": log.header.get("hashes") or earlier.get("hashes") or {},
         "versions": log.header.get("versions") or {},
         "machine": log.header.get("machine") or {},
         "normaliser": normalisers(utterances),

@@ -4,7 +4,6 @@
         track.log({"loss": 2.1}, step=10)        # a training curve
         track.summary({"wer": 4.2})              # the final numbers
         track.series("ufal, mini clean")         # what panels group a cell by
-        track.table("utterances", rows)          # one row per utterance
         track.events(Path("events.jsonl"))       # the log as an artifact
         track.report(Path("report.html"))        # the HTML report with its timelines, as media
 
@@ -20,7 +19,7 @@ import hashlib
 import os
 import shlex
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,19 +83,6 @@ class Tracker:
         self._guard(
             "series", lambda: self._run.config.update({"series": name}, allow_val_change=True)
         )
-
-    def table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep a table, as of one row per utterance; nested values become columns `outer.inner`."""
-
-        def send() -> None:
-            from wandb import Table
-
-            flat = [_flat(row) for row in rows]
-            columns: list[str | int] = list(dict.fromkeys(key for row in flat for key in row))
-            data = [[row.get(str(key)) for key in columns] for row in flat]
-            self._run.log({name: Table(columns, data, allow_mixed_types=True)})
-
-        self._guard(name, send)
 
     def events(self, log: Path) -> None:
         """Keep the log of events as an artifact: every figure can be computed again of it."""
@@ -262,16 +248,6 @@ def _summary_of(name: str) -> str | None:
 
     better = METRICS[name].better if name in METRICS else None
     return {"lower": "min", "higher": "max", None: None}[better]
-
-
-def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = str(value) if isinstance(value, (list, tuple)) else value
-    return flat
 
 
 def _warn(what: str, error: Exception) -> None:

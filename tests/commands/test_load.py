@@ -84,16 +84,15 @@ def corpus(tmp_path):
     yield f"data.path={tmp_path / 'm.jsonl'}"
 
 
-def test_the_command_prints_and_writes_the_table(tmp_path, corpus, capsys):
-    table = tmp_path / "load.md"
+def test_the_command_prints_the_table(corpus, capsys):
     with websocket(Server()) as url:
-        given = [url, "streams=1,2", "budget=900s", "data=manifest", corpus, f"table={table}"]
+        given = [url, "streams=1,2", "budget=900s", "data=manifest", corpus]
         assert main(given) == 0
     said = capsys.readouterr().out
     assert "2 streams within a lag p95 of 900 s without an error" in said
-    rows = [line.strip("| ").split(" | ") for line in table.read_text().splitlines()]
-    assert rows[0] == ["streams", "sessions", "errors", "lag p50 s", "lag p95 s", "fed late s"]
-    assert [row[:3] for row in rows[2:]] == [["1", "1", "0"], ["2", "2", "0"]]
+    rows = [line.split() for line in said.splitlines()]
+    table = [row[:3] for row in rows if len(row) == 6 and row[1].isdigit()]
+    assert table == [["1", "1", "0"], ["2", "2", "0"]]
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_a_batched_run_writes_no_latency(tmp_path):
 
 def test_scoring_again_keeps_what_the_run_had_written(tmp_path):
     cell = a_cell(tmp_path, an_utterance())
-    first = score_folder(cell, hashes={"data": "da7a"}, experiment="study", cell="row 1")
+    first = score_folder(cell, experiment="study", cell="row 1")
     assert score_folder(cell) == first
 
 

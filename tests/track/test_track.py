@@ -69,7 +69,7 @@ def fake(monkeypatch):
     return replaced
 
 
-def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(tmp_path, capsys):
+def test_an_offline_run_holds_the_numbers_the_curve_and_the_report(tmp_path, capsys):
     page = tmp_path / "report.html"
     page.write_text("<p>report</p>")
     cell = tmp_path / "my cell"
@@ -80,7 +80,6 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(tmp
         track.log({"loss": 3.5}, step=10)
         track.log({"loss": 2.25}, step=20)
         track.summary({"wer": 4.25, "cer": None})
-        track.table("utterances", [{"utt": "a", "latency": {"p50": 0.5}}, {"utt": "b", "wer": 1.0}])
         track.report(page)
         track.events(log_of_events)
     written()
@@ -122,11 +121,6 @@ def test_an_offline_run_holds_the_numbers_the_curve_the_table_and_the_report(tmp
     assert media["report/_type"] == "html-file"
     (sent,) = log.parent.glob("files/media/html/*.html")
     assert sent.read_text() == page.read_text()
-    (table,) = log.parent.glob("files/media/table/*.json")
-    assert json.loads(table.read_text()) == {
-        "columns": ["utt", "latency.p50", "wer"],
-        "data": [["a", 0.5, None], ["b", None, 1.0]],
-    }
 
 
 def test_a_finished_cell_has_numbers_and_what_panels_group_it_by(tmp_path):
