@@ -45,7 +45,7 @@ from streaming_asr.method import SAMPLE_RATE, Samples, Word, display_text
 from streaming_asr.run.method import method_of
 from streaming_asr.run.obtain import obtain_models
 from streaming_asr.streaming import stream
-from streaming_asr.terminal import FULL, command_parser, exit_status, loading
+from streaming_asr.terminal import FULL, add_config_dir, command_parser, exit_status, loading
 from streaming_asr.text.spoken import WordsAlone, whole_words
 from streaming_asr.text.subtitles import add_timed, cues, srt, vtt
 from streaming_asr.whisper.words import spaced
@@ -102,8 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for form in FORMATS:
         parser.add_argument(f"--{form}", action="store_true", help=f"also write FILE.{form}")
     parser.add_argument("--out", type=Path, default=Path(), help="the folder of these; default .")
-    about_conf = "a folder with further configuration, as method/own.yaml; as of run"
-    parser.add_argument("-cd", "--config-dir", metavar="DIR", help=about_conf)
+    add_config_dir(parser)
     argv = list(sys.argv[1:] if argv is None else argv)
     if "--" in argv:  # names follow
         at = argv.index("--")
@@ -130,8 +129,7 @@ def _transcribe(arguments: argparse.Namespace) -> int:
         raise UserError(f"{whole}: came in {len(names)} parts; quote a path that holds blanks")
     forms = [form for form in FORMATS if getattr(arguments, form)]
     settings = [a for a in arguments.arguments if a not in names]
-    folder = ["-cd", arguments.config_dir] if arguments.config_dir is not None else []
-    line = CommandLine([*folder, *settings])
+    line = CommandLine([*arguments.config_dir, *settings])
     files, failed = _files(names, line.pop("channel"))
     total = len(files) + len(failed)
     if forms:
