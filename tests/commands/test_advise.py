@@ -174,10 +174,10 @@ class Machine:
 
 
 @pytest.mark.parametrize(
-    ("minutes", "slowdown", "seconds", "n", "left_out", "is_changed"),
+    ("minutes", "slowdown", "seconds", "n", "left_out"),
     [
         # The costs take 22.5 s, so 157.5 s are left for 2.5 s per second of audio.
-        ("3", 1.0, 175.5, 6, ["ufal 300ms and shorter: cannot keep up, RTF"], False),
+        ("3", 1.0, 175.5, 6, ["ufal 300ms and shorter: cannot keep up, RTF"]),
         # Twice as slow, the time is over behind the fourth of five.
         (
             "3",
@@ -188,7 +188,6 @@ class Machine:
                 "ufal 300ms and shorter: cannot keep up, RTF",
                 "ufal 1s: no time; give more --minutes",
             ],
-            True,
         ),
         # The longest chunk takes 7.5 s, more than half of the time; 20 s are always transcribed.
         (
@@ -200,12 +199,11 @@ class Machine:
                 "chunk=300ms: no time; give more --minutes",
                 "ufal 1s: no time; give more --minutes",
             ],
-            False,
         ),
     ],
 )
 def test_measuring_stops_after_its_minutes_and_names_what_is_left_out(
-    minutes, slowdown, seconds, n, left_out, is_changed, tmp_path, monkeypatch
+    minutes, slowdown, seconds, n, left_out, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     Path("talks").mkdir()
@@ -228,8 +226,6 @@ def test_measuring_stops_after_its_minutes_and_names_what_is_left_out(
         assert note.startswith(f"left out: {expected}")
     used_s = sum(9 + int(each.id) / 12 for each in choose(Folder("talks").utterances(), n))
     assert f"transcribed: {n} recordings, {used_s:.0f} s" in notes
-    changes = [note for note in notes if note.startswith("the speed of this machine changed")]
-    assert len(changes) == is_changed
 
 
 def test_of_one_long_recording_the_beginning_is_used(tmp_path, monkeypatch):
