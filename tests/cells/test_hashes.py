@@ -143,7 +143,6 @@ WHISPERS = ALL  # language detection loads Whisper before any method
         ("config/weights.py", {"whisperrt"}),
         ("whisper/agreement.py", {"hush_word", "ufal"}),
         ("methods/whisperrt/commit.py", {"whisperrt"}),
-        ("methods/star/features.py", {"star"}),
         ("methods/remote/realtime.py", {"remote"}),
         # Training makes weights, which have a hash of their own.
         ("methods/u2/branch_train.py", ()),
