@@ -194,11 +194,10 @@ def edit_config(folder, **encoder):
     return config
 
 
-def edit_weights(folder, change, name="pytorch_model.bin"):
+def edit_weights(folder, change):
     path = folder / "pytorch_model.bin"
     weights = torch.load(path, weights_only=True)
-    path.unlink()
-    torch.save(change(weights), folder / name)
+    torch.save(change(weights), path)
 
 
 def logits(folder):

@@ -87,7 +87,7 @@ def run(encoder, context, parts):
         encoder.advance(context, positions, caches, part, [i == len(parts) - 1] * len(part))
         for i, part in enumerate(parts)
     ]
-    return [list(column) for column in zip(*given, strict=True)], caches
+    return [list(column) for column in zip(*given, strict=True)]
 
 
 @pytest.mark.parametrize("window", [1, 16])
@@ -97,7 +97,7 @@ def test_windows_with_caches_equal_the_one_pass_result(network, context, window)
     whole = frames(encoder)
     one_pass = encoder(whole, context)
     parts = [[part[i : i + window] for part in whole] for i in range(0, 61, window)]
-    given, _ = run(encoder, context, parts)
+    given = run(encoder, context, parts)
     for pieces, wanted in zip(given, one_pass, strict=True):
         assert largest(torch.cat(pieces), wanted) < 1e-5
 
@@ -106,7 +106,7 @@ def test_windows_with_caches_equal_the_one_pass_result(network, context, window)
 def test_a_chunk_comes_out_when_all_it_depends_on_is_in(network, context):
     encoder = network.encoder
     whole = frames(encoder, (15 + 8 * 119,))[0]
-    given, _ = run(encoder, context, [[frame] for frame in whole.split(1)])
+    given = run(encoder, context, [[frame] for frame in whole.split(1)])
     n_given = torch.tensor([len(part) for part in given[0]]).cumsum(0)
     first = int((n_given > 0).nonzero()[0]) + 1  # frames in at the first that is given out
     assert first == min(context.chunk + delay_frames(context, SHAPE.layers), 120)
@@ -179,20 +179,6 @@ def author_network():
     return theirs.eval().requires_grad_(False)
 
 
-@torch.inference_mode()
-def endless(encoder, context, mel):
-    """Encoded frames of a recording, from pieces of 24 frames."""
-    parts = encoder.subsample([mel])[0].split(24)
-    cache, positions = EndlessCache.empty(encoder), encoder.positions(context)
-    ends = [part is parts[-1] for part in parts]
-    return torch.cat(
-        [
-            encoder.advance(context, positions, [cache], [part], [end])[0]
-            for part, end in zip(parts, ends, strict=True)
-        ]
-    )
-
-
 @pytest.mark.parametrize(
     "row", json.loads(FIXTURE.read_text())["encoded"], ids=lambda row: str(row["context"])
 )
@@ -205,7 +191,8 @@ def test_the_encoder_is_that_of_the_authors_package(row):
     )
     with torch.inference_mode():
         masked = torch.cat(encoder(encoder.subsample(batch), context))
-    for name, ours in (("batch", masked), ("endless", endless(encoder, context, long))):
+        (pieces,) = run(encoder, context, [[x] for x in encoder.subsample([long])[0].split(24)])
+    for name, ours in (("batch", masked), ("endless", torch.cat(pieces))):
         recorded = torch.tensor(row[name])
         assert len(recorded) > 25
         assert largest(ours.flatten()[::STORED], recorded) < 1e-4

@@ -11,7 +11,7 @@ import pytest
 import torch
 from recipes import settings_of, toy_corpus
 from safetensors.torch import save_file
-from tiny import noise, tiny_folder
+from tiny import fed, noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
 from experiments.hush_word.tables import reduce_ratio
@@ -63,15 +63,6 @@ def hush(tmp_path):
 
 def method_of_folder(folder, **options):
     return new_method("hush_word", folder, **{"padding": "zeros", **options})
-
-
-def steps(method, audio, size=CHUNK, first=FIRST, language=None):
-    state = method.start(language=language)
-    ends = [*range(first, max(len(audio), 1), size), len(audio)]
-    return [
-        method.step(state, audio[begin:end], last=end == len(audio))
-        for begin, end in zip([0, *ends], ends, strict=False)
-    ]
 
 
 # -- cost ---------------------------------------------------------------------------------------
@@ -173,7 +164,7 @@ def test_a_round_that_hears_the_same_again_is_narrow():
 
 def test_what_two_rounds_agree_on_is_committed():
     audio, _ = speech(1)
-    updates = steps(mini(beam=0), audio, first=16_000)
+    updates = fed(mini(beam=0), audio, CHUNK, 16_000)
     assert not updates[0].committed and updates[0].partial  # one round agrees with nothing
     n_agreed = 0
     for before, now in pairwise(updates[:-1]):
@@ -181,7 +172,7 @@ def test_what_two_rounds_agree_on_is_committed():
         for word, guess in zip(now.committed, before.partial, strict=False):
             assert key(word.text) == key(guess.text)
     assert n_agreed > 2 and committed(updates[-1:])
-    one_round = steps(mini(beam=0, n=1), audio)
+    one_round = fed(mini(beam=0, n=1), audio, CHUNK, FIRST)
     assert all(not update.partial for update in one_round) and len(committed(one_round)) > 4
 
 
@@ -213,7 +204,7 @@ def test_audio_too_short_for_a_word_has_none(seconds):
     audio, _ = speech(1)
     clip = audio[8000 : 8000 + int(16_000 * seconds)]
     assert np.abs(clip).max() > 0.01
-    (only,) = steps(method, clip)
+    (only,) = fed(method, clip, CHUNK, FIRST)
     assert only.committed == only.partial == ()
 
 
@@ -503,8 +494,8 @@ def example(whisper, seed=3):
     return HushExample(torch.from_numpy(noise(1.013, seed=seed)), tokens, len(prompt))
 
 
-def word_of(n=8000, seed=0):
-    return 0.02 * torch.rand(n, generator=torch.Generator().manual_seed(seed))
+def word_of():
+    return 0.02 * torch.rand(8000, generator=torch.Generator().manual_seed(0))
 
 
 def test_the_loss_is_transformers_own_on_the_joined_audio_and_the_model_stays_frozen():

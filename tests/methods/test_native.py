@@ -1,7 +1,6 @@
 """Models built for streaming: the contract, chunks equal to one pass, refusals."""
 
 import shutil
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from native_tiny import (
     voxtral_folder,
 )
 from safetensors.torch import load_file, save_file
-from tiny import noise, tiny_folder
+from tiny import fed, noise, tiny_folder
 
 from streaming_asr import contract
 from streaming_asr.commands import list as list_command
@@ -53,8 +52,7 @@ def setting(chunk_ms=CHUNK_MS):
 def streamed(streaming, audio, *, language=None):
     """The state of a stream after the audio, in pieces of 0.1 s."""
     state = streaming.start(language=language)
-    for begin in range(0, len(audio), 1600):
-        streaming.step(state, audio[begin : begin + 1600], last=begin + 1600 >= len(audio))
+    fed(streaming, audio, 1600, state=state)
     return state
 
 
@@ -224,14 +222,6 @@ def test_kyutai_outputs_what_its_class_generates():
     assert len(set(theirs)) > 5
 
 
-def test_a_model_for_another_rate_is_refused(monkeypatch):
-    folder = Path(shutil.copytree(kyutai_folder(), Path(tempfile.mkdtemp()) / "copy"))
-    file = folder / "processor_config.json"
-    file.write_text(file.read_text().replace("24000", "16000"))
-    with pytest.raises(UserError, match="takes audio at 16000 Hz, and kyutai_stt is for 24000 Hz"):
-        method("kyutai_stt", folder)
-
-
 # -- Moonshine --------------------------------------------------------------------------------
 
 
@@ -301,14 +291,6 @@ def test_a_segment_of_moonshine_ends_at_its_limit(monkeypatch):
     assert 30 < max(frames) <= 60
     with pytest.raises(UserError, match=r"positions for 1\.2 s; give a shorter chunk"):
         streaming.hypothesis(streaming.start(), noise(3.0, seed=1))
-
-
-def test_moonshine_refuses_what_it_cannot_stream(tmp_path):
-    folder = Path(shutil.copytree(moonshine_folder(), tmp_path / "copy"))
-    file = folder / "processor_config.json"
-    file.write_text(file.read_text().replace('"do_normalize": false', '"do_normalize": true'))
-    with pytest.raises(UserError, match="normalises by the whole recording, so it cannot stream"):
-        method("moonshine_streaming", folder)
 
 
 # -- Qwen3 ------------------------------------------------------------------------------------
@@ -433,6 +415,22 @@ def test_models_are_listed_with_their_size(capsys):
 def test_a_language_that_a_model_does_not_know_is_refused(kind, folder, language, answer):
     with pytest.raises(UserError, match=f"language={language}: {answer}"):
         method(kind, FOLDERS[kind](**folder)).start(language=language)
+
+
+NORMALISED = ('"do_normalize": false', '"do_normalize": true')
+PROCESSORS = [
+    ("kyutai_stt", ("24000", "16000"), "takes audio at 16000 Hz, and kyutai_stt is for 24000 Hz"),
+    ("moonshine_streaming", NORMALISED, "normalises by the whole recording, so it cannot stream"),
+]
+
+
+@pytest.mark.parametrize(("kind", "changed", "answer"), PROCESSORS)
+def test_a_processor_that_does_not_fit_is_refused(tmp_path, kind, changed, answer):
+    folder = Path(shutil.copytree(FOLDERS[kind](), tmp_path / "copy"))
+    file = folder / "processor_config.json"
+    file.write_text(file.read_text().replace(*changed))
+    with pytest.raises(UserError, match=answer):
+        method(kind, folder)
 
 
 def test_nemotron_is_prompted_with_its_language():

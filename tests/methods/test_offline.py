@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from oracle import oracle
-from tiny import noise, tiny_folder
+from tiny import fed, noise, tiny_folder
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 from streaming_asr import contract
@@ -26,12 +26,6 @@ from streaming_asr.whisper.load import load_whisper
 def tiny():
     """The folder of a tiny Whisper."""
     return str(tiny_folder(seed=0, max_tokens=256))
-
-
-def steps(method, audio, size=1600):
-    state = method.start()
-    starts = range(0, max(len(audio), 1), size)
-    return [method.step(state, audio[i : i + size], last=i + size >= len(audio)) for i in starts]
 
 
 def transformers_greedy(method, audio, n_tokens):
@@ -56,7 +50,7 @@ def transformers_greedy(method, audio, n_tokens):
 def test_offline_equals_transformers_greedy(seed):
     method, audio = new_method("offline", tiny(), max_tokens=20), noise(2.5, seed)
     expected = transformers_greedy(method, audio, 20)
-    updates = steps(method, audio)
+    updates = fed(method, audio, 1600)
     assert all(update == type(update)() for update in updates[:-1])
     words = updates[-1].committed
     tokenizer = method._decoder.whisper.tokenizer
@@ -114,7 +108,7 @@ def test_audio_beyond_the_context_is_taken_in_windows(kind):
         if kind == "offline"
         else new_method("reencode", tiny(), chunk_s=0.5, first_chunk_s=0.5, max_tokens=12)
     )
-    updates = steps(method, noise(11.0, 3), 8000)
+    updates = fed(method, noise(11.0, 3), 8000)
     words = [word for update in updates for word in update.committed]
     assert updates[-1].partial == ()
     edges = [t for word in words for t in (word.start, word.end)]

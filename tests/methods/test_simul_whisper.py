@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from recipes import settings_of, toy_corpus
-from tiny import noise, tiny_folder
+from tiny import fed, noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
 from streaming_asr.config.build import new_method
@@ -55,12 +55,6 @@ def tiny():
 
 def method(folder=None, **options):
     return new_method("simul_whisper", folder or tiny(), **options)
-
-
-def steps(method, audio, size=CHUNK, state=None, language=None):
-    state = state or method.start(language=language)
-    starts = range(0, max(len(audio), 1), size)
-    return [method.step(state, audio[i : i + size], last=i + size >= len(audio)) for i in starts]
 
 
 def text(updates):
@@ -295,8 +289,8 @@ def test_all_audio_in_one_step_is_decoded_as_offline(beam):
     audio = noise(1.9, seed=5)
     simul = method(beam=beam)
     offline = new_method("offline", tiny(), beam=beam)
-    (one,) = steps(simul, audio, len(audio))
-    (other,) = steps(offline, audio, len(audio))
+    (one,) = fed(simul, audio, len(audio))
+    (other,) = fed(offline, audio, len(audio))
     assert [w.text for w in one.committed] == [w.text for w in other.committed] != []
     assert one.partial == ()
 
@@ -384,8 +378,8 @@ def test_never_keeps_the_last_word_and_always_drops_it_and_cif_asks_the_detector
 
 def test_the_end_of_the_stream_is_never_truncated():
     audio = noise(1.5, seed=5)
-    (never,) = steps(method(), audio, len(audio))
-    (always,) = steps(method(truncation="always"), audio, len(audio))
+    (never,) = fed(method(), audio, len(audio))
+    (always,) = fed(method(truncation="always"), audio, len(audio))
     assert never == always and never.committed
 
 
@@ -406,7 +400,7 @@ def test_a_published_one_layer_file_is_loaded_and_used(tmp_path):
     expected = torch.sigmoid(hidden @ tensors["weight"][0] + tensors["bias"])
     torch.testing.assert_close(detector(hidden), expected)
     simul = method(truncation="cif", weights=str(tmp_path / "small.pt"))
-    assert steps(simul, noise(1.5, seed=1))[-1].partial == ()
+    assert fed(simul, noise(1.5, seed=1), CHUNK)[-1].partial == ()
 
 
 def test_by_default_a_detector_that_is_there_is_asked_and_without_one_nothing_is_dropped(tmp_path):
@@ -450,13 +444,9 @@ class Letters:
         return words
 
 
-def window(seconds=0.0, *, rises=False, **options):
-    state = SimulWhisperState(
-        language=None, recorder=NULL, detokenizer=Letters(), cache=None, **options
-    )
-    n_samples = int(16_000 * seconds)
-    audio = np.arange(n_samples) if rises else np.ones(n_samples)
-    state.take_in(audio.astype(np.float32))
+def window(seconds=0.0):
+    state = SimulWhisperState(language=None, recorder=NULL, detokenizer=Letters(), cache=None)
+    state.take_in(np.ones(int(16_000 * seconds), np.float32))
     return state
 
 

@@ -10,11 +10,12 @@ import torch
 from oracle import oracle
 from recipes import settings_of, toy_corpus, train, weights
 from star_tiny import model_folder, randomise, star_folder
-from tiny import noise, tiny_folder
+from tiny import fed, noise, tiny_folder
 from traces import a_step
 
 import streaming_asr.train  # noqa: F401 (registers the schema of its configuration)
 from streaming_asr.config.build import new_method
+from streaming_asr.contract import committed
 from streaming_asr.errors import UserError
 from streaming_asr.methods.star.compressors import (
     Compressed,
@@ -44,17 +45,10 @@ def method(folder=None, **options):
 
 def stream(star, audio, samples=None, recorder=None):
     """(words, state) of the audio in deliveries of so many samples, or in one."""
-    samples = samples or max(1, len(audio))
     state = star.start() if recorder is None else star.start(recorder=recorder)
-    words = []
-    starts = range(0, max(1, len(audio)), samples)
-    for start in starts:
-        update = star.step(
-            state, audio[start : start + samples], last=start + samples >= len(audio)
-        )
-        words += update.committed
-    assert update.partial == ()
-    return [w.text for w in words], state
+    updates = fed(star, audio, samples or len(audio) or 1, state=state)
+    assert updates[-1].partial == ()
+    return [w.text for w in committed(updates)], state
 
 
 def test_words_on_silence_are_anchors_that_want_a_token_and_may_not_have_the_end():
@@ -181,8 +175,8 @@ def test_compression_cache_and_dal_over_tokens_are_among_a_cells_figures():
 D = 16
 
 
-def features(n, seed=0):
-    return torch.randn(n, D, generator=torch.Generator().manual_seed(seed))
+def features(n):
+    return torch.randn(n, D, generator=torch.Generator().manual_seed(0))
 
 
 # ---- anchors ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 import torch
 from branches import head_folder
 from oracle import oracle
-from tiny import noise, tiny_folder
+from tiny import fed, noise, tiny_folder
 from torch import nn
 
 from streaming_asr.config.build import new_method
@@ -188,6 +188,7 @@ def test_silence_is_counted_over_chunks_and_broken_by_one_spoken_frame():
 
 N_BEEPS = 8
 BEEP_S, GAP_S = 0.22, 0.12
+CHUNK, FIRST = 4800, 9600
 
 
 def beeps(which, gaps_s):
@@ -202,12 +203,9 @@ def beeps(which, gaps_s):
 
 @pytest.fixture(scope="module")
 def beeper(tmp_path_factory):
-    return make_beeper(tmp_path_factory.mktemp("beeper"), context_frames=200)
-
-
-def make_beeper(folder, context_frames):
     """(model folder, U2 folder, the word of each beep)."""
-    whisper = load_whisper(tiny_folder(d_model=64, layers=1, context_frames=context_frames))
+    folder = tmp_path_factory.mktemp("beeper")
+    whisper = load_whisper(tiny_folder(d_model=64, layers=1, context_frames=200))
     encoder = whisper.model.model.encoder
     with torch.no_grad():
         encoder.embed_positions.weight.zero_()
@@ -250,16 +248,6 @@ def method_of(beeper, **options):
     return new_method("u2", str(model), weights=str(trained), **settings)
 
 
-def stream(method, audio, chunk=4800, first=9600):
-    """Updates of a stream fed in chunks."""
-    state = method.start()
-    ends = [*range(first + method.lookahead_samples, len(audio), chunk), len(audio)]
-    return [
-        method.step(state, audio[a:b], last=b == len(audio))
-        for a, b in zip([0, *ends], ends, strict=False)
-    ]
-
-
 @pytest.mark.parametrize("chunk_s", [0.1, 0.5])
 def test_two_minutes_without_a_pause_lose_no_word_and_gain_none(beeper, chunk_s):
     seconds = 120 if chunk_s == 0.5 else 20
@@ -268,7 +256,7 @@ def test_two_minutes_without_a_pause_lose_no_word_and_gain_none(beeper, chunk_s)
     which = random.integers(0, N_BEEPS, n).tolist()
     audio = beeps(which, [GAP_S] * n)
     method = method_of(beeper, chunk_s=chunk_s, first_chunk_s=0.6)
-    updates = stream(method, audio, chunk=round(chunk_s * 16_000))
+    updates = fed(method, audio, round(chunk_s * 16_000), FIRST)
     words = [word for update in updates for word in update.committed]
     assert [word.text for word in words] == [beeper[2][i] for i in which]
     for i, word in enumerate(words):
@@ -302,7 +290,7 @@ def test_a_pause_commits_what_was_shown_and_the_next_word_may_begin_in_the_same_
     which = [0, 1, 2, 3, 4, 5]
     for gap_s in (0.55, 0.8, 1.1):
         audio = beeps(which, [GAP_S, GAP_S, gap_s, GAP_S, GAP_S, 0.1])
-        updates = stream(method_of(beeper), audio)
+        updates = fed(method_of(beeper), audio, CHUNK, FIRST)
         closing = next(i for i, update in enumerate(updates) if update.endpoint)
         assert all(update.committed == () for update in updates[:closing])
         shown = display_text(updates[closing - 1].partial).split()
@@ -318,10 +306,7 @@ def test_silence_alone_gives_no_word_and_windows_that_stay_short(beeper):
     state = method.start()
     audio = np.zeros(16_000 * 13, np.float32)
     audio[: 16_000 // 4] = beeps([0], [0.03])  # so that the silence is heard as one
-    updates = [
-        method.step(state, audio[a : a + 4800], last=a + 4800 >= len(audio))
-        for a in range(0, len(audio), 4800)
-    ]
+    updates = fed(method, audio, CHUNK, state=state)
     assert [w.text for u in updates for w in u.committed] == [beeper[2][0]]
     assert updates[-1].partial == ()
     assert state.window_start > 11 * 50
@@ -331,7 +316,9 @@ def test_int8_keeps_the_words_of_the_beeps(beeper):
     small = new_method("u2", str(tiny_folder()), weights=head_folder(tiny_folder()), dtype="int8")
     assert small._first_pass.head.weight().dtype == torch.qint8
     which = [3, 1, 4, 1, 5]
-    updates = stream(method_of(beeper, dtype="int8", rescore=6), beeps(which, [GAP_S] * 5))
+    updates = fed(
+        method_of(beeper, dtype="int8", rescore=6), beeps(which, [GAP_S] * 5), CHUNK, FIRST
+    )
     words = [word for update in updates for word in update.committed]
     assert [word.text for word in words] == [beeper[2][i] for i in which]
     assert all(word.probability is not None for word in words)
@@ -366,16 +353,16 @@ def test_a_language_model_ranks_the_first_pass_in_chunks_of_any_size(beeper, tmp
     said = {}
     for chunk_s in (0.1, 0.3, 1.0):
         method = method_of(beeper, chunk_s=chunk_s, first_chunk_s=1.0, **settings)
-        updates = stream(method, audio, chunk=round(chunk_s * 16_000), first=16_000)
+        updates = fed(method, audio, round(chunk_s * 16_000), 16_000)
         said[chunk_s] = [word.text for update in updates for word in update.committed]
     assert said[0.1] == said[0.3] == said[1.0]
     assert beeper[2][3] not in said[1.0]
     # In its place stand others, which the frames of that beep are less sure of.
     assert said[1.0][:3] == beeper[2][:3] and said[1.0][-2:] == beeper[2][4:6]
-    words = [word.text for update in stream(plain, audio) for word in update.committed]
+    words = [word.text for update in fed(plain, audio, CHUNK, FIRST) for word in update.committed]
     assert words == [beeper[2][i] for i in which]
     none = method_of(beeper, lm="none", lm_weight=9.0, lm_bonus=9.0)
-    assert stream(none, audio) == stream(plain, audio)
+    assert fed(none, audio, CHUNK, FIRST) == fed(plain, audio, CHUNK, FIRST)
 
 
 def test_a_language_model_gets_a_wider_search_unless_one_is_set(beeper, tmp_path):
@@ -393,7 +380,7 @@ def test_a_language_model_gets_a_wider_search_unless_one_is_set(beeper, tmp_path
     assert search(lm=folder, rescore=0) == (32, 0)
 
 
-def test_a_language_model_of_another_head_is_refused(beeper, tmp_path):
+def test_a_language_model_of_another_head_is_reFusion(beeper, tmp_path):
     folder = language_model(tmp_path / "lm", method_of(beeper), beeper[2][0])
     with pytest.raises(UserError, match="another vocabulary than the 256 classes"):
         new_method(
@@ -406,7 +393,7 @@ def test_a_language_model_of_another_head_is_refused(beeper, tmp_path):
 # -- refusals -----------------------------------------------------------------------------------
 
 
-def test_a_folder_without_a_head_or_with_that_of_another_model_is_refused(tmp_path):
+def test_a_folder_without_a_head_or_with_that_of_another_model_is_reFusion(tmp_path):
     with pytest.raises(UserError, match=r"no ctc_head.safetensors there; train one"):
         new_method("u2", str(tiny_folder()), weights=str(tmp_path))
     save_head(
@@ -430,16 +417,12 @@ def test_a_folder_without_a_head_or_with_that_of_another_model_is_refused(tmp_pa
 # -- Prefix beam search against a plain dictionary form and against all alignments written out --
 
 
-Spans = tuple[tuple[int, int], ...]
-Prefix = tuple[int, ...]
-CtcPath = tuple[float, Spans]
-
 INF = math.inf
 
 
-def posteriors(n_frames, n_classes, seed, sharpness=2.0):
+def posteriors(n_frames, n_classes, seed):
     random = np.random.default_rng(seed)
-    return torch.from_numpy(random.normal(0, sharpness, (n_frames, n_classes))).log_softmax(-1)
+    return torch.from_numpy(random.normal(0, 2.0, (n_frames, n_classes))).log_softmax(-1)
 
 
 def add(a, b):
@@ -448,37 +431,17 @@ def add(a, b):
     return max(a, b) + math.log1p(math.exp(-abs(a - b)))
 
 
-class PlainPrefixBeamSearch:
-    """`PrefixBeamSearch` in its plain form: a dictionary per frame, one prefix at a time."""
-
-    def __init__(self, blank: int, beam: int, top: int) -> None:
-        self.blank, self.beam, self.top = blank, beam, top
-        self.n_frames = 0
-        # prefix -> (sum in blank, sum in token, best alignment in blank, best in token)
-        self._beams = {(): [0.0, -INF, (0.0, ()), (-INF, ())]}
-
-    def advance(self, log_probs: np.ndarray) -> None:
-        """Take in log-probabilities (frames, classes)."""
-        for row in log_probs:
-            best = np.argpartition(-row, min(self.top, len(row) - 1))[: self.top]
-            self._frame({int(u): float(row[u]) for u in best})
-            self.n_frames += 1
-
-    def hypotheses(self) -> list[tuple[Prefix, float, Spans]]:
-        """(tokens, score, spans) of the beam, best first."""
-        return [
-            (prefix, add(sums[0], sums[1]), max(sums[2], sums[3])[1])
-            for prefix, sums in self._beams.items()
-        ]
-
-    def _frame(self, tried: dict[int, float]) -> None:
-        t = self.n_frames
+def plain_search(log_probs, blank, beam, top):
+    """`PrefixBeamSearch` in its plain form, one prefix at a time: (tokens, score, spans) each."""
+    # prefix -> (sum in blank, sum in token, best alignment in blank, best in token)
+    beams = {(): [0.0, -INF, (0.0, ()), (-INF, ())]}
+    for t, row in enumerate(log_probs):
+        tried = np.argpartition(-row, min(top, len(row) - 1))[:top]
         grown = {}
-        for prefix, (in_blank, in_token, best_blank, best_token) in self._beams.items():
+        for prefix, (in_blank, in_token, best_blank, best_token) in beams.items():
             total, best = add(in_blank, in_token), max(best_blank, best_token)
-            for u, lp in tried.items():
-                moves: list[tuple[Prefix, int, float, CtcPath]]
-                if u == self.blank:
+            for u, lp in ((int(u), float(row[u])) for u in tried):
+                if u == blank:
                     moves = [(prefix, 0, total, (best[0] + lp, best[1]))]
                 elif prefix and u == prefix[-1]:
                     spans = best_token[1]
@@ -496,13 +459,10 @@ class PlainPrefixBeamSearch:
                     entry[where] = add(entry[where], mass + lp)
                     entry[where + 2] = max(entry[where + 2], path)
         ranked = sorted(grown.items(), key=lambda item: -add(item[1][0], item[1][1]))
-        self._beams = dict(ranked[: self.beam])
-
-
-def plain_search(log_probs, blank, beam, top):
-    search = PlainPrefixBeamSearch(blank, beam, top)
-    search.advance(log_probs)
-    return search.hypotheses()
+        beams = dict(ranked[:beam])
+    return [
+        (prefix, add(sums[0], sums[1]), max(sums[2], sums[3])[1]) for prefix, sums in beams.items()
+    ]
 
 
 def collapse(path, blank):
@@ -561,16 +521,10 @@ class Table:
         return token
 
 
-def fused(table, weight, bonus):
-    return Fusion(table, weight, bonus)
-
-
-def random_table(n_tokens, seed):
+def random_table(seed):
     random = np.random.default_rng(seed)
-    rows = {state: random.dirichlet(np.ones(n_tokens)) for state in (None, *range(n_tokens))}
-    return Table(
-        {(state, u): float(row[u]) for state, row in rows.items() for u in range(n_tokens)}
-    )
+    rows = {state: random.dirichlet(np.ones(2)) for state in (None, 0, 1)}
+    return Table({(state, u): float(row[u]) for state, row in rows.items() for u in (0, 1)})
 
 
 def added(table, tokens, weight, bonus):
@@ -590,7 +544,7 @@ def added(table, tokens, weight, bonus):
 )
 def test_the_model_ranks_and_the_score_stays_that_of_the_alignments(weight, bonus, best):
     table = Table({(None, 0): 0.1, (None, 1): 0.9})
-    search = PrefixBeamSearch(2, beam=3, fusion=fused(table, weight, bonus))
+    search = PrefixBeamSearch(2, beam=3, fusion=Fusion(table, weight, bonus))
     search.advance(torch.tensor([[0.5, 0.4, 0.1]]).log())
     assert search.best_tokens() == best
     scores = {h.tokens: math.exp(h.score) for h in search.hypotheses()}
@@ -603,7 +557,7 @@ def test_the_model_sees_what_stands_before_a_token():
         {(None, 0): 0.5, (None, 1): 0.5, (0, 0): 0.1, (0, 1): 0.9, (1, 0): 0.9, (1, 1): 0.1}
     )
     frames = torch.tensor([[0.9, 0.05, 0.05], [0.05, 0.05, 0.9], [0.6, 0.35, 0.05]]).log()
-    plain, ranked = PrefixBeamSearch(2), PrefixBeamSearch(2, fusion=fused(table, 1.0, 0.0))
+    plain, ranked = PrefixBeamSearch(2), PrefixBeamSearch(2, fusion=Fusion(table, 1.0, 0.0))
     for search in (plain, ranked):
         search.advance(frames)
     assert plain.best_tokens() == (0, 0)
@@ -614,7 +568,7 @@ def test_the_model_sees_what_stands_before_a_token():
 @pytest.mark.parametrize(("weight", "bonus"), [(0.0, 0.0), (0.7, 0.4)])
 def test_without_pruning_scores_are_sums_over_all_alignments(seed, weight, bonus):
     n_frames, n_classes, blank = 5, 3, 2
-    log_probs, table = posteriors(n_frames, n_classes, seed), random_table(2, seed)
+    log_probs, table = posteriors(n_frames, n_classes, seed), random_table(seed)
     sums = {}
     best = {}
     for path in itertools.product(range(n_classes), repeat=n_frames):
@@ -622,7 +576,7 @@ def test_without_pruning_scores_are_sums_over_all_alignments(seed, weight, bonus
         tokens = collapse(path, blank)
         sums[tokens] = add(sums.get(tokens, -INF), log_prob)
         best[tokens] = max(best.get(tokens, (-INF, ())), (log_prob, spans_of(path, blank)))
-    search = PrefixBeamSearch(blank, 1000, n_classes, fused(table, weight, bonus))
+    search = PrefixBeamSearch(blank, 1000, n_classes, Fusion(table, weight, bonus))
     search.advance(log_probs)
     hypotheses = search.hypotheses()
     order = sorted(sums, key=lambda u: -(sums[u] + added(table, u, weight, bonus)))

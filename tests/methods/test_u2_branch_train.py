@@ -321,7 +321,7 @@ def test_a_start_of_another_recipe_is_refused(recipe, corpus, adapter, tmp_path)
 def test_a_start_behind_another_adapter_or_of_another_model_is_refused(recipe, tmp_path):
     wide = tiny_folder(d_model=64, layers=1)
     other = random_adapter(wide, tmp_path / "rt")
-    random_branch(wide, other, tmp_path / "branch", rank=4)
+    random_branch(wide, other, tmp_path / "branch")
     with pytest.raises(UserError, match="a branch for frames of 64 numbers"):
         recipe(start=str(tmp_path / "branch"))
 

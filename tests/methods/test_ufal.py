@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 import torch
 from ct2 import converted as ct2_folder
-from tiny import noise, tiny_folder
+from tiny import fed, noise, tiny_folder
 from transformers import WhisperForConditionalGeneration
 
-from streaming_asr.chunking import Schedule
 from streaming_asr.config.build import new_method
 from streaming_asr.corpora import MINI
 from streaming_asr.method import NULL, SAMPLE_RATE, Recorder, Samples, Word
@@ -86,13 +85,7 @@ def method_of(monkeypatch, reader, **options):
 
 
 def feed(method, audio, chunk_s=0.6):
-    state = method.start()
-    chunk = round(chunk_s * SAMPLE_RATE)
-    ends = list(Schedule(chunk, chunk, 0).ends(len(audio)))
-    return [
-        method.step(state, audio[a:b], last=b == len(audio))
-        for a, b in zip([0, *ends], ends, strict=False)
-    ]
+    return fed(method, audio, round(chunk_s * SAMPLE_RATE))
 
 
 def committed(updates):
@@ -407,12 +400,9 @@ def test_the_guard_takes_short_copies_out_and_cuts_the_text_before_a_long_one(sa
 # -- LocalAgreement-n without a recogniser --
 
 
-def say(text, start_s=0.0, word_s=1.0):
-    """Words of equal length, one right after the other."""
-    return [
-        Word(" " + word, start_s + i * word_s, start_s + (i + 1) * word_s)
-        for i, word in enumerate(text.split())
-    ]
+def say(text, start_s=0.0):
+    """Words of a second, one right after the other."""
+    return [Word(" " + word, start_s + i, start_s + (i + 1)) for i, word in enumerate(text.split())]
 
 
 def text(words):

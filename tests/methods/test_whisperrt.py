@@ -7,6 +7,7 @@ import torch
 from oracle import oracle
 from tiny import noise, tiny_folder
 
+from streaming_asr.chunking import Schedule
 from streaming_asr.config.build import new_method
 from streaming_asr.corpora import Mini
 from streaming_asr.errors import UserError
@@ -35,16 +36,12 @@ def method(model=MODELS[0], **options):
     return streaming
 
 
-def feed(audio, chunk_s=0.1, first_chunk_s=0.2, lookahead=200):
+def feed(audio, chunk_s=0.1, first_chunk_s=0.2):
     """Pieces as the simulator delivers them, with their `last`."""
-    sizes, start = [round(first_chunk_s * 16_000) + lookahead], 0
-    while True:
-        piece = audio[start : start + sizes[-1]]
-        start += len(piece)
-        yield piece, start >= len(audio)
-        if start >= len(audio):
-            return
-        sizes.append(round(chunk_s * 16_000))
+    chunk, first = round(chunk_s * 16_000), round(first_chunk_s * 16_000)
+    ends = [*Schedule(chunk, first, 200).ends(len(audio))]
+    for a, b in zip([0, *ends], ends, strict=False):
+        yield audio[a:b], b == len(audio)
 
 
 def run(streaming, audio, state=None, **schedule):
@@ -68,13 +65,11 @@ def committed(updates):
 class Naive:
     """Everything from scratch for every token, by transformers: the reference to be equal to."""
 
-    def __init__(self, model, audio, chunk=5, first=10):
+    def __init__(self, model, audio):
         self.whisper = load_whisper(tiny_folder(**model))
         self.oracle = oracle(self.whisper)
         n_frames = -(-len(audio) // 320)
-        self.ends = [first]
-        while self.ends[-1] < n_frames:
-            self.ends.append(self.ends[-1] + chunk)
+        self.ends = [10, *range(15, n_frames + 5, 5)]
         self.audio = torch.from_numpy(audio)
 
     def chunks(self):

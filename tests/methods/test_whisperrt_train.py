@@ -47,8 +47,8 @@ def stir(recipe):
             torch.nn.init.normal_(weight, std=0.05)
 
 
-def batch_of(recipe, step=0, rank=0):
-    return recipe.precompute(recipe.draw(step, rank=rank, world=1, progress=0.0))
+def batch_of(recipe, step=0):
+    return recipe.precompute(recipe.draw(step, rank=0, world=1, progress=0.0))
 
 
 def packed(recipe, examples):

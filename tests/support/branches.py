@@ -22,10 +22,10 @@ TEXTS = (
 )
 
 
-def random_adapter(model: str | Path, folder: Path, *, rank: int = 4, seed: int = 0) -> Path:
+def random_adapter(model: str | Path, folder: Path, *, seed: int = 0) -> Path:
     """Leave an adapter that changes the model noticeably."""
     torch.manual_seed(seed)
-    network = with_lora(load_whisper(model).model, rank, LINEAR)
+    network = with_lora(load_whisper(model).model, 4, LINEAR)
     with torch.no_grad():
         for name, weight in network.named_parameters():
             if "lora_B" in name:
@@ -43,20 +43,12 @@ def head_folder(model: str | Path, n_tokens: int | None = None) -> str:
     return str(folder)
 
 
-def random_branch(
-    model: str | Path,
-    adapter: Path,
-    folder: Path,
-    *,
-    rank: int = 4,
-    layers: int = 1,
-    pieces: int = 60,
-) -> Path:
+def random_branch(model: str | Path, adapter: Path, folder: Path) -> Path:
     """Leave a branch behind the adapter that spells something, mostly blanks."""
     whisper = load_whisper(model, adapter=adapter)
-    tokenizer = PieceTokenizer(whisper, learn_pieces(TEXTS, pieces), STRIDE)
+    tokenizer = PieceTokenizer(whisper, learn_pieces(TEXTS, 60), STRIDE)
     torch.manual_seed(1)
-    branch = Branch(whisper, layers, rank, tokenizer.n_tokens + 1)
+    branch = Branch(whisper, 1, 4, tokenizer.n_tokens + 1)
     with torch.no_grad():
         for name, weight in branch.named_parameters():
             if "lora_B" in name:

@@ -10,8 +10,12 @@ import functools
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+from streaming_asr.chunking import Schedule
+from streaming_asr.method import Method, Update
 
 LANGUAGES = ("en", "zh", "de")
 CORPUS = (
@@ -159,3 +163,15 @@ def noise(duration_s: float, seed: int = 0) -> np.ndarray:
     envelope = 0.5 + 0.5 * np.sin(2 * np.pi * 1.3 * time + seed)
     mixed = 0.3 * tone * envelope + 0.1 * random.standard_normal(n) * (1 - envelope)
     return np.clip(mixed, -1, 1).astype(np.float32)
+
+
+def fed(
+    method: Method[Any], audio: np.ndarray, chunk: int, first: int | None = None, state: Any = None
+) -> list[Update]:
+    """The updates of a stream, new or of that state, in chunks of so many samples."""
+    state = state or method.start()
+    ends = [*Schedule(chunk, first or chunk, method.lookahead_samples).ends(len(audio))]
+    return [
+        method.step(state, audio[a:b], last=b == len(audio))
+        for a, b in zip([0, *ends], ends, strict=False)
+    ]
