@@ -70,7 +70,7 @@ class OnlineBuffer:
         self._language = language
         self._text_before = prompt or ""
         self._recorder = recorder
-        self._agreement = self._new_agreement()
+        self._agreement = LocalAgreement(policy.n)
         self._committed: list[Word] = []
         """Committed words, those in the buffer and enough before them for a prompt."""
         self._n_new = 0
@@ -115,10 +115,14 @@ class OnlineBuffer:
     def prompt(self) -> str:
         """Return the stream's prompt and the last words whose audio is gone, until these are 200
         characters or more."""
-        return self._prompt_of(self._committed)
-
-    def _new_agreement(self) -> LocalAgreement:
-        return LocalAgreement(self._policy.n)
+        newest_first: list[str] = []
+        n_characters = 0
+        for word in reversed(self._committed[: self._n_trimmed()]):
+            if n_characters >= PROMPT_CHARACTERS:
+                break
+            newest_first.append(word.text)
+            n_characters += len(word.text) + 1
+        return self._text_before + "".join(reversed(newest_first))
 
     def _transcribe(self, prompt: str | None) -> BufferTranscript:
         self._n_new = 0
@@ -126,21 +130,10 @@ class OnlineBuffer:
             self.audio, prompt=prompt, language=self._language, recorder=self._recorder
         ).shifted(self.start_s)
 
-    def _prompt_of(self, words: list[Word]) -> str:
-        """Return the prompt with the last of `words` whose audio is gone, as `prompt` describes."""
-        newest_first: list[str] = []
-        n_characters = 0
-        for word in reversed(words[: self._n_trimmed(words)]):
-            if n_characters >= PROMPT_CHARACTERS:
-                break
-            newest_first.append(word.text)
-            n_characters += len(word.text) + 1
-        return self._text_before + "".join(reversed(newest_first))
-
-    def _n_trimmed(self, words: list[Word]) -> int:
-        """Return how many of the committed `words` ended before the buffer begins."""
-        n = len(words)
-        while n and end_of(words[n - 1]) > self.start_s:
+    def _n_trimmed(self) -> int:
+        """Return how many of the committed words ended before the buffer begins."""
+        n = len(self._committed)
+        while n and end_of(self._committed[n - 1]) > self.start_s:
             n -= 1
         return n
 
@@ -200,14 +193,12 @@ class OnlineBuffer:
 
     def _cut(self, cut_s: float) -> None:
         """Drop the audio before `cut_s`, in seconds of the stream, and the words that lie in it."""
-        self._begin_at(min(cut_s, self.end_s))
-
-    def _begin_at(self, start_s: float) -> None:
+        start_s = min(cut_s, self.end_s)
         self.audio = self.audio[int((start_s - self.start_s) * SAMPLE_RATE) :].copy()
         self.start_s = start_s
         self._agreement.forget(start_s)
         # Of the trimmed words the last 200 stay: a prompt of 200 characters needs no more.
-        del self._committed[: max(0, self._n_trimmed(self._committed) - PROMPT_CHARACTERS)]
+        del self._committed[: max(0, self._n_trimmed() - PROMPT_CHARACTERS)]
 
 
 def end_of(word: Word) -> float:
