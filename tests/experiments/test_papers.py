@@ -459,7 +459,8 @@ SIZES = {
     "run": "tracker=none limit=1 device=cpu",
     "train": "tracker=none processes=1 ++recipe.fit.mixed_precision=no recipe.target.n_dev=1 "
     "recipe.fit.max_steps=2 recipe.fit.evaluate_every=2",
-    **dict.fromkeys(("whisperrt", "real"), "recipe.target.batch=2"),
+    "whisperrt": "recipe.target.batch=2",
+    "real": "recipe.target.batch=2 recipe.target.several=0",  # the toy has 64 positions
     "u2": "recipe.target.batch=2 recipe.target.ctc_tokens=300 recipe.stages.attention.max_steps=1 "
     "recipe.stages.ctc.max_steps=1 recipe.stages.hybrid.max_steps=1",
     "star": "recipe.target.batch=2 recipe.target.rank=4 recipe.stages.plain.max_steps=1 "
@@ -602,7 +603,7 @@ def chosen(table):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("paper", sorted({*papers()} - {"star"}))
+@pytest.mark.parametrize("paper", sorted({*papers()} - {"star", "u2"}))
 def test_a_printed_command_fills_its_rows(paper, toys, monkeypatch, capsys):
     n = 0
     for table in read_paper(paper).tables:

@@ -185,7 +185,7 @@ def test_light_and_dark_differ_and_are_kept_in_the_address(window):
 def test_the_page_draws_a_row_a_cell_five_figures_a_split_and_a_timeline(window, page):
     dom = drawn(window, page)
     assert len(rows_of(dom)) == 13
-    assert dom.count("<figure") == 10
+    assert dom.count("<figure") == 8
     assert dom.count('class="stack"') == 12
     assert len(re.findall(r'class="point( beaten)?"', dom)) == 36
     assert dom.count('class="front"') == 2
