@@ -4,7 +4,7 @@ Each of N streams plays all recordings of the log, one after another in an order
 offset drawn at random. The device serves the steps one by one in the order in which their audio
 arrives, each for as long as it took by itself. The lag of a step is the time from the arrival of
 its audio to its end. Batching, caches that streams take from each other and the switch from one
-to the next are not in it: `run feed=realtime_queue` measures those.
+to the next are not in it; `load` measures a server with them.
 """
 
 from __future__ import annotations
