@@ -51,6 +51,6 @@ def language_code(tag: str) -> str:
     words = name.split() or [""]
     for candidate in (text, name, words[-1], words[0]):
         with suppress(LookupError):
-            if (code := of_whisper(langcodes.find(candidate).to_tag())) in LANGUAGES:
+            if (code := of_whisper(langcodes.find(candidate, "en").to_tag())) in LANGUAGES:
                 return code
     return text
