@@ -50,7 +50,13 @@ def language_code(tag: str) -> str:
     name = re.split(r"[(,;/\-_]", text)[0].strip()
     words = name.split() or [""]
     for candidate in (text, name, words[-1], words[0]):
+        if not re.sub("[ ()]", "", candidate).isalpha():
+            continue
         with suppress(LookupError):
-            if (code := of_whisper(langcodes.find(candidate, "en").to_tag())) in LANGUAGES:
+            language = langcodes.find(candidate, "en")
+            english = language.language_name("en").lower()
+            # It also finds German in "germanic".
+            is_longer = candidate.startswith(english) and candidate[len(english) :][:1].isalpha()
+            if not is_longer and (code := of_whisper(language.to_tag())) in LANGUAGES:
                 return code
     return text
