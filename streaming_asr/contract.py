@@ -178,7 +178,7 @@ def streams_out_of_phase_equal_each_alone(method: Method[Any], setting: Setting)
 
 def _require_together_as_alone(method: Any, setting: Setting, begins: Sequence[int]) -> None:
     """Stream i makes its first step in round begins[i]; all are started together if in the same."""
-    takes_many = isinstance(method, Batched)
+    takes_many = isinstance(method, Batched)  # by a name, as mypy would drop the other methods
     if not takes_many:
         return
     recordings = setting.audio, setting.audio[: setting.first_chunk_samples // 2], setting.other

@@ -149,7 +149,7 @@ class Bench:
     def factor(self, side: Side, *settings: str, limit: str = LIMIT) -> float:
         """Return the CPU seconds of a run's steps per second of audio."""
         self.advance(f"{' '.join(settings)}, {side.name}")
-        output = self.place("runs", side.name, *settings)
+        output = self.place("runs", side.name, " ".join(settings))
         command = ["streaming_asr.run", *SPEECH, limit, "threads=1", "tracker=none", *settings]
         side.run([*command, f"output={output}"])
         (result,) = output.rglob("metrics.json")

@@ -22,9 +22,9 @@ def finish(
     """Write and score the logs, print their metrics and paths, and return the exit status: 1 where
     a method failed.
 
-    source: the file, or `mic`. samples: the audio, (n,) at 16 kHz, of a microphone or of a chosen
-    track, which is written next to the logs; None for a file. reference: the text that was spoken.
-    aligns: whether words get times by alignment.
+    source: the file, or `mic`. samples: the audio of a microphone, (n,) at 16 kHz, which is written
+    next to the logs; None for a file. reference: the text that was spoken. aligns: whether words
+    get times by alignment.
     """
     audio = Path(source)
     if samples is not None:

@@ -50,8 +50,8 @@ class Engine:
     def warm_up(self) -> None:
         """Make three steps of silence, since the first use of anything is slow."""
         states = self.stepper.start()
-        for n_samples, last in ((self.schedule.after(0), 0), (self.schedule.chunk, 0), (0, 1)):
-            self.stepper.step(states, [np.zeros(n_samples, np.float32)], [bool(last)])
+        for n_samples in (self.schedule.after(0), self.schedule.chunk, 0):
+            self.stepper.step(states, [np.zeros(n_samples, np.float32)], [n_samples == 0])
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def language_code(tag: str) -> str:
     text = " ".join(tag.lower().split())
     if text in LANGUAGES or text in UNNAMED:
         return text
-    import langcodes  # a tenth of a second, which English needs not
+    import langcodes  # takes a tenth of a second: only for what is no code of Whisper's
 
     def of_whisper(standard: str) -> str:
         language = langcodes.get(langcodes.standardize_tag(standard, macro=True)).language or ""
@@ -55,7 +55,7 @@ def language_code(tag: str) -> str:
         with suppress(LookupError):
             language = langcodes.find(candidate, "en")
             english = language.language_name("en").lower()
-            # It also finds German in "germanic".
+            # `find` also takes a word that only begins with a name, as "germanic".
             is_longer = candidate.startswith(english) and candidate[len(english) :][:1].isalpha()
             if not is_longer and (code := of_whisper(language.to_tag())) in LANGUAGES:
                 return code

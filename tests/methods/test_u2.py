@@ -380,7 +380,7 @@ def test_a_language_model_gets_a_wider_search_unless_one_is_set(beeper, tmp_path
     assert search(lm=folder, rescore=0) == (32, 0)
 
 
-def test_a_language_model_of_another_head_is_reFusion(beeper, tmp_path):
+def test_a_language_model_of_another_head_is_refused(beeper, tmp_path):
     folder = language_model(tmp_path / "lm", method_of(beeper), beeper[2][0])
     with pytest.raises(UserError, match="another vocabulary than the 256 classes"):
         new_method(
@@ -393,7 +393,7 @@ def test_a_language_model_of_another_head_is_reFusion(beeper, tmp_path):
 # -- refusals -----------------------------------------------------------------------------------
 
 
-def test_a_folder_without_a_head_or_with_that_of_another_model_is_reFusion(tmp_path):
+def test_a_folder_without_a_head_or_with_that_of_another_model_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"no ctc_head.safetensors there; train one"):
         new_method("u2", str(tiny_folder()), weights=str(tmp_path))
     save_head(
